@@ -1,0 +1,90 @@
+"""The one family of errors, and the body in which the API tells them.
+
+An `ApiError` is raised wherever the cause is known, on the machine as well as in the
+service; the machine's travel in a `result` frame and leave the service unchanged.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from outrider.contract.structs import Wire
+
+
+class ErrorCode(StrEnum):
+    """Machine-readable causes, for the errors that have one."""
+
+    AUTH_REQUIRED = "AUTH_REQUIRED"
+    AUTH_INVALID = "AUTH_INVALID"
+    AUTH_FORBIDDEN = "AUTH_FORBIDDEN"
+    RECENT_LOGIN_REQUIRED = "RECENT_LOGIN_REQUIRED"
+    PLAN_LIMIT_EXCEEDED = "PLAN_LIMIT_EXCEEDED"
+    RATE_LIMITED = "RATE_LIMITED"
+    API_LIMIT_EXCEEDED = "API_LIMIT_EXCEEDED"
+    NO_PENDING_ACTION = "NO_PENDING_ACTION"
+    APPROVAL_PENDING = "APPROVAL_PENDING"
+    AMBIGUOUS_TARGET = "AMBIGUOUS_TARGET"
+
+
+class ErrorDetail(Wire, kw_only=True):
+    """One field that is wrong: its path in the body or query, and what to do about it."""
+
+    path: str
+    message: str
+
+
+class ErrorBody(Wire, omit_defaults=True, kw_only=True):
+    """The body of every response that is an error."""
+
+    error: str
+    code: ErrorCode | None = None
+    details: list[ErrorDetail] | msgspec.UnsetType = msgspec.UNSET
+
+
+class OutriderError(Exception):
+    """The base of every error that Outrider raises on purpose. Its text is for a person."""
+
+
+class ApiError(OutriderError):
+    """A request that cannot be done, with the HTTP status that says why.
+
+    Args:
+        status: an HTTP status, 400 to 599.
+        message: a sentence that a person can act on.
+        code: the cause, for the errors that have one.
+        details: the fields that are wrong; only with 400.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: ErrorCode | None = None,
+        details: list[ErrorDetail] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.details = details or []
+
+    def body(self) -> ErrorBody:
+        """Return the body that tells this error. `details` is there only on a 400."""
+        details = self.details if self.status == 400 else msgspec.UNSET
+        return ErrorBody(error=self.message, code=self.code, details=details)
+
+
+def bad_request(message: str, path: str = "") -> ApiError:
+    """Return a 400; `path` names the field that is wrong, as in `payload.message`."""
+    return ApiError(400, message, details=[ErrorDetail(path=path, message=message)])
+
+
+def not_found(message: str) -> ApiError:
+    """Return a 404."""
+    return ApiError(404, message)
+
+
+def conflict(message: str, code: ErrorCode | None = None) -> ApiError:
+    """Return a 409: the target is not in a state for what was asked."""
+    return ApiError(409, message, code=code)

@@ -1,0 +1,202 @@
+"""The daemon protocol: the JSON frames on a machine's WebSocket. docs/protocol.md tells how they go.
+
+A frame is a JSON object in one text message, with its kind in `type`. A frame of a kind
+that this version does not know is ignored, so that either side may be the newer one.
+"""
+
+from enum import IntEnum
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Raw
+
+from outrider.contract.errors import ErrorCode, ErrorDetail, OutriderError
+from outrider.contract.events import AgentEvent
+from outrider.contract.resources import Machine, Provider, Session
+from outrider.contract.structs import Wire
+
+PROTOCOL_VERSION: Final = 1
+"""What this side speaks. A hello with another one is refused with `UNSUPPORTED_VERSION`."""
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""The largest frame, either way. A larger one closes the socket with 1009."""
+
+MAX_COMMANDS_IN_FLIGHT: Final = 256
+"""How many commands one machine may have unanswered before further ones get a 500."""
+
+PING_INTERVAL: Final = 20.0
+"""Seconds between the service's pings; a machine silent for two of them is dropped."""
+
+HELLO_TIMEOUT: Final = 10.0
+"""Seconds that a machine has for its hello."""
+
+
+class CloseCode(IntEnum):
+    """Why a socket was closed, beside RFC 6455's own codes."""
+
+    GOING_AWAY = 1001
+    BAD_FRAME = 4400
+    UNAUTHORIZED = 4401
+    DISCONNECTED = 4403
+    HELLO_TIMEOUT = 4408
+    REPLACED = 4409
+    UNSUPPORTED_VERSION = 4426
+
+
+class DecodeError(OutriderError):
+    """A message that is not a frame. The only error that decoding raises."""
+
+
+class Hello(Wire, tag="hello", kw_only=True):
+    """Daemon → service, first: who is speaking, and what runs on the machine now.
+
+    `last_event` is the number of the newest event that the machine has made, 0 for none.
+    """
+
+    protocol: int
+    version: str
+    machine: Machine
+    providers: list[Provider] = []
+    sessions: list[Session] = []
+    last_event: int = 0
+
+
+class Welcome(Wire, tag="welcome", kw_only=True):
+    """Service → daemon, the answer to hello.
+
+    `acknowledged` is the number of the newest event that the service has stored for this
+    machine; the daemon replays those behind it.
+    """
+
+    protocol: int
+    version: str
+    daemon_id: str
+    nickname: str
+    acknowledged: int = 0
+
+
+class Snapshot(Wire, tag="snapshot", kw_only=True):
+    """Daemon → service: everything that runs on the machine, in place of what was known."""
+
+    machine: Machine
+    providers: list[Provider]
+    sessions: list[Session]
+
+
+class Change(Wire, tag="change", kw_only=True):
+    """Daemon → service: the sessions that changed or went, and fresh figures of the machine."""
+
+    sessions: list[Session] = []
+    removed: list[str] = []
+    machine: Machine | None = None
+
+
+class Command(Wire, tag="command", kw_only=True):
+    """Service → daemon: do this and answer with a `result` of the same id within `timeout_ms`."""
+
+    id: str
+    command: str
+    payload: Raw
+    timeout_ms: Annotated[int, Meta(ge=1)]
+
+
+class Cancel(Wire, tag="cancel", kw_only=True):
+    """Service → daemon: nobody waits for this command any more."""
+
+    id: str
+
+
+class Failure(Wire, kw_only=True):
+    """Why a command could not be done, as the HTTP response will tell it."""
+
+    status: Annotated[int, Meta(ge=400, le=599)]
+    message: str
+    code: ErrorCode | None = None
+    details: list[ErrorDetail] = []
+
+
+class CommandResult(Wire, tag="result", kw_only=True):
+    """Daemon → service: the answer to a command; `result` where `error` is null."""
+
+    id: str
+    result: Raw = Raw(b"null")
+    error: Failure | None = None
+
+
+class Event(Wire, tag="event", kw_only=True):
+    """Daemon → service: an event with its number on this machine, from 1 without gaps."""
+
+    seq: Annotated[int, Meta(ge=1)]
+    event: AgentEvent
+
+
+class Acknowledge(Wire, tag="ack", kw_only=True):
+    """Service → daemon: every event up to `seq` is stored and will not be asked for again."""
+
+    seq: int
+
+
+class Goodbye(Wire, tag="goodbye", kw_only=True):
+    """Either way: this side is about to stop. The daemon reconnects after `reconnect_ms`."""
+
+    reason: str
+    reconnect_ms: int = 0
+
+
+FromDaemon = Hello | Snapshot | Change | CommandResult | Event | Goodbye
+FromService = Welcome | Command | Cancel | Acknowledge | Goodbye
+Frame = FromDaemon | FromService
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+_from_daemon: msgspec.json.Decoder[FromDaemon] = msgspec.json.Decoder(FromDaemon)
+_from_service: msgspec.json.Decoder[FromService] = msgspec.json.Decoder(FromService)
+_kind = msgspec.json.Decoder(_Kind)
+_encoder = msgspec.json.Encoder()
+
+_DAEMON_KINDS: Final = frozenset({"hello", "snapshot", "change", "result", "event", "goodbye"})
+_SERVICE_KINDS: Final = frozenset({"welcome", "command", "cancel", "ack", "goodbye"})
+
+
+def encode(frame: Frame) -> bytes:
+    """Return the frame as the bytes of one WebSocket text message (UTF-8 JSON)."""
+    return _encoder.encode(frame)
+
+
+def decode_from_daemon(data: bytes | str) -> FromDaemon | None:
+    """Return the daemon's frame, None for a kind that this version does not know.
+
+    Raises:
+        DecodeError: `data` is not a frame.
+    """
+    try:
+        return _from_daemon.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        _raise_unless_unknown(data, _DAEMON_KINDS, error)
+        return None
+
+
+def decode_from_service(data: bytes | str) -> FromService | None:
+    """Return the service's frame, None for a kind that this version does not know.
+
+    Raises:
+        DecodeError: `data` is not a frame.
+    """
+    try:
+        return _from_service.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        _raise_unless_unknown(data, _SERVICE_KINDS, error)
+        return None
+
+
+def _raise_unless_unknown(data: bytes | str, known: frozenset[str], cause: Exception) -> None:
+    """Tell a frame of an unknown kind from rubbish, off the hot path."""
+    try:
+        kind = _kind.decode(data).type
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DecodeError(f"Not a frame: {error}") from error
+    if kind in known:
+        raise DecodeError(f"Not a valid {kind!r} frame: {cause}") from cause

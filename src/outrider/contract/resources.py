@@ -1,0 +1,194 @@
+"""The resources of the API: machines, their providers and sessions, and what they hold.
+
+Times are epoch milliseconds, sizes bytes, unless a field says otherwise.
+"""
+
+from typing import Literal
+
+from outrider.contract.providers import Category
+from outrider.contract.structs import Wire
+
+AgentStatus = Literal["idle", "generating", "waiting_approval", "error"]
+"""What an agent is doing."""
+
+OptionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
+"""What choosing an option of a pending action means (after the Agent Client Protocol)."""
+
+
+class Workspace(Wire, kw_only=True):
+    """The directory that an agent works in."""
+
+    path: str
+    name: str
+
+
+class ActionOption(Wire, kw_only=True):
+    """One answer that a pending action accepts."""
+
+    id: str
+    label: str
+    kind: OptionKind
+
+
+class PendingAction(Wire, kw_only=True):
+    """Something that an agent asks its user to approve or reject."""
+
+    id: str
+    message: str
+    options: list[ActionOption]
+
+
+class AgentSummary(Wire, kw_only=True):
+    """One of the agents inside an IDE."""
+
+    type: str
+    name: str
+    status: AgentStatus
+
+
+class Session(Wire, kw_only=True):
+    """One running agent (CLI, ACP) or IDE on a machine."""
+
+    id: str
+    target_id: str
+    kind: Category
+    type: str
+    name: str
+    status: AgentStatus
+    title: str | None = None
+    workspace: Workspace | None = None
+    model: str | None = None
+    created_at: int
+    last_activity_at: int
+    pending_action: PendingAction | None = None
+    error: str | None = None
+    cdp_connected: bool = False
+    agents: list[AgentSummary] = []
+
+
+class Machine(Wire, kw_only=True):
+    """The hardware and system that a daemon runs on.
+
+    `total_mem` and `free_mem` are bytes, `uptime` is seconds, `loadavg` the averages over
+    1, 5 and 15 minutes.
+    """
+
+    hostname: str
+    platform: str
+    arch: str
+    release: str
+    cpus: int
+    total_mem: int
+    free_mem: int
+    loadavg: list[float]
+    uptime: float
+
+
+class Provider(Wire, kw_only=True):
+    """A kind of agent or IDE that a machine can launch.
+
+    `path` is where its program was found, null where it is not installed. `verified` is
+    false for a provider that has never been run against the real program.
+    """
+
+    type: str
+    category: Category
+    display_name: str
+    installed: bool
+    path: str | None
+    verified: bool
+
+
+class CliEntry(Wire, kw_only=True):
+    """The most recently used session of one CLI or ACP type, as the list of machines shows it."""
+
+    id: str
+    type: str
+    name: str
+    session_id: str
+    status: AgentStatus
+    title: str | None
+    workspace: Workspace | None
+    last_activity_at: int
+
+
+class IdeEntry(Wire, kw_only=True):
+    """A running IDE, as the list of machines shows it."""
+
+    id: str
+    type: str
+    name: str
+    cdp_connected: bool
+    session_id: str
+    status: AgentStatus
+    title: str | None
+    workspace: Workspace | None
+    last_activity_at: int
+    agents: list[AgentSummary]
+
+
+class Daemon(Wire, kw_only=True):
+    """A machine of the account, as the list shows it."""
+
+    id: str
+    hostname: str
+    nickname: str
+    platform: str
+    cdp_connected: bool
+    ides: list[IdeEntry]
+    clis: list[CliEntry]
+    acps: list[CliEntry]
+    version: str
+    connected_at: int | None
+    last_seen_at: int | None
+
+
+class DaemonList(Wire, kw_only=True):
+    """Every connected machine of the account."""
+
+    daemons: list[Daemon]
+
+
+class DaemonStatus(Daemon, kw_only=True):
+    """A machine in full. An offline one shows its last state, with `connected` false."""
+
+    connected: bool
+    machine: Machine | None
+    sessions: list[Session]
+    available_providers: list[Provider]
+    timestamp: int
+
+
+class Message(Wire, kw_only=True):
+    """One entry of a chat. Its id, index and timestamp never change."""
+
+    id: str
+    index: int
+    role: Literal["user", "assistant", "tool", "system"]
+    kind: Literal["text", "thinking", "tool_call", "tool_result"]
+    content: str
+    timestamp: int
+
+
+class SummaryItem(Wire, kw_only=True):
+    """A fact that a provider shows about its session."""
+
+    id: str
+    label: str
+    value: str
+
+
+class SummaryMetadata(Wire, kw_only=True):
+    """What a provider shows about its session, such as its model."""
+
+    items: list[SummaryItem] = []
+
+
+class Control(Wire, kw_only=True):
+    """A setting of the agent that a client may show or change, such as its mode."""
+
+    id: str
+    label: str
+    type: Literal["select", "toggle"]
+    options: list[str] = []
+    value: str | bool | None = None

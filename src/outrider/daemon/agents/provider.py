@@ -1,0 +1,31 @@
+"""The interface of a provider: one kind of agent that this machine may run."""
+
+from typing import Protocol
+
+from outrider.contract.resources import Provider as Description
+from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.journal import SessionRecord
+
+
+class Provider(Protocol):
+    """One kind of agent, described by a TOML file."""
+
+    def describe(self) -> Description:
+        """Return what the API tells of it, with whether its program is installed now."""
+
+    async def launch(self, record: SessionRecord) -> Adapter:
+        """Start an agent in `record.path` and return once it is ready for a message, or asks.
+
+        Puts what `restore` will need into `record.native`. Leaves nothing running where it
+        raises or is cancelled.
+
+        Raises:
+            ApiError: 500, the agent ended or did not become ready; the text says why.
+        """
+
+    async def restore(self, record: SessionRecord) -> Adapter:
+        """Find an agent again that ran before this daemon started.
+
+        Never fails: an agent that is gone is observed as `error`, with `gone` set, and its
+        chat stays readable where the agent left a record of it.
+        """

@@ -1,0 +1,243 @@
+"""Every session of this machine: launch, find, stop, and find again after a restart."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from outrider.contract.commands import (
+    AgentStatusQuery,
+    Launched,
+    LaunchCli,
+    LaunchIde,
+    StopCli,
+    Stopped,
+    Targeted,
+)
+from outrider.contract.errors import ErrorCode, bad_request, conflict, not_found
+from outrider.contract.events import AgentEvent
+from outrider.contract.ids import new_id
+from outrider.contract.providers import Category
+from outrider.contract.resources import Provider as Description
+from outrider.contract.resources import Session
+from outrider.contract.targets import parse_target
+from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.agents.provider import Provider
+from outrider.daemon.agents.session import AgentSession, Clock
+from outrider.daemon.agents.turns import Turns
+from outrider.daemon.journal import Journal, SessionRecord
+
+_log = structlog.get_logger(__name__)
+
+
+def epoch_millis() -> int:
+    """Return the time now in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Sessions:
+    """The agents that run on this machine.
+
+    Args:
+        daemon_id: this machine, for target ids.
+        providers: by type; those that this machine knows.
+        on_change: told of a session that is new or has changed.
+        on_remove: told the id of a session that is no more.
+        emit: takes each agent event, in order.
+    """
+
+    def __init__(
+        self,
+        *,
+        daemon_id: str,
+        providers: Mapping[str, Provider],
+        journal: Journal,
+        on_change: Callable[[Session], None],
+        on_remove: Callable[[str], None],
+        emit: Callable[[AgentEvent], None],
+        clock: Clock = epoch_millis,
+    ) -> None:
+        self._daemon_id = daemon_id
+        self._providers = providers
+        self._journal = journal
+        self._on_change = on_change
+        self._on_remove = on_remove
+        self._emit = emit
+        self._clock = clock
+        self._sessions: dict[str, AgentSession] = {}
+
+    def describe(self) -> list[Session]:
+        """Return every session, oldest first."""
+        return [session.describe() for session in self._sessions.values()]
+
+    def providers(self) -> list[Description]:
+        """Return every provider that this machine knows."""
+        return [provider.describe() for provider in self._providers.values()]
+
+    async def restore(self) -> None:
+        """Find the sessions again that ran before this daemon started."""
+        for record in self._journal.sessions():
+            provider = self._providers.get(record.type)
+            if provider is None:
+                _log.warning("session dropped: its provider is gone", session=record.id)
+                self._journal.remove_session(record.id)
+                continue
+            self._follow(record, await provider.restore(record))
+
+    async def launch_cli(self, request: LaunchCli) -> Launched:
+        """Start a CLI or ACP agent.
+
+        Raises:
+            ApiError: 400, unknown or not installed type, or no such directory.
+        """
+        provider = self._provider(request.cli_type, ("cli", "acp"), "cliType")
+        return await self._launch(provider, request.dir, request.model)
+
+    async def launch_ide(self, request: LaunchIde) -> Launched:
+        """Start an IDE. Raises as `launch_cli` does."""
+        provider = self._provider(request.ide_type, ("ide",), "ideType")
+        return await self._launch(provider, request.dir, None)
+
+    async def stop(self, request: StopCli) -> Stopped:
+        """Stop the session that `request` names, and leave nothing of it running.
+
+        Raises:
+            ApiError: 404, none such runs; 409, several do; 400, unknown type.
+        """
+        if request.cli_type not in self._providers:
+            raise self._unknown_type(request.cli_type, "cliType")
+        wanted = None if request.dir is None else str(Path(request.dir).expanduser())
+        candidates = [
+            session
+            for session in self._sessions.values()
+            if session.record.type == request.cli_type
+            and request.session_id in (None, session.record.id)
+            and wanted in (None, session.record.path)
+        ]
+        if not candidates:
+            raise not_found(f"No {request.cli_type} session runs here that fits this request")
+        if len(candidates) > 1:
+            raise conflict(
+                f"{len(candidates)} sessions of {request.cli_type} run here: "
+                "name one by `sessionId` or `dir`",
+                ErrorCode.AMBIGUOUS_TARGET,
+            )
+        session = candidates[0]
+        await session.close()
+        self._sessions.pop(session.record.id, None)
+        self._journal.remove_session(session.record.id)
+        self._on_remove(session.record.id)
+        return Stopped(stopped=[session.record.id])
+
+    def find(self, query: Targeted | AgentStatusQuery) -> AgentSession:
+        """Return the session that a command is for.
+
+        Raises:
+            ApiError: 404, this machine has none such.
+        """
+        if query.session_id is not None:
+            return self._by_id(query.session_id)
+        if query.target is None:
+            return self._latest(list(self._sessions.values()), "any agent")
+        target = parse_target(query.target)
+        if target is None or target.daemon_id != self._daemon_id:
+            raise not_found(f"{query.target!r} is not a target of this machine")
+        if target.kind == "session":
+            return self._by_id(target.name)
+        found = [
+            session
+            for session in self._sessions.values()
+            if session.record.kind == target.kind
+            and target.name in (session.record.type, session.record.name)
+        ]
+        return self._latest(found, f"{target.kind}:{target.name}")
+
+    async def detach(self) -> None:
+        """Stop following the agents and leave them running."""
+        for session in self._sessions.values():
+            await session.detach()
+        self._sessions.clear()
+
+    async def _launch(self, provider: Provider, path: str | None, model: str | None) -> Launched:
+        description = provider.describe()
+        if not description.installed:
+            raise bad_request(
+                f"{description.display_name} is not installed on this machine: install it there "
+                "so that its command is on the daemon's PATH, then launch it again",
+                "type",
+            )
+        now = self._clock()
+        record = SessionRecord(
+            id=new_id("session"),
+            kind=description.category,
+            type=description.type,
+            name=description.display_name,
+            path=await asyncio.to_thread(_directory, path),
+            model=model,
+            created_at=now,
+            last_activity_at=now,
+        )
+        self._journal.save_session(record)  # a daemon killed from here on finds the agent again
+        try:
+            adapter = await provider.launch(record)
+        except BaseException:
+            self._journal.remove_session(record.id)
+            raise
+        return self._follow(record, adapter).launched()
+
+    def _follow(self, record: SessionRecord, adapter: Adapter) -> AgentSession:
+        session = AgentSession(
+            record,
+            adapter,
+            daemon_id=self._daemon_id,
+            journal=self._journal,
+            clock=self._clock,
+            turns=Turns(f"{self._daemon_id}:{record.kind}:{record.type}", self._emit),
+            on_change=lambda changed: self._on_change(changed.describe()),
+        )
+        self._journal.save_session(record)
+        self._sessions[record.id] = session
+        session.start()
+        self._on_change(session.describe())
+        return session
+
+    def _provider(self, name: str, categories: tuple[Category, ...], field: str) -> Provider:
+        provider = self._providers.get(name)
+        if provider is None or provider.describe().category not in categories:
+            raise self._unknown_type(name, field, categories)
+        return provider
+
+    def _unknown_type(
+        self, name: str, field: str, categories: tuple[Category, ...] = ("cli", "acp", "ide")
+    ) -> Exception:
+        known = ", ".join(
+            sorted(
+                kind
+                for kind, provider in self._providers.items()
+                if provider.describe().category in categories
+            )
+        )
+        return bad_request(f"Unknown type {name!r}: this machine knows {known or 'none'}", field)
+
+    def _by_id(self, session_id: str) -> AgentSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise not_found(f"This machine has no session {session_id!r}")
+        return session
+
+    def _latest(self, sessions: list[AgentSession], wanted: str) -> AgentSession:
+        if not sessions:
+            raise not_found(f"No session of {wanted} runs on this machine: launch one first")
+        return max(sessions, key=lambda session: session.record.last_activity_at)
+
+
+def _directory(path: str | None) -> str:
+    """Return the directory to work in, checked."""
+    chosen = Path.home() if path is None else Path(path).expanduser()
+    if not chosen.is_absolute():
+        raise bad_request(f"`dir` must be an absolute path, not {path!r}", "dir")
+    if not chosen.is_dir():
+        raise bad_request(f"The directory {str(chosen)!r} does not exist on this machine", "dir")
+    return str(chosen)

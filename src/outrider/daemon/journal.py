@@ -1,0 +1,117 @@
+"""What the machine agent must not forget: a small SQLite file in its configuration directory.
+
+Every call is a few rows on a local file, so it is made on the event loop directly.
+"""
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from outrider.contract.commands import ChatInput
+from outrider.contract.providers import Category
+from outrider.contract.structs import Wire
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS sessions (
+    id TEXT PRIMARY KEY,
+    record BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS queue (
+    session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    message_id TEXT NOT NULL UNIQUE,
+    input BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS message_ids (
+    session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    native TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    PRIMARY KEY (session_id, native)
+);
+"""
+
+
+class SessionRecord(Wire, kw_only=True):
+    """What it takes to find a session again after a restart.
+
+    `native` is the adapter's own: whatever it needs to find its agent and its transcript.
+    `generating_since` is when the turn that is not over began.
+    """
+
+    id: str
+    kind: Category
+    type: str
+    name: str
+    path: str
+    model: str | None
+    created_at: int
+    last_activity_at: int
+    generating_since: int | None = None
+    native: dict[str, str] = {}
+
+
+class Journal:
+    """The durable memory of one machine agent."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        self._db.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def sessions(self) -> list[SessionRecord]:
+        """Return every session that was not removed, oldest first."""
+        rows = self._db.execute("SELECT record FROM sessions ORDER BY id")
+        return [msgspec.json.decode(record, type=SessionRecord) for (record,) in rows]
+
+    def save_session(self, record: SessionRecord) -> None:
+        """Remember this session, or what has changed about it."""
+        self._db.execute(
+            "INSERT INTO sessions VALUES (?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+            (record.id, msgspec.json.encode(record)),
+        )
+
+    def remove_session(self, session_id: str) -> None:
+        """Forget a session with all that hangs on it."""
+        self._db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+
+    def queue(self, session_id: str) -> list[tuple[str, ChatInput]]:
+        """Return the messages (id, input) that wait for this session's agent, in order."""
+        rows = self._db.execute(
+            "SELECT message_id, input FROM queue WHERE session_id = ? ORDER BY rowid",
+            (session_id,),
+        )
+        return [
+            (message_id, msgspec.json.decode(data, type=ChatInput)) for message_id, data in rows
+        ]
+
+    def enqueue(self, session_id: str, message_id: str, message: ChatInput) -> None:
+        """Remember a message that waits."""
+        self._db.execute(
+            "INSERT INTO queue VALUES (?, ?, ?)",
+            (session_id, message_id, msgspec.json.encode(message)),
+        )
+
+    def dequeue(self, message_id: str) -> None:
+        """Forget a message that waits no more."""
+        self._db.execute("DELETE FROM queue WHERE message_id = ?", (message_id,))
+
+    def message_ids(self, session_id: str) -> dict[str, str]:
+        """Return, by the agent's own key for it, the id of each message sent through here."""
+        rows = self._db.execute(
+            "SELECT native, message_id FROM message_ids WHERE session_id = ?", (session_id,)
+        )
+        return dict(rows.fetchall())
+
+    def save_message_id(self, session_id: str, native: str, message_id: str) -> None:
+        """Remember that the agent records the message `message_id` under the key `native`."""
+        self._db.execute(
+            "INSERT OR IGNORE INTO message_ids VALUES (?, ?, ?)", (session_id, native, message_id)
+        )
