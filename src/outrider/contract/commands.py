@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from outrider.contract.providers import Category
 from outrider.contract.resources import (
     AgentStatus,
     Control,
@@ -18,7 +19,6 @@ from outrider.contract.resources import (
     Workspace,
 )
 from outrider.contract.structs import Wire
-from outrider.contract.providers import Category
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]

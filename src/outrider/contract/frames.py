@@ -31,6 +31,13 @@ HELLO_TIMEOUT: Final = 10.0
 """Seconds that a machine has for its hello."""
 
 
+EventNumber = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+"""The number of an event on its machine; 0 stands for none."""
+
+Millis = Annotated[int, Meta(ge=0, le=24 * 3600 * 1000)]
+"""A span of time, at most a day."""
+
+
 class CloseCode(IntEnum):
     """Why a socket was closed, beside RFC 6455's own codes."""
 
@@ -58,7 +65,7 @@ class Hello(Wire, tag="hello", kw_only=True):
     machine: Machine
     providers: list[Provider] = []
     sessions: list[Session] = []
-    last_event: int = 0
+    last_event: EventNumber = 0
 
 
 class Welcome(Wire, tag="welcome", kw_only=True):
@@ -72,7 +79,7 @@ class Welcome(Wire, tag="welcome", kw_only=True):
     version: str
     daemon_id: str
     nickname: str
-    acknowledged: int = 0
+    acknowledged: EventNumber = 0
 
 
 class Snapshot(Wire, tag="snapshot", kw_only=True):
@@ -97,7 +104,7 @@ class Command(Wire, tag="command", kw_only=True):
     id: str
     command: str
     payload: Raw
-    timeout_ms: Annotated[int, Meta(ge=1)]
+    timeout_ms: Millis
 
 
 class Cancel(Wire, tag="cancel", kw_only=True):
@@ -124,23 +131,26 @@ class CommandResult(Wire, tag="result", kw_only=True):
 
 
 class Event(Wire, tag="event", kw_only=True):
-    """Daemon → service: an event with its number on this machine, from 1 without gaps."""
+    """Daemon → service: an event with its number on this machine.
 
-    seq: Annotated[int, Meta(ge=1)]
+    The numbers grow by one; a gap tells that the machine had to drop events.
+    """
+
+    seq: Annotated[int, Meta(ge=1, le=2**53 - 1)]
     event: AgentEvent
 
 
 class Acknowledge(Wire, tag="ack", kw_only=True):
     """Service → daemon: every event up to `seq` is stored and will not be asked for again."""
 
-    seq: int
+    seq: EventNumber
 
 
 class Goodbye(Wire, tag="goodbye", kw_only=True):
     """Either way: this side is about to stop. The daemon reconnects after `reconnect_ms`."""
 
     reason: str
-    reconnect_ms: int = 0
+    reconnect_ms: Millis = 0
 
 
 FromDaemon = Hello | Snapshot | Change | CommandResult | Event | Goodbye
@@ -150,6 +160,7 @@ Frame = FromDaemon | FromService
 
 class _Kind(msgspec.Struct):
     type: str
+    protocol: int | None = None
 
 
 _from_daemon: msgspec.json.Decoder[FromDaemon] = msgspec.json.Decoder(FromDaemon)
@@ -190,6 +201,18 @@ def decode_from_service(data: bytes | str) -> FromService | None:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         _raise_unless_unknown(data, _SERVICE_KINDS, error)
         return None
+
+
+def hello_protocol(data: bytes | str) -> int | None:
+    """Return the version that a hello is in, None where this is not a hello with a version.
+
+    For a hello whose other fields this version may not understand.
+    """
+    try:
+        kind = _kind.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return kind.protocol if kind.type == "hello" else None
 
 
 def _raise_unless_unknown(data: bytes | str, known: frozenset[str], cause: Exception) -> None:

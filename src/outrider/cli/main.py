@@ -1,0 +1,112 @@
+"""The `outrider` command: its subcommands and what each starts.
+
+Imports stand inside the commands so that each starts fast and loads only its own side.
+"""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from outrider import __version__
+from outrider.cli.logs import set_up_logs
+
+app = typer.Typer(
+    name="outrider",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Drive coding agents on many machines over one REST API.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Drive coding agents on many machines over one REST API."""
+    set_up_logs()
+
+
+@app.command()
+def up() -> None:
+    """Start the service and this machine's agent, with everything they need."""
+    from outrider.cli.running import run_until_stopped, service_settings
+    from outrider.cli.up import up as start
+
+    settings = service_settings()
+    run_until_stopped(lambda stop: start(settings, stop))
+
+
+@app.command()
+def serve() -> None:
+    """Start the service."""
+    from outrider.cli.running import run_until_stopped, service_settings
+    from outrider.cloud.server import listen, run_service
+
+    settings = service_settings()
+
+    async def start(stop: asyncio.Event) -> None:
+        listener = listen(settings)
+        host, port = listener.getsockname()[:2]
+        await run_service(
+            settings,
+            listener,
+            stop,
+            lambda: typer.echo(f"Outrider {__version__} listens on http://{host}:{port}"),
+        )
+
+    run_until_stopped(start)
+
+
+@app.command()
+def daemon() -> None:
+    """Start this machine's agent, which `outrider setup` has enrolled."""
+    from outrider.cli.running import run_until_stopped
+    from outrider.daemon.app import run_daemon
+    from outrider.daemon.settings import DaemonSettings
+
+    settings = DaemonSettings.from_environment()
+    run_until_stopped(lambda stop: run_daemon(settings, stop))
+
+
+@app.command()
+def setup(
+    server: Annotated[str, typer.Option(help="The service's address, as in https://host.")],
+    code: Annotated[
+        str | None, typer.Option(help="A one-time code from `outrider admin enroll`.")
+    ] = None,
+    nickname: Annotated[str | None, typer.Option(help="A name for this machine.")] = None,
+) -> None:
+    """Enrol this machine with a service."""
+    from outrider.cli.running import fail
+    from outrider.contract.errors import OutriderError
+    from outrider.daemon.enrolment import enrol
+    from outrider.daemon.settings import DaemonSettings
+
+    if code is None:
+        fail("Give a one-time code with --code; `outrider admin enroll` makes one", 2)
+    try:
+        enrolled = enrol(DaemonSettings.from_environment(), server, code, nickname)
+    except OutriderError as error:
+        fail(str(error))
+    typer.echo(
+        f"This machine is enrolled as {enrolled.nickname!r} ({enrolled.daemon_id}).\n"
+        "Start its agent with: outrider daemon"
+    )
+
+
+def run() -> None:
+    """Run the command line."""
+    from outrider.cli import admin
+
+    app.add_typer(admin.app, name="admin")
+    app()

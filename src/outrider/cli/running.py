@@ -1,0 +1,62 @@
+"""What every command shares: an event loop, signals that stop it, errors as sentences."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import NoReturn, TypeVar
+
+import typer
+import uvloop
+from pydantic import ValidationError
+
+from outrider.cloud.settings import Settings
+from outrider.contract.errors import OutriderError
+
+T = TypeVar("T")
+
+
+def service_settings() -> Settings:
+    """Return the settings of the service, or end the command telling which one is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(["OUTRIDER", *(str(part).upper() for part in first["loc"][:1])])
+        fail(f"The setting {name} is wrong: {first['msg']}")
+
+
+def fail(message: str, status: int = 1) -> NoReturn:
+    """End the command with a sentence on standard error."""
+    typer.echo(f"outrider: {message}", err=True)
+    sys.exit(status)
+
+
+def run(main: Coroutine[None, None, T]) -> T:
+    """Run `main`; an error that Outrider raised on purpose becomes a sentence and exit code 1."""
+    try:
+        return uvloop.run(main)
+    except OutriderError as error:
+        fail(str(error))
+
+
+def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `main` with an event that SIGINT and SIGTERM set. A second signal ends it at once."""
+
+    async def with_signals() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def told(number: signal.Signals) -> None:
+            if stop.is_set():
+                loop.remove_signal_handler(number)
+                signal.raise_signal(number)
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, told, number)
+        await main(stop)
+
+    try:
+        run(with_signals())
+    except KeyboardInterrupt:
+        sys.exit(130)

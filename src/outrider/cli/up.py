@@ -1,0 +1,205 @@
+"""`outrider up`: the service and this machine's agent in one process, set up on first use."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import typer
+
+from outrider.cli.admin import issue_key
+from outrider.cloud.access import passwords
+from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.access.secrets import digest
+from outrider.cloud.server import listen, run_service
+from outrider.cloud.settings import Settings
+from outrider.cloud.store import accounts, api_keys, machines
+from outrider.cloud.store.database import Database
+from outrider.contract.errors import OutriderError
+from outrider.contract.ids import new_id
+from outrider.contract.structs import Wire
+from outrider.daemon.app import run_daemon
+from outrider.daemon.enrolment import enrol
+from outrider.daemon.settings import DaemonSettings, NotEnrolledError
+
+EMAIL: Final = "local@outrider.invalid"
+_LOOPBACK: Final = ("http://127.", "http://localhost", "http://[::1]")
+
+
+class UpError(OutriderError):
+    """`outrider up` cannot start. The text says what to do."""
+
+
+class Local(Wire, kw_only=True):
+    """The account that `up` made, in a file that only its owner can read."""
+
+    account_id: str
+    email: str
+    password: str
+    key: str
+
+
+async def up(settings: Settings, stop: asyncio.Event) -> None:
+    """Run the service and this machine's agent until `stop` is set.
+
+    The account, its key and the machine's enrolment are made on the first start and found
+    again on the next.
+
+    Raises:
+        UpError, OutriderError: something is missing or taken; the text says what to do.
+    """
+    if shutil.which("tmux") is None:
+        raise UpError("tmux is missing: install it (apt-get install tmux) and start again")
+    _make_writable(settings.data_dir)
+    listener = listen(settings)
+    host, port = listener.getsockname()[:2]
+    url = f"http://{_reachable(host)}:{port}"
+    local = await _local_account(settings)
+    serving = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_stopping_both(stop, run_service(settings, listener, stop, serving.set)))
+        group.create_task(_stopping_both(stop, _machine(settings, url, local, serving, stop)))
+
+
+async def _machine(
+    settings: Settings, url: str, local: Local, serving: asyncio.Event, stop: asyncio.Event
+) -> None:
+    """Enrol this machine where needed, then run its agent."""
+    await _first(serving, stop)
+    if stop.is_set():
+        return
+    daemon_settings = DaemonSettings.from_environment()
+    await _enrolled(settings, daemon_settings, url, local)
+    await run_daemon(daemon_settings, stop, lambda: _greet(url, local))
+    typer.echo("Stopped. Agents that were running go on in tmux; `outrider up` finds them again.")
+
+
+async def _enrolled(
+    settings: Settings, daemon_settings: DaemonSettings, url: str, local: Local
+) -> None:
+    database = Database(settings.sqlalchemy_url)
+    try:
+        connection = daemon_settings.load_connection()
+        if await machines.by_token(database, digest(connection.token)) is not None:
+            if connection.server != url:
+                connection.server = url
+                daemon_settings.save_connection(connection)
+            return
+        if not connection.server.startswith(_LOOPBACK):
+            raise UpError(
+                f"This machine is enrolled with {connection.server}: set OUTRIDER_CONFIG_DIR to "
+                "another directory to run a service of its own beside that"
+            )
+        code = await Enrolment(database).new_code(local.account_id, None)
+    except NotEnrolledError:
+        code = await Enrolment(database).new_code(local.account_id, None)
+    finally:
+        await database.close()
+    await asyncio.to_thread(enrol, daemon_settings, url, code.code)
+
+
+async def _local_account(settings: Settings) -> Local:
+    """Return the account of this installation; make it, or its key, where there is none."""
+    path = settings.data_dir / "local.json"
+    database = Database(settings.sqlalchemy_url)
+    try:
+        await database.migrate()
+        local = _read(path)
+        if local is not None and await accounts.find(database, local.account_id) is not None:
+            known = await api_keys.by_hash(database, digest(local.key))
+            if known is None or known.revoked_at is not None:
+                _, local.key = await issue_key(database, local.account_id, "local", set(ALL_SCOPES))
+                _write(path, local)
+            return local
+        password = secrets.token_urlsafe(12)
+        account_id = await accounts.find(database, EMAIL)
+        if account_id is None:
+            account_id = new_id("acct")
+            await accounts.create(
+                database,
+                account_id=account_id,
+                user_id=new_id("user"),
+                email=EMAIL,
+                plan="enterprise",
+                password_hash=passwords.hashed(password),
+                now=time.time_ns() // 1_000_000,
+            )
+        _, key = await issue_key(database, account_id, "local", set(ALL_SCOPES))
+        made = Local(account_id=account_id, email=EMAIL, password=password, key=key)
+        _write(path, made)
+        return made
+    finally:
+        await database.close()
+
+
+def _greet(url: str, local: Local) -> None:
+    typer.echo(
+        f"\nOutrider is up, and this machine is connected.\n\n"
+        f"  Dashboard  {url}/\n"
+        f"  Login      {local.email}  {local.password}\n"
+        f"  API key    {local.key}\n\n"
+        "List your machines:\n\n"
+        f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/daemons\n\n"
+        "Ctrl-C stops it.\n"
+    )
+
+
+async def _stopping_both(stop: asyncio.Event, work: Awaitable[None]) -> None:
+    """Whichever half ends, for whatever reason, the other one stops too."""
+    try:
+        await work
+    finally:
+        stop.set()
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Return once one of the events is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _reachable(host: str) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"[{host}]" if ":" in host else host
+
+
+def _make_writable(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UpError(_not_writable(directory, error.strerror or str(error))) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise UpError(_not_writable(directory, "Permission denied"))
+
+
+def _not_writable(directory: Path, why: str) -> str:
+    return (
+        f"The data directory {directory} cannot be written ({why}): "
+        "set OUTRIDER_DATA_DIR to one that can"
+    )
+
+
+def _read(path: Path) -> Local | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Local)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise UpError(
+            f"{path} cannot be read ({error}): repair or remove it; without it a new key is made"
+        ) from error
+
+
+def _write(path: Path, local: Local) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(local))

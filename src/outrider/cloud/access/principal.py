@@ -1,0 +1,32 @@
+"""Who makes a request, and what they may do."""
+
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+
+class Scope(StrEnum):
+    """What a credential may be allowed to do."""
+
+    IDE_READ = "ide:read"
+    IDE_CONTROL = "ide:control"
+    AGENT_READ = "agent:read"
+    AGENT_CONTROL = "agent:control"
+    TERMINAL_EXEC = "terminal:exec"
+    WEBHOOK_MANAGE = "webhook:manage"
+
+
+ALL_SCOPES = frozenset(Scope)
+
+
+class Principal(NamedTuple):
+    """The bearer of a valid credential: an API key, or a dashboard session.
+
+    `id` is the key's or the user's. `auth_time` is when a session's user last gave the
+    password, in epoch milliseconds; a key has none.
+    """
+
+    kind: Literal["key", "session"]
+    id: str
+    account_id: str
+    scopes: frozenset[str]
+    auth_time: int | None = None

@@ -1,0 +1,162 @@
+"""Machines: list them, read their state, command them."""
+
+import time
+
+import msgspec
+from msgspec import Raw
+
+from outrider.cloud.access.principal import Scope
+from outrider.cloud.api.decode import decode_body
+from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.fleet import views
+from outrider.contract.commands import (
+    PAYLOADS,
+    PUBLIC_COMMANDS,
+    CommandType,
+    Result,
+    Terminal,
+    TerminalOutput,
+)
+from outrider.contract.errors import bad_request
+from outrider.contract.resources import DaemonList, DaemonStatus
+from outrider.contract.structs import Wire
+
+
+class CommandRequest(Wire, kw_only=True):
+    """A command of the public set, with the payload that its type takes."""
+
+    type: str
+    payload: Raw = msgspec.field(default_factory=lambda: Raw(b"{}"))
+
+
+class Done(Wire, kw_only=True):
+    """It was done."""
+
+    success: bool = True
+
+
+_payload_decoders = {
+    command: msgspec.json.Decoder(PAYLOADS[command]) for command in PUBLIC_COMMANDS
+}
+_PUBLIC = {str(command): command for command in sorted(PUBLIC_COMMANDS)}
+
+
+async def list_daemons(services: Services, call: Call) -> bytes:
+    """Every connected machine of the account; one that dropped within the grace period counts."""
+    states = services.presence.of_account(call.account_id)
+    return b'{"daemons":[' + b",".join(map(views.daemon_json, states)) + b"]}"
+
+
+async def daemon_status(services: Services, call: Call) -> DaemonStatus:
+    """A machine in full. An offline one shows its last state, with `connected` false."""
+    state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
+    return views.daemon_status(
+        state,
+        connected=services.presence.get(state.id) is not None,
+        now=time.time_ns() // 1_000_000,
+    )
+
+
+async def command(services: Services, call: Call) -> bytes:
+    """Send one of the seven public commands to a machine.
+
+    The payload may name its session with `target` or `sessionId`; without either it is the
+    machine's most recently used one. The result has the fields of the matching shortcut.
+    """
+    request: CommandRequest = call.body
+    kind = _PUBLIC.get(request.type)
+    if kind is None:
+        raise bad_request(
+            f"Unknown command {request.type!r}: it is one of {', '.join(_PUBLIC)}", "type"
+        )
+    payload = bytes(request.payload)
+    if payload == b"null":
+        payload = b"{}"
+    decode_body(_payload_decoders[kind], payload, "payload")
+    return await services.dispatcher.call(
+        call.account_id, call.path("daemonId"), kind, payload, call.gone
+    )
+
+
+async def terminal(services: Services, call: Call) -> bytes:
+    """Run a shell command on the machine.
+
+    Without `name` in a fresh shell, killed with all its children at the command timeout.
+    With `name` in a shell that lives on, one command at a time: it keeps its directory and
+    variables, and a command that outlives the timeout goes on.
+    """
+    return await services.dispatcher.call(
+        call.account_id, call.path("daemonId"), CommandType.TERMINAL, call.raw_body, call.gone
+    )
+
+
+async def disconnect(services: Services, call: Call) -> Done:
+    """Close the machine's connection. It is offline at once, and may reconnect by itself."""
+    state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
+    await services.gateway.disconnect(state.id)
+    return Done()
+
+
+async def revoke(services: Services, call: Call) -> Done:
+    """Revoke the machine's connection token for good; it must be set up again."""
+    state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
+    await services.gateway.revoke(state.id)
+    return Done()
+
+
+_PATH = "/api/v1/daemons"
+
+ENDPOINTS = [
+    Endpoint(
+        "GET", _PATH, Scope.IDE_READ, "List machines", list_daemons, DaemonList, tag="Daemons"
+    ),
+    Endpoint(
+        "GET",
+        f"{_PATH}/{{daemonId}}/status",
+        Scope.IDE_READ,
+        "Read a machine's state",
+        daemon_status,
+        DaemonStatus,
+        tag="Daemons",
+    ),
+    Endpoint(
+        "POST",
+        f"{_PATH}/{{daemonId}}/command",
+        Scope.IDE_CONTROL,
+        "Send a command",
+        command,
+        Result,
+        body=CommandRequest,
+        tag="Daemons",
+    ),
+    Endpoint(
+        "POST",
+        f"{_PATH}/{{daemonId}}/terminal",
+        Scope.TERMINAL_EXEC,
+        "Run a shell command",
+        terminal,
+        TerminalOutput,
+        body=Terminal,
+        tag="Daemons",
+    ),
+    Endpoint(
+        "POST",
+        f"{_PATH}/{{daemonId}}/disconnect",
+        Scope.IDE_CONTROL,
+        "Disconnect a machine",
+        disconnect,
+        Done,
+        recent_login=True,
+        tag="Daemons",
+    ),
+    Endpoint(
+        "POST",
+        f"{_PATH}/{{daemonId}}/revoke",
+        Scope.IDE_CONTROL,
+        "Revoke a machine's token",
+        revoke,
+        Done,
+        recent_login=True,
+        tag="Daemons",
+    ),
+]

@@ -1,0 +1,95 @@
+"""Reads bodies and queries, and says which field is wrong and how."""
+
+import re
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.types import Receive
+
+from outrider.contract.errors import ApiError, bad_request
+from outrider.contract.structs import Wire
+
+MAX_BODY_BYTES = 1024 * 1024
+"""The largest body of a request."""
+
+T = TypeVar("T")
+
+_AT = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
+_FIELD = re.compile(r"(?:required field|unknown field) `(?P<field>\w+)`")
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Return a request's body.
+
+    Raises:
+        ApiError: 413, it is over `MAX_BODY_BYTES`; no more of it is read.
+        ConnectionError: the client went away in the middle of it.
+    """
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ConnectionResetError("The client went away")
+    body: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        parts, size = [body], len(body)
+        while message.get("more_body") and size <= MAX_BODY_BYTES:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionResetError("The client went away")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+        body = b"".join(parts)
+    if len(body) > MAX_BODY_BYTES:
+        raise ApiError(413, f"The body is over {MAX_BODY_BYTES // 1024} KiB: send less at a time")
+    return body
+
+
+def decode_body(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str = "") -> T:
+    """Return the body as the decoder's type.
+
+    Args:
+        prefix: where the body stands in the one that was sent, as in `payload`.
+
+    Raises:
+        ApiError: 400, telling the field and what is wrong with it.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _wrong_field(str(error), prefix) from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        what = "empty" if not body.strip() else f"not JSON ({error})"
+        raise bad_request(f"The body is {what}: send a JSON object") from error
+
+
+def decode_query(model: type[Wire], query: bytes) -> Any:
+    """Return the query parameters as `model`; parameters that it does not have are ignored.
+
+    Raises:
+        ApiError: 400, telling the parameter and what is wrong with it.
+    """
+    if not query:
+        return model()
+    try:
+        pairs = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict"))
+        return msgspec.convert(pairs, model, strict=False)
+    except msgspec.ValidationError as error:
+        raise _wrong_field(str(error), "") from error
+    except (UnicodeError, ValueError) as error:
+        raise bad_request("The query string is not percent-encoded UTF-8") from error
+
+
+def _wrong_field(text: str, prefix: str) -> ApiError:
+    """Turn the decoder's words into the API's: which field, and what to do about it."""
+    at = _AT.search(text)
+    reason = text[: at.start()] if at else text
+    path = ".".join(part for part in (prefix, at["path"] if at else "") if part)
+    field = _FIELD.search(reason)
+    if field:
+        path = ".".join(part for part in (path, field["field"]) if part)
+        reason = f"the field `{path}` is missing"
+    return ApiError(
+        400,
+        f"{reason[0].upper()}{reason[1:]}{f' (at `{path}`)' if path and not field else ''}",
+        details=bad_request(reason, path).details,
+    )

@@ -1,0 +1,53 @@
+"""What operators and their tools ask: health, metrics, and the API's own description."""
+
+from collections.abc import Sequence
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from outrider.cloud.api import docs, openapi
+from outrider.cloud.api.endpoint import Endpoint
+from outrider.cloud.store.database import Database
+
+
+def routes(
+    endpoints: Sequence[Endpoint], database: Database, registry: CollectorRegistry
+) -> list[Route]:
+    """Return the routes outside `/api/v1`."""
+    document: dict[str, object] = {}
+
+    def described() -> dict[str, object]:
+        if not document:
+            document.update(openapi.describe(endpoints))
+        return document
+
+    async def healthz(_request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_request: Request) -> Response:
+        try:
+            await database.ping()
+        except (SQLAlchemyError, OSError) as error:
+            return JSONResponse({"status": "unavailable", "database": str(error)}, 503)
+        return JSONResponse({"status": "ok", "database": "ok"})
+
+    async def metrics(_request: Request) -> Response:
+        return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    async def openapi_json(_request: Request) -> Response:
+        return Response(msgspec.json.encode(described()), media_type="application/json")
+
+    async def docs_page(_request: Request) -> Response:
+        return HTMLResponse(docs.page(described()))
+
+    return [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        Route("/openapi.json", openapi_json),
+        Route("/docs", docs_page),
+    ]

@@ -1,0 +1,88 @@
+"""What every response has, and how the API answers what no endpoint answers."""
+
+import time
+from typing import Final
+
+import msgspec
+import uuid_utils
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outrider.contract.errors import ErrorBody
+
+_METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
+
+
+class Outermost:
+    """Gives every response an `X-Request-Id`, and counts it."""
+
+    def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
+        self._app = app
+        self._requests = Counter(
+            "outrider_http_requests",
+            "Requests answered, by route, method and status.",
+            ["route", "method", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "outrider_http_request_seconds",
+            "Seconds until the response, by route.",
+            ["route"],
+            registry=registry,
+        )
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        request_id = str(uuid_utils.uuid7()).encode()
+        scope["request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+                self._count(scope, message["status"], time.perf_counter() - began)
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        # Only routes and methods that exist become labels: a stranger cannot make new ones.
+        endpoint = scope.get("endpoint")
+        route = str(getattr(endpoint, "path", "none" if endpoint is None else scope["path"]))
+        method: str = scope["method"] if scope["method"] in _METHODS else "other"
+        key = (route, method, status)
+        found = self._children.get(key)
+        if found is None:
+            found = self._children[key] = (
+                self._requests.labels(route, method, str(status)),
+                self._seconds.labels(route),
+            )
+        found[0].inc()
+        found[1].observe(seconds)
+
+
+async def http_exception(_request: Request, error: Exception) -> Response:
+    """Answer an unknown route (or method) in the API's own form."""
+    assert isinstance(error, HTTPException)
+    text = {404: "There is nothing at this path: see /docs for what there is"}.get(
+        error.status_code, error.detail
+    )
+    return Response(
+        msgspec.json.encode(ErrorBody(error=text)),
+        error.status_code,
+        headers=error.headers,
+        media_type="application/json",
+    )
+
+
+async def unexpected(_request: Request, _error: Exception) -> Response:
+    """Answer where the service itself broke; the server logs the trace."""
+    text = "Something broke in the service; it is logged"
+    return Response(msgspec.json.encode(ErrorBody(error=text)), 500, media_type="application/json")

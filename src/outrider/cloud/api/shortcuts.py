@@ -1,0 +1,189 @@
+"""The shortcuts: launch and stop agents, talk to them, answer what they ask."""
+
+from typing import Any
+
+import msgspec
+
+from outrider.cloud.access.principal import Scope
+from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.contract.commands import (
+    Accepted,
+    AgentState,
+    AgentStatusQuery,
+    Chat,
+    CommandType,
+    LaunchCli,
+    Launched,
+    LaunchIde,
+    Name,
+    Path,
+    ReadChat,
+    ResolveAction,
+    Resolved,
+    SendChat,
+    StopCli,
+    Stopped,
+)
+from outrider.contract.errors import bad_request, not_found
+from outrider.contract.providers import BUILT_IN
+from outrider.contract.structs import Wire
+from outrider.contract.targets import parse_target
+
+
+class LaunchRequest(Wire, kw_only=True):
+    """What to launch, where, and with which model."""
+
+    type: Name
+    dir: Path | None = None
+    model: Name | None = None
+
+
+class StopRequest(Wire, kw_only=True):
+    """What to stop; `session_id` or `dir` choose one where several run."""
+
+    type: Name
+    session_id: Name | None = None
+    dir: Path | None = None
+
+
+_encode = msgspec.json.encode
+
+
+async def launch(services: Services, call: Call) -> bytes:
+    """Start an IDE, a CLI agent or an ACP agent, as a new session.
+
+    Answers once the agent is ready for a message, or asks something first.
+    """
+    request: LaunchRequest = call.body
+    state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
+    category = next(
+        (p.category for p in state.providers if p.type == request.type),
+        BUILT_IN.get(request.type, (None,))[0],
+    )
+    if category is None:
+        known = sorted({p.type for p in state.providers} | BUILT_IN.keys())
+        raise bad_request(f"Unknown type {request.type!r}: it is one of {', '.join(known)}", "type")
+    kind, payload = (
+        (CommandType.LAUNCH_IDE, _encode(LaunchIde(ide_type=request.type, dir=request.dir)))
+        if category == "ide"
+        else (
+            CommandType.LAUNCH_CLI,
+            _encode(LaunchCli(cli_type=request.type, dir=request.dir, model=request.model)),
+        )
+    )
+    return await services.dispatcher.call(call.account_id, state.id, kind, payload, call.gone)
+
+
+async def stop(services: Services, call: Call) -> bytes:
+    """Stop a session, leaving nothing of it running."""
+    request: StopRequest = call.body
+    payload = StopCli(cli_type=request.type, session_id=request.session_id, dir=request.dir)
+    return await services.dispatcher.call(
+        call.account_id, call.path("daemonId"), CommandType.STOP_CLI, _encode(payload), call.gone
+    )
+
+
+async def send_chat(services: Services, call: Call) -> bytes:
+    """Send a message to an agent.
+
+    Answers once the agent has taken it, not once it has answered. While the agent is
+    generating, the message waits in order, 16 at the most, and `queued` is true.
+    """
+    return await _to_target(services, call, CommandType.SEND_CHAT, call.body)
+
+
+async def read_chat(services: Services, call: Call) -> bytes:
+    """Read a chat: the messages behind `after`, or the last `limit`."""
+    return await _to_target(services, call, CommandType.READ_CHAT, call.query)
+
+
+async def approve(services: Services, call: Call) -> bytes:
+    """Approve or reject what an agent asks. Of two answers at once, one succeeds."""
+    return await _to_target(services, call, CommandType.RESOLVE_ACTION, call.body)
+
+
+async def status(services: Services, call: Call) -> bytes:
+    """What an agent is doing now."""
+    return await _to_target(services, call, CommandType.AGENT_STATUS, call.query)
+
+
+async def _to_target(services: Services, call: Call, kind: CommandType, request: Any) -> bytes:
+    """Send a command to the target that the path names."""
+    text = call.path("ideId")
+    target = parse_target(text)
+    if target is None:
+        raise not_found(
+            f"No target {text!r}: it has the form <daemonId>:cli:<type>, :acp:<type>, "
+            ":ide:<name> or :session:<sessionId>"
+        )
+    request.target, request.session_id = text, None
+    return await services.dispatcher.call(
+        call.account_id, target.daemon_id, kind, _encode(request), call.gone
+    )
+
+
+_PATH = "/api/v1/shortcuts"
+_TAG = "Shortcuts"
+
+ENDPOINTS = [
+    Endpoint(
+        "POST",
+        f"{_PATH}/{{daemonId}}/launch",
+        Scope.IDE_CONTROL,
+        "Launch an agent or IDE",
+        launch,
+        Launched,
+        body=LaunchRequest,
+        tag=_TAG,
+    ),
+    Endpoint(
+        "POST",
+        f"{_PATH}/{{daemonId}}/stop",
+        Scope.IDE_CONTROL,
+        "Stop an agent",
+        stop,
+        Stopped,
+        body=StopRequest,
+        tag=_TAG,
+    ),
+    Endpoint(
+        "POST",
+        f"{_PATH}/{{ideId}}/chat",
+        Scope.AGENT_CONTROL,
+        "Send a message",
+        send_chat,
+        Accepted,
+        body=SendChat,
+        tag=_TAG,
+    ),
+    Endpoint(
+        "GET",
+        f"{_PATH}/{{ideId}}/chat",
+        Scope.AGENT_READ,
+        "Read the chat",
+        read_chat,
+        Chat,
+        query=ReadChat,
+        tag=_TAG,
+    ),
+    Endpoint(
+        "POST",
+        f"{_PATH}/{{ideId}}/approve",
+        Scope.AGENT_CONTROL,
+        "Approve or reject",
+        approve,
+        Resolved,
+        body=ResolveAction,
+        tag=_TAG,
+    ),
+    Endpoint(
+        "GET",
+        f"{_PATH}/{{ideId}}/status",
+        Scope.AGENT_READ,
+        "Read an agent's status",
+        status,
+        AgentState,
+        query=AgentStatusQuery,
+        tag=_TAG,
+    ),
+]

@@ -1,0 +1,230 @@
+"""Carries a command to a machine and its answer back, within the command timeout."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import structlog
+from msgspec import Raw
+
+from outrider.cloud.fleet.bus import MemoryBus
+from outrider.cloud.fleet.presence import MachineState, Presence
+from outrider.cloud.store import machines
+from outrider.cloud.store.database import Database
+from outrider.contract.commands import RESULTS, CommandType
+from outrider.contract.errors import ApiError, OutriderError, not_found
+from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, Command, CommandResult
+from outrider.contract.ids import new_id
+
+PATIENCE: Final = 0.1
+"""Seconds after which a command is slow enough to look whether its client is still there."""
+
+DRAIN_SECONDS: Final = 4.0
+"""Seconds that a stopping service gives the commands under way."""
+
+_FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
+"""The statuses that a machine may answer with; another is its fault."""
+
+_decoders = {command: msgspec.json.Decoder(result) for command, result in RESULTS.items()}
+
+_log = structlog.get_logger(__name__)
+
+Gone = Callable[[], Awaitable[None]]
+"""Returns once the client that made the request has gone away."""
+
+
+class ClientGone(OutriderError):
+    """The client went away before its answer came."""
+
+
+class _Waiting:
+    """A command that has no answer yet."""
+
+    __slots__ = ("future", "machine_id")
+
+    def __init__(self, machine_id: str, future: asyncio.Future[CommandResult]) -> None:
+        self.machine_id = machine_id
+        self.future = future
+
+
+class Dispatcher:
+    """Sends commands to machines.
+
+    Args:
+        timeout: seconds that a machine has to answer.
+    """
+
+    def __init__(
+        self, *, database: Database, presence: Presence, bus: MemoryBus, timeout: float
+    ) -> None:
+        self._database = database
+        self._presence = presence
+        self._bus = bus
+        self._timeout = timeout
+        self._waiting: dict[str, _Waiting] = {}
+        self._in_flight: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def owned(self, account_id: str, machine_id: str) -> MachineState:
+        """Return a machine of the account, with its last state if it is offline.
+
+        Raises:
+            ApiError: 404, the account has none such, whether another has or not.
+        """
+        state = self._presence.get(machine_id)
+        if state is None:
+            row = await machines.by_id(self._database, machine_id)
+            state = None if row is None else MachineState(row)
+        if state is None or state.account_id != account_id:
+            raise not_found(f"No machine {machine_id!r} in this account")
+        return state
+
+    async def call(
+        self, account_id: str, machine_id: str, command: CommandType, payload: bytes, gone: Gone
+    ) -> bytes:
+        """Have a machine carry out a command and return its result, JSON of the type it has.
+
+        Args:
+            payload: JSON of the command's payload, checked.
+            gone: tells when nobody waits for the answer any more.
+
+        Raises:
+            ApiError: 404 not the account's; 500 offline, or the command broke; 503 connected
+                without a socket; 504 no answer in time; and what the machine answered.
+            ClientGone: nobody waits for the answer any more.
+        """
+        state = await self.owned(account_id, machine_id)
+        if not state.online:
+            raise self._unreachable(state)
+        if self._in_flight.get(machine_id, 0) >= MAX_COMMANDS_IN_FLIGHT:
+            raise ApiError(
+                500,
+                f"The machine {state.nickname!r} has {MAX_COMMANDS_IN_FLIGHT} commands "
+                "unanswered: wait for some of them",
+            )
+        result = await self._exchange(state, command, payload, gone)
+        return _checked(state, command, result)
+
+    def settle(self, machine_id: str, result: CommandResult) -> None:
+        """Take a machine's answer. One that nobody waits for is dropped."""
+        waiting = self._waiting.get(result.id)
+        if waiting is None or waiting.machine_id != machine_id:
+            _log.debug("late answer dropped", machine=machine_id, command=result.id)
+        elif not waiting.future.done():
+            waiting.future.set_result(result)
+
+    def dropped(self, machine_id: str) -> None:
+        """Take it that the machine's socket has gone: no answer comes for what is under way."""
+        for waiting in self._waiting.values():
+            if waiting.machine_id == machine_id and not waiting.future.done():
+                waiting.future.set_exception(
+                    ApiError(
+                        503,
+                        "The machine's connection dropped before it answered; "
+                        "what was asked may have been done. Try again in a moment",
+                    )
+                )
+
+    async def drain(self) -> None:
+        """Wait until no command is under way, `DRAIN_SECONDS` at the most."""
+        futures = [waiting.future for waiting in self._waiting.values()]
+        if futures:
+            await asyncio.wait(futures, timeout=DRAIN_SECONDS)
+
+    async def close(self) -> None:
+        """Wait, briefly, for the cancellations that are on their way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2)
+
+    async def _exchange(
+        self, state: MachineState, command: CommandType, payload: bytes, gone: Gone
+    ) -> CommandResult:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[CommandResult] = loop.create_future()
+        frame = Command(
+            id=new_id("cmd"),
+            command=command,
+            payload=Raw(payload),
+            timeout_ms=max(1, int(self._timeout * 1000)),
+        )
+        self._waiting[frame.id] = _Waiting(state.id, future)
+        self._in_flight[state.id] = self._in_flight.get(state.id, 0) + 1
+        watcher: list[asyncio.Task[None]] = []
+        watch = loop.call_later(PATIENCE, _start_watching, watcher, future, gone)
+        try:
+            async with asyncio.timeout(self._timeout):
+                if not await self._bus.send(state.id, frame):
+                    raise self._unreachable(state)
+                return await future
+        except TimeoutError as error:
+            self._cancel(state.id, frame.id)
+            raise ApiError(
+                504,
+                f"The machine {state.nickname!r} did not answer within {self._timeout:g} seconds; "
+                "what was asked may still be done",
+            ) from error
+        except (ClientGone, asyncio.CancelledError):
+            self._cancel(state.id, frame.id)
+            raise
+        finally:
+            watch.cancel()
+            for task in watcher:
+                task.cancel()
+            del self._waiting[frame.id]
+            self._in_flight[state.id] -= 1
+            if not self._in_flight[state.id]:
+                del self._in_flight[state.id]
+
+    def _cancel(self, machine_id: str, command_id: str) -> None:
+        task = asyncio.create_task(self._send_cancel(machine_id, command_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_cancel(self, machine_id: str, command_id: str) -> None:
+        # A machine that takes no frames has not taken the command either, or will drop its
+        # answer: there is nobody to tell about it.
+        with_bound = asyncio.wait_for(self._bus.send(machine_id, Cancel(id=command_id)), 5)
+        await asyncio.gather(with_bound, return_exceptions=True)
+
+    def _unreachable(self, state: MachineState) -> ApiError:
+        if self._presence.get(state.id) is None:
+            return ApiError(
+                500,
+                f"The machine {state.nickname!r} is offline: "
+                "start `outrider daemon` on it and try again",
+            )
+        return ApiError(
+            503,
+            f"The connection of the machine {state.nickname!r} has dropped; "
+            "it is expected back: try again in a few seconds",
+        )
+
+
+def _start_watching(
+    watcher: list[asyncio.Task[None]], future: asyncio.Future[CommandResult], gone: Gone
+) -> None:
+    watcher.append(asyncio.create_task(_watch(future, gone)))
+
+
+async def _watch(future: asyncio.Future[CommandResult], gone: Gone) -> None:
+    await gone()
+    if not future.done():
+        future.set_exception(ClientGone("The client went away"))
+
+
+def _checked(state: MachineState, command: CommandType, answer: CommandResult) -> bytes:
+    """Return the result as JSON, or raise the error that the machine answered."""
+    failure = answer.error
+    if failure is not None:
+        status = failure.status if failure.status in _FROM_MACHINE else 500
+        raise ApiError(status, failure.message, code=failure.code, details=failure.details)
+    data = bytes(answer.result)
+    try:
+        _decoders[command].decode(data)
+    except msgspec.DecodeError as error:
+        _log.warning("malformed result", machine=state.id, command=command, error=str(error))
+        raise ApiError(
+            500, f"The machine {state.nickname!r} gave a malformed answer: update its agent"
+        ) from error
+    return data

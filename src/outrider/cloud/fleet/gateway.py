@@ -1,0 +1,249 @@
+"""The machines' WebSockets: who may connect, hello and welcome, and every frame after it.
+
+docs/protocol.md describes the protocol. The pings are the server's (`ws_ping_interval`).
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from outrider import __version__
+from outrider.cloud.access import secrets
+from outrider.cloud.fleet.bus import MemoryBus
+from outrider.cloud.fleet.dispatch import Dispatcher
+from outrider.cloud.fleet.presence import MachineState, Presence, TooManySessions
+from outrider.cloud.store import machines
+from outrider.cloud.store.database import Database
+from outrider.contract.frames import (
+    HELLO_TIMEOUT,
+    PROTOCOL_VERSION,
+    Change,
+    CloseCode,
+    CommandResult,
+    DecodeError,
+    FromService,
+    Goodbye,
+    Hello,
+    Snapshot,
+    Welcome,
+    decode_from_daemon,
+    encode,
+    hello_protocol,
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class _Refused(Exception):
+    """The connection is to be closed."""
+
+    def __init__(self, code: CloseCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class Connection:
+    """The service's end of one machine's WebSocket."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self.closed = False
+
+    async def send(self, frame: FromService) -> None:
+        """Send a frame; waits while the machine takes none.
+
+        Raises:
+            ConnectionError: the socket has gone.
+        """
+        if self.closed:
+            raise ConnectionResetError("The socket is closed")
+        try:
+            await self._send({"type": "websocket.send", "text": encode(frame).decode()})
+        except OSError as error:  # uvicorn's ClientDisconnected is one
+            self.closed = True
+            raise ConnectionResetError("The socket has gone") from error
+
+    async def receive(self) -> str | bytes | None:
+        """Return the next message, None once the socket has gone."""
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            self.closed = True
+            return None
+        text: str | None = message.get("text")
+        return text if text is not None else message.get("bytes", b"")
+
+    async def close(self, code: CloseCode, reason: str) -> None:
+        """Close the socket, telling why. Harmless if it has gone already."""
+        if not self.closed:
+            self.closed = True
+            try:
+                async with asyncio.timeout(5):
+                    await self._send(
+                        {"type": "websocket.close", "code": code, "reason": reason[:120]}
+                    )
+            except (OSError, TimeoutError):
+                _log.debug("socket gone before its close", code=code)
+
+
+class Gateway:
+    """The ASGI application behind `/api/v1/daemon/connect`."""
+
+    def __init__(
+        self, *, database: Database, presence: Presence, dispatcher: Dispatcher, bus: MemoryBus
+    ) -> None:
+        self._database = database
+        self._presence = presence
+        self._dispatcher = dispatcher
+        self._bus = bus
+        self._connections: dict[str, Connection] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, from its handshake to its end."""
+        await receive()  # websocket.connect
+        await send({"type": "websocket.accept"})
+        connection = Connection(receive, send)
+        try:
+            row = await self._machine(scope)
+            hello = await self._hello(connection)
+            if hello is not None:
+                await self._serve(row, hello, connection)
+        except _Refused as refusal:
+            _log.info("machine refused", code=refusal.code, reason=refusal.reason)
+            await connection.close(refusal.code, refusal.reason)
+
+    def count(self) -> int:
+        """Return how many machines have a socket here."""
+        return len(self._connections)
+
+    async def disconnect(self, machine_id: str) -> None:
+        """Close the machine's socket; it is offline at once, and may come back by itself."""
+        await self._end(machine_id, CloseCode.DISCONNECTED, "Disconnected from the dashboard")
+
+    async def revoke(self, machine_id: str) -> None:
+        """Make the machine's token worthless and close its socket for good."""
+        await machines.revoke_token(self._database, machine_id)
+        await self._end(
+            machine_id, CloseCode.UNAUTHORIZED, "This token was revoked: run `outrider setup` again"
+        )
+
+    async def close(self) -> None:
+        """Tell every machine that the service stops, and close its socket."""
+        closing: list[Awaitable[None]] = [
+            self._goodbye(connection) for connection in self._connections.values()
+        ]
+        await asyncio.gather(*closing)
+
+    async def _machine(self, scope: Scope) -> machines.Machine:
+        header = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
+        scheme, _, token = header.decode("latin-1").partition(" ")
+        row = None
+        if scheme.lower() == "bearer" and token.startswith(secrets.MACHINE_PREFIX):
+            row = await machines.by_token(self._database, secrets.digest(token.strip()))
+        if row is None:
+            raise _Refused(
+                CloseCode.UNAUTHORIZED,
+                "This token is unknown or was revoked: run `outrider setup` again",
+            )
+        return row
+
+    async def _hello(self, connection: Connection) -> Hello | None:
+        """Return the machine's hello; None where it went away instead."""
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT):
+                data = await connection.receive()
+        except TimeoutError:
+            raise _Refused(
+                CloseCode.HELLO_TIMEOUT, f"No hello within {HELLO_TIMEOUT:g} seconds"
+            ) from None
+        if data is None:
+            return None
+        version = hello_protocol(data)
+        if version is not None and version != PROTOCOL_VERSION:
+            raise _Refused(
+                CloseCode.UNSUPPORTED_VERSION,
+                f"This service speaks protocol {PROTOCOL_VERSION}, not {version}: "
+                f"update the {'service' if version > PROTOCOL_VERSION else 'machine agent'}",
+            )
+        try:
+            frame = decode_from_daemon(data)
+        except DecodeError as error:
+            raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
+        if not isinstance(frame, Hello):
+            raise _Refused(CloseCode.BAD_FRAME, "The first frame must be a hello")
+        return frame
+
+    async def _serve(self, row: machines.Machine, hello: Hello, connection: Connection) -> None:
+        older = self._connections.get(row.id)
+        self._connections[row.id] = connection
+        if older is not None:
+            self._dispatcher.dropped(row.id)  # what was asked over it will not be answered
+            await older.close(CloseCode.REPLACED, "A newer connection of this machine took over")
+        try:
+            state = await self._presence.connected(row, hello)
+        except TooManySessions as error:
+            self._forget(row.id, connection)
+            raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
+        log = _log.bind(machine=row.id, account=row.account_id)
+        log.info("machine connected", version=hello.version, sessions=len(hello.sessions))
+        try:
+            await connection.send(
+                Welcome(
+                    protocol=PROTOCOL_VERSION,
+                    version=__version__,
+                    daemon_id=row.id,
+                    nickname=row.nickname,
+                )
+            )
+            self._bus.hold(row.id, connection)
+            await self._listen(state, connection)
+        except ConnectionError:
+            log.info("machine went away during its welcome")
+        finally:
+            self._bus.release(row.id, connection)
+            self._forget(row.id, connection)
+            log.info("machine dropped")
+
+    def _forget(self, machine_id: str, connection: Connection) -> None:
+        if self._connections.get(machine_id) is connection:
+            del self._connections[machine_id]
+
+    async def _listen(self, state: MachineState, connection: Connection) -> None:
+        try:
+            while (data := await connection.receive()) is not None:
+                try:
+                    frame = decode_from_daemon(data)
+                    match frame:
+                        case CommandResult():
+                            self._dispatcher.settle(state.id, frame)
+                        case Snapshot() | Change():
+                            self._presence.reported(state, frame)
+                        case Goodbye():
+                            _log.info("machine says goodbye", machine=state.id, why=frame.reason)
+                        case _:
+                            pass  # a frame of a newer version
+                except (DecodeError, TooManySessions) as error:
+                    raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
+        finally:
+            if self._connections.get(state.id) is connection:
+                self._presence.dropped(state)
+                self._dispatcher.dropped(state.id)
+
+    async def _end(self, machine_id: str, code: CloseCode, reason: str) -> None:
+        connection = self._connections.pop(machine_id, None)
+        await self._presence.gone(machine_id)
+        self._dispatcher.dropped(machine_id)
+        if connection is not None:
+            self._bus.release(machine_id, connection)
+            await connection.close(code, reason)
+
+    async def _goodbye(self, connection: Connection) -> None:
+        try:
+            async with asyncio.timeout(2):
+                await connection.send(Goodbye(reason="The service is stopping"))
+        except (ConnectionError, TimeoutError):
+            return
+        await connection.close(CloseCode.GOING_AWAY, "The service is stopping")

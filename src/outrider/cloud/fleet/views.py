@@ -1,0 +1,89 @@
+"""From what a machine has reported to what the API shows of it."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from outrider.cloud.fleet.presence import MachineState
+from outrider.contract.resources import CliEntry, Daemon, DaemonStatus, IdeEntry, Session
+
+_encoder = msgspec.json.Encoder()
+
+
+def daemon_json(state: MachineState) -> bytes:
+    """Return the machine's `Daemon` as JSON; made again only after a change."""
+    if state.encoded is None:
+        state.encoded = _encoder.encode(daemon(state))
+    return state.encoded
+
+
+def daemon(state: MachineState) -> Daemon:
+    """Return the machine as the list shows it."""
+    return Daemon(**_common(state))  # type: ignore[arg-type]
+
+
+def daemon_status(state: MachineState, *, connected: bool, now: int) -> DaemonStatus:
+    """Return the machine in full."""
+    return DaemonStatus(
+        **_common(state),  # type: ignore[arg-type]
+        connected=connected,
+        machine=state.machine,
+        sessions=list(state.sessions.values()),
+        available_providers=state.providers,
+        timestamp=now,
+    )
+
+
+def _common(state: MachineState) -> dict[str, object]:
+    sessions = state.sessions.values()
+    return {
+        "id": state.id,
+        "hostname": state.hostname,
+        "nickname": state.nickname,
+        "platform": state.platform,
+        "cdp_connected": any(session.cdp_connected for session in sessions),
+        "ides": [_ide(state.id, s) for s in _latest(s for s in sessions if s.kind == "ide")],
+        "clis": [_cli(state.id, s) for s in _latest(s for s in sessions if s.kind == "cli")],
+        "acps": [_cli(state.id, s) for s in _latest(s for s in sessions if s.kind == "acp")],
+        "version": state.version,
+        "connected_at": state.connected_at,
+        "last_seen_at": state.last_seen_at,
+    }
+
+
+def _latest(sessions: Iterable[Session]) -> list[Session]:
+    """Return, of each type, the most recently used session."""
+    latest: dict[str, Session] = {}
+    for session in sessions:
+        other = latest.get(session.type)
+        if other is None or session.last_activity_at >= other.last_activity_at:
+            latest[session.type] = session
+    return list(latest.values())
+
+
+def _cli(machine_id: str, session: Session) -> CliEntry:
+    return CliEntry(
+        id=f"{machine_id}:{session.kind}:{session.type}",
+        type=session.type,
+        name=session.name,
+        session_id=session.id,
+        status=session.status,
+        title=session.title,
+        workspace=session.workspace,
+        last_activity_at=session.last_activity_at,
+    )
+
+
+def _ide(machine_id: str, session: Session) -> IdeEntry:
+    return IdeEntry(
+        id=f"{machine_id}:ide:{session.type}",
+        type=session.type,
+        name=session.name,
+        cdp_connected=session.cdp_connected,
+        session_id=session.id,
+        status=session.status,
+        title=session.title,
+        workspace=session.workspace,
+        last_activity_at=session.last_activity_at,
+        agents=session.agents,
+    )

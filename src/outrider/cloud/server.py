@@ -1,0 +1,108 @@
+"""Runs the service on a port, with the server flags that it is measured with."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from outrider.cloud.app import Service
+from outrider.cloud.settings import Settings
+from outrider.contract.errors import OutriderError
+from outrider.contract.frames import MAX_FRAME_BYTES, PING_INTERVAL
+
+_PONG_SECONDS = 60.0
+"""How long a machine may be silent after a ping: as long as the default command timeout, so
+that a machine which is frozen rather than gone is told by a 504."""
+
+
+class PortTaken(OutriderError):
+    """The port cannot be listened on."""
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Return a socket that listens on the port of the settings (0: any free one).
+
+    Raises:
+        PortTaken: another program has it, or the host is none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise PortTaken(
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. "
+            "Set OUTRIDER_PORT (or OUTRIDER_HOST) to another one"
+        ) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+async def run_service(
+    settings: Settings,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve on the listener until `stop` is set; what is under way then gets five seconds.
+
+    Args:
+        ready: called once requests are answered.
+
+    Raises:
+        OutriderError: the service could not start; the text says why.
+    """
+    service = Service(settings)
+    config = uvicorn.Config(
+        service.app,
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=MAX_FRAME_BYTES,
+        ws_ping_interval=PING_INTERVAL,
+        ws_ping_timeout=_PONG_SECONDS,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # whom to believe is a setting of ours
+        timeout_graceful_shutdown=5,
+        timeout_keep_alive=75,
+        backlog=2048,
+    )
+    server = _Server(config, ready)
+    async with service.running():
+        stopper = asyncio.create_task(_stop(stop, service, server), name="stop the service")
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            stopper.cancel()
+            await asyncio.gather(stopper, return_exceptions=True)
+            listener.close()
+
+
+async def _stop(stop: asyncio.Event, service: Service, server: uvicorn.Server) -> None:
+    await stop.wait()
+    await service.drain()
+    server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, with the signals left to the command that runs it."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

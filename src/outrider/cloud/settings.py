@@ -1,0 +1,55 @@
+"""What the operator may set, by environment variables with the prefix `OUTRIDER_`."""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """The service's settings; each has the default of the contract."""
+
+    model_config = SettingsConfigDict(env_prefix="OUTRIDER_", frozen=True, extra="ignore")
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8400
+    data_dir: Path = Path("~/.local/share/outrider")
+    database_url: str | None = None
+    secret_key: str | None = None
+    command_timeout: Seconds = 60
+    grace_period: Annotated[float, Field(ge=0)] = 30
+    recent_login: Seconds = 600
+    trusted_proxies: Annotated[list[ipaddress.IPv4Network | ipaddress.IPv6Network], NoDecode] = (
+        Field(default=[])
+    )
+
+    @field_validator("data_dir")
+    @classmethod
+    def _expand(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return (
+            [part.strip() for part in value.split(",") if part.strip()]
+            if isinstance(value, str)
+            else value
+        )
+
+    @property
+    def sqlalchemy_url(self) -> str:
+        """The database's address, with the driver that Outrider uses for it."""
+        if not self.database_url:
+            return f"sqlite+aiosqlite:///{self.data_dir / 'outrider.db'}"
+        scheme, separator, rest = self.database_url.partition("://")
+        drivers = {
+            "postgresql": "postgresql+asyncpg",
+            "postgres": "postgresql+asyncpg",
+            "sqlite": "sqlite+aiosqlite",
+        }
+        return drivers.get(scheme, scheme) + separator + rest

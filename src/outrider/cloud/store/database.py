@@ -1,0 +1,122 @@
+"""The connection to the database, and bringing its schema up to date."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from outrider.contract.errors import OutriderError
+
+HEAD: Final = "0001"
+"""The newest revision in `migrations/versions/`; a test holds it to that."""
+
+
+_BEGIN: Final = "outrider_begin"
+
+
+class DatabaseError(OutriderError):
+    """The database cannot be used as it is set up."""
+
+
+class Database:
+    """A pool of connections.
+
+    Args:
+        url: an SQLAlchemy address with an asynchronous driver.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            self.url = make_url(url)
+        except ArgumentError as error:
+            raise DatabaseError(
+                "OUTRIDER_DATABASE_URL is not an address such as "
+                "postgresql://user:password@host/name"
+            ) from error
+        self.engine = _engine(self.url.render_as_string(hide_password=False))
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """Open a transaction; it is committed at the end, rolled back on an error."""
+        async with self.engine.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """Open a transaction that only reads, so that it waits for no writer."""
+        async with self.engine.connect() as connection:
+            await connection.execution_options(**{_BEGIN: "BEGIN"})
+            yield connection
+
+    async def ping(self) -> None:
+        """Do nothing but ask the database for an answer."""
+        async with self.read() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    async def migrate(self) -> None:
+        """Bring the schema to `HEAD`. Harmless if it is there already.
+
+        Raises:
+            DatabaseError: the database cannot be reached or written.
+        """
+        try:
+            if await self._revision() != HEAD:
+                # Alembic takes longer to import than to find that there is nothing to do.
+                from outrider.cloud.store.migrations.run import upgrade
+
+                async with self.engine.begin() as connection:
+                    await connection.run_sync(upgrade)
+        except (DBAPIError, OSError) as error:
+            cause = getattr(error, "orig", None) or error
+            raise DatabaseError(
+                f"The database {self.url.render_as_string(hide_password=True)} "
+                f"cannot be used: {cause}"
+            ) from error
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await asyncio.shield(self.engine.dispose())
+
+    async def _revision(self) -> str | None:
+        async with self.read() as connection:
+            has_table = await connection.run_sync(
+                lambda sync: sync.dialect.has_table(sync, "alembic_version")
+            )
+            if not has_table:
+                return None
+            result = await connection.execute(text("SELECT version_num FROM alembic_version"))
+            row = result.first()
+            return None if row is None else str(row[0])
+
+
+def _engine(url: str) -> AsyncEngine:
+    if not url.startswith("sqlite"):
+        return create_async_engine(url, pool_size=10, max_overflow=10, pool_timeout=10)
+    path = make_url(url).database
+    if path and path != ":memory:":
+        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    engine = create_async_engine(url, connect_args={"timeout": 10})
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _set_up(connection: DBAPIConnection, _record: object) -> None:
+        connection.isolation_level = None  # transactions begin below, not in the driver
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A writer takes its lock at once: one that began as a reader may fail to become one.
+        options = connection.get_execution_options()
+        connection.exec_driver_sql(options.get(_BEGIN, "BEGIN IMMEDIATE"))
+
+    return engine

@@ -1,0 +1,17 @@
+"""Runs the migrations on an open connection."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection
+
+from outrider.cloud.store.database import HEAD
+
+
+def upgrade(connection: Connection) -> None:
+    """Bring the schema to the newest revision, in the connection's transaction."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.attributes["connection"] = connection
+    command.upgrade(config, HEAD)
