@@ -1,0 +1,36 @@
+# Everything goes through the virtual environment in .venv, which `make` sets up and keeps
+# in step with pyproject.toml and constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: up test lint bench clean
+
+up: $(READY)  ## Start the service and this machine's agent.
+	@scripts/system-packages tmux
+	@exec $(BIN)/outrider up
+
+test: $(READY) lint  ## Pass the tests.
+	@scripts/system-packages tmux npm
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## Formatting, rules, types, and which package may import which.
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## Measure, against a bare baseline in the same run.
+	@scripts/system-packages tmux wrk
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	@scripts/system-packages venv
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev]'
+	@touch $@
