@@ -1,4 +1,6 @@
-"""The daemon protocol: the JSON frames on a machine's WebSocket. docs/protocol.md tells how they go.
+"""The daemon protocol: the JSON frames on a machine's WebSocket.
+
+docs/protocol.md tells how they go.
 
 A frame is a JSON object in one text message, with its kind in `type`. A frame of a kind
 that this version does not know is ignored, so that either side may be the newer one.

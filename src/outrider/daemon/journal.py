@@ -4,12 +4,15 @@ Every call is a few rows on a local file, so it is made on the event loop direct
 """
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from outrider.contract.commands import ChatInput
+from outrider.contract.events import AgentEvent
 from outrider.contract.providers import Category
 from outrider.contract.structs import Wire
 
@@ -29,7 +32,20 @@ CREATE TABLE IF NOT EXISTS message_ids (
     message_id TEXT NOT NULL,
     PRIMARY KEY (session_id, native)
 );
+CREATE TABLE IF NOT EXISTS events (
+    seq INTEGER PRIMARY KEY,
+    event BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS numbering (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    last INTEGER NOT NULL,
+    welcomed INTEGER NOT NULL
+);
+INSERT OR IGNORE INTO numbering VALUES (1, 0, 0);
 """
+
+MAX_EVENTS: Final = 100_000
+"""Events that wait for the service; beyond it the oldest are dropped."""
 
 
 class SessionRecord(Wire, kw_only=True):
@@ -115,3 +131,64 @@ class Journal:
         self._db.execute(
             "INSERT OR IGNORE INTO message_ids VALUES (?, ?, ?)", (session_id, native, message_id)
         )
+
+    def last_event(self) -> int:
+        """Return the number of the newest event, 0 before the first."""
+        (last,) = self._db.execute("SELECT last FROM numbering").fetchone()
+        return int(last)
+
+    def add_event(self, event: AgentEvent) -> int:
+        """Number an event and remember it until it is acknowledged.
+
+        Returns:
+            How many of the oldest events were dropped to make room for it.
+        """
+        with self._transaction():
+            self._db.execute("UPDATE numbering SET last = last + 1")
+            last = self.last_event()
+            self._db.execute("INSERT INTO events VALUES (?, ?)", (last, msgspec.json.encode(event)))
+            return self._db.execute(
+                "DELETE FROM events WHERE seq <= ?", (last - MAX_EVENTS,)
+            ).rowcount
+
+    def events(self, after: int, limit: int) -> list[tuple[int, AgentEvent]]:
+        """Return the events behind the number `after`, oldest first."""
+        rows = self._db.execute(
+            "SELECT seq, event FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
+        )
+        return [(seq, msgspec.json.decode(event, type=AgentEvent)) for seq, event in rows]
+
+    def acknowledge_events(self, acknowledged: int) -> None:
+        """Forget the events up to this number: the service has stored them."""
+        self._db.execute("DELETE FROM events WHERE seq <= ?", (acknowledged,))
+
+    def resume_events(self, acknowledged: int) -> None:
+        """Go on behind the number up to which the service has stored this machine's events.
+
+        A journal that is new, or older than what the service remembers, has given numbers
+        that stand for other events there: those that wait are numbered anew behind it.
+        """
+        with self._transaction():
+            (welcomed,) = self._db.execute("SELECT welcomed FROM numbering").fetchone()
+            last = self.last_event()
+            if welcomed and acknowledged <= last:
+                self.acknowledge_events(acknowledged)
+            else:
+                waiting = self._db.execute("SELECT event FROM events ORDER BY seq").fetchall()
+                self._db.execute("DELETE FROM events")
+                self._db.executemany(
+                    "INSERT INTO events VALUES (?, ?)",
+                    [(acknowledged + n, event) for n, (event,) in enumerate(waiting, start=1)],
+                )
+                last = acknowledged + len(waiting)
+            self._db.execute("UPDATE numbering SET last = ?, welcomed = 1", (last,))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")

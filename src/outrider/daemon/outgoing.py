@@ -1,0 +1,143 @@
+"""What this machine has to tell the service: changes, results and events, in bounded memory.
+
+A change is on the wire before the result of the command that caused it. Of a session that
+changes often, only the newest state waits. What is told while no connection is up is not
+kept, save for the events: a hello tells the rest.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from outrider.contract.events import AgentEvent
+from outrider.contract.frames import Change, CommandResult, Event, FromDaemon, Snapshot
+from outrider.contract.resources import Machine, Session
+from outrider.daemon.journal import Journal
+
+_EVENT_BATCH: Final = 64
+
+_log = structlog.get_logger(__name__)
+
+
+class Outgoing:
+    """Takes what happens; gives the frames that tell it, in their order."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._connected = False
+        self._told_events = 0
+        self._snapshot: Callable[[], Snapshot] | None = None
+        self._machine: Machine | None = None
+        self._changed: dict[str, Session] = {}
+        self._removed: dict[str, None] = {}
+        self._results: list[CommandResult] = []
+        self._news = asyncio.Event()
+
+    # What happens
+
+    def session_changed(self, session: Session) -> None:
+        """Tell the newest state of a session."""
+        if self._connected:
+            self._changed[session.id] = session
+            self._removed.pop(session.id, None)
+            self._news.set()
+
+    def session_removed(self, session_id: str) -> None:
+        """Tell that a session is no more."""
+        if self._connected:
+            self._changed.pop(session_id, None)
+            self._removed[session_id] = None
+            self._news.set()
+
+    def event(self, event: AgentEvent) -> None:
+        """Keep an event until the service has acknowledged it, over restarts too."""
+        dropped = self._journal.add_event(event)
+        if dropped:
+            _log.error("oldest events dropped: too many wait for the service", count=dropped)
+        self._news.set()
+
+    def machine(self, machine: Machine) -> None:
+        """Tell fresh figures of the machine."""
+        if self._connected:
+            self._machine = machine
+            self._news.set()
+
+    def snapshot(self, snapshot: Callable[[], Snapshot]) -> None:
+        """Tell everything anew, as it is when it goes out."""
+        if self._connected:
+            self._snapshot = snapshot
+            self._news.set()
+
+    def result(self, result: CommandResult) -> None:
+        """Tell the result of a command. At most `MAX_COMMANDS_IN_FLIGHT` can wait."""
+        if self._connected:
+            self._results.append(result)
+            self._news.set()
+
+    def acknowledged(self, seq: int) -> None:
+        """Forget the events up to `seq`."""
+        self._journal.acknowledge_events(min(seq, self._told_events))
+
+    # A connection
+
+    def last_event(self) -> int:
+        """Return the number of the newest event."""
+        return self._journal.last_event()
+
+    def begin(self, snapshot: Callable[[], Snapshot]) -> Snapshot:
+        """Return what a hello tells; keep what happens from here on for the new connection."""
+        self._connected = True
+        return snapshot()
+
+    def resume(self, acknowledged: int) -> None:
+        """Go on behind the event `acknowledged`, the newest that the service has."""
+        self._journal.resume_events(acknowledged)
+        self._told_events = acknowledged
+
+    def end(self) -> None:
+        """Forget what the next hello will tell, and the results that nobody waits for."""
+        self._connected = False
+        self._snapshot = self._machine = None
+        self._changed.clear()
+        self._removed.clear()
+        self._results.clear()
+
+    async def next(self) -> list[FromDaemon]:
+        """Return the frames to send now, at least one; waits until there is one."""
+        while True:
+            self._news.clear()
+            frames = [*self._changes(), *self._take_results(), *self._next_events()]
+            if frames:
+                return frames
+            await self._news.wait()
+
+    def _changes(self) -> list[FromDaemon]:
+        frames: list[FromDaemon] = []
+        if self._snapshot is not None:
+            frames.append(self._snapshot())
+            self._changed.clear()
+            self._removed.clear()
+        elif self._changed or self._removed or self._machine is not None:
+            frames.append(
+                Change(
+                    sessions=list(self._changed.values()),
+                    removed=list(self._removed),
+                    machine=self._machine,
+                )
+            )
+            self._changed.clear()
+            self._removed.clear()
+        self._snapshot = self._machine = None
+        return frames
+
+    def _take_results(self) -> list[CommandResult]:
+        results, self._results = self._results, []
+        return results
+
+    def _next_events(self) -> list[Event]:
+        events = self._journal.events(self._told_events, _EVENT_BATCH)
+        if events:
+            self._told_events = events[-1][0]
+        return [Event(seq=seq, event=event) for seq, event in events]

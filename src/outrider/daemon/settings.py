@@ -1,0 +1,193 @@
+"""Where the machine agent keeps what it knows: its connection, its journal, its lock."""
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from outrider.contract.errors import OutriderError
+from outrider.contract.structs import Wire
+
+CONNECT_PATH: Final = "/api/v1/daemon/connect"
+
+
+class SettingsError(OutriderError):
+    """The machine agent cannot work with what it finds on this machine."""
+
+
+class NotEnrolledError(SettingsError):
+    """This machine is not connected to an account yet."""
+
+
+class Connection(Wire, kw_only=True):
+    """What enrolment gave this machine: the service's base URL, its id there, its token."""
+
+    server: str
+    daemon_id: str
+    token: str
+    nickname: str
+
+    def __repr__(self) -> str:
+        return f"Connection(server={self.server!r}, daemon_id={self.daemon_id!r})"
+
+    @property
+    def websocket_url(self) -> str:
+        """The address of the daemon's WebSocket."""
+        return f"ws{self.server.removeprefix('http')}{CONNECT_PATH}"
+
+
+@dataclass(frozen=True)
+class DaemonSettings:
+    """The directory of one machine agent (`OUTRIDER_CONFIG_DIR`)."""
+
+    config_dir: Path
+
+    @classmethod
+    def from_environment(cls) -> "DaemonSettings":
+        """Return the settings that the environment asks for."""
+        chosen = os.environ.get("OUTRIDER_CONFIG_DIR")
+        if not chosen:
+            return cls(config_dir=_default_directory())
+        return cls(config_dir=Path(chosen).expanduser().absolute())
+
+    @property
+    def connection_file(self) -> Path:
+        """The file that holds the connection, readable by its owner only."""
+        return self.config_dir / "connection.json"
+
+    @property
+    def journal_file(self) -> Path:
+        """The file that holds the journal."""
+        return self.config_dir / "journal.db"
+
+    @property
+    def tmux_socket(self) -> str:
+        """The name of the private tmux server: `outrider`, and one's own for a chosen directory.
+
+        So two machine agents of one user, with a directory each, do not share their windows.
+        """
+        if self.config_dir == _default_directory():
+            return "outrider"
+        return f"outrider-{hashlib.sha256(os.fsencode(self.config_dir)).hexdigest()[:8]}"
+
+    def load_connection(self) -> Connection:
+        """Return the connection that the setup has written.
+
+        Raises:
+            NotEnrolledError: there is none.
+            SettingsError: it cannot be read.
+        """
+        path = self.connection_file
+        try:
+            connection = msgspec.json.decode(path.read_bytes(), type=Connection)
+        except FileNotFoundError:
+            raise NotEnrolledError(
+                "This machine is not connected to an account yet: "
+                "run `outrider setup --server URL` first"
+            ) from None
+        except (OSError, msgspec.DecodeError, UnicodeError) as error:
+            raise SettingsError(
+                f"{path} cannot be read ({error}): repair it, or run `outrider setup` again"
+            ) from error
+        connection.server = server_url(connection.server)
+        return connection
+
+    def save_connection(self, connection: Connection) -> None:
+        """Write the connection in one step, for its owner's eyes only.
+
+        Raises:
+            SettingsError: the directory cannot be written.
+        """
+        data = msgspec.json.format(msgspec.json.encode(connection), indent=2)
+        self.make_directory()
+        try:
+            handle, name = tempfile.mkstemp(dir=self.config_dir, prefix=".connection-")
+            try:
+                with os.fdopen(handle, "wb") as file:  # mkstemp makes it with mode 0600
+                    file.write(data + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(name).replace(self.connection_file)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise self._not_writable(error) from error
+
+    def make_directory(self) -> None:
+        """Make the directory, with mode 0700, if it is not there; check that it is writable.
+
+        Raises:
+            SettingsError: it cannot be made or written.
+        """
+        try:
+            self.config_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._not_writable(error) from error
+        if not os.access(self.config_dir, os.W_OK | os.X_OK):
+            raise self._not_writable(PermissionError(0, "Permission denied"))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory: only one machine agent runs in it at a time.
+
+        Raises:
+            SettingsError: another one holds it, or it cannot be written.
+        """
+        self.make_directory()
+        path = self.config_dir / "daemon.lock"
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._not_writable(error) from error
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
+                raise SettingsError(
+                    f"A machine agent runs with {self.config_dir} already (process {holder}): "
+                    "stop that one first, or choose another OUTRIDER_CONFIG_DIR"
+                ) from None
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(handle)
+
+    def _not_writable(self, error: OSError) -> SettingsError:
+        return SettingsError(
+            f"The configuration directory {self.config_dir} cannot be written "
+            f"({error.strerror}): change its permissions, or set OUTRIDER_CONFIG_DIR to another"
+        )
+
+
+def _default_directory() -> Path:
+    return Path("~/.config/outrider").expanduser()
+
+
+def server_url(text: str) -> str:
+    """Return the base URL of a service without a slash at its end, checked.
+
+    Raises:
+        SettingsError: it is not an http(s) URL of a server.
+    """
+    url = text.strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.username or parts.password or parts.query or parts.fragment:
+        raise SettingsError(
+            f"{text!r} is not the address of a service: give one such as https://host:8400"
+        )
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"

@@ -1,0 +1,44 @@
+"""What the tests of the machine agent share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import psutil
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripted servers are on loopback, whatever proxy this machine has."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left() -> object:
+    """Fail a test that leaves a task or a child process behind."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    tasks = asyncio.all_tasks()
+    yield
+    left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
+    assert not left, f"tasks left behind: {left}"
+
+    def children() -> list[psutil.Process]:
+        return [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+
+    await eventually(lambda: not children(), f"children left behind: {children()}")
+
+
+async def eventually(
+    condition: Callable[[], bool | Awaitable[bool]], message: str = "", within: float = 10
+) -> None:
+    """Wait until `condition` holds; fail with `message` where it does not in time."""
+    async with asyncio.timeout(within + 1):
+        end = asyncio.get_running_loop().time() + within
+        while True:
+            result = condition()
+            if result if isinstance(result, bool) else await result:
+                return
+            assert asyncio.get_running_loop().time() < end, message or "it never became true"
+            await asyncio.sleep(0.01)
