@@ -7,7 +7,7 @@ that this version does not know is ignored, so that either side may be the newer
 """
 
 from enum import IntEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Raw
@@ -162,7 +162,7 @@ Frame = FromDaemon | FromService
 
 class _Kind(msgspec.Struct):
     type: str
-    protocol: int | None = None
+    protocol: Any = None  # of an unknown kind, it may be anything
 
 
 _from_daemon: msgspec.json.Decoder[FromDaemon] = msgspec.json.Decoder(FromDaemon)
@@ -214,7 +214,7 @@ def hello_protocol(data: bytes | str) -> int | None:
         kind = _kind.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return kind.protocol if kind.type == "hello" else None
+    return kind.protocol if kind.type == "hello" and type(kind.protocol) is int else None
 
 
 def _raise_unless_unknown(data: bytes | str, known: frozenset[str], cause: Exception) -> None:

@@ -1,0 +1,100 @@
+"""docs/protocol.md says what the types say."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from outrider.contract import frames
+from outrider.contract.commands import PAYLOADS, RESULTS, CommandType, Targeted
+from outrider.contract.errors import ErrorCode, ErrorDetail
+from outrider.contract.events import AGENT_EVENTS, AgentEvent
+from outrider.contract.frames import (
+    CloseCode,
+    Failure,
+    FromDaemon,
+    FromService,
+    decode_from_daemon,
+    decode_from_service,
+    encode,
+)
+from outrider.contract.resources import Machine, PendingAction, Provider, Session
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+SECTIONS = dict(re.findall(r"^###? (\S+).*?\n(.*?)(?=^##|\Z)", DOCUMENT, re.MULTILINE | re.DOTALL))
+EXAMPLES = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
+KINDS = sorted({*get_args(FromDaemon), *get_args(FromService)}, key=lambda kind: kind.__name__)
+
+
+def tag(kind: Any) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+def test_every_kind_has_an_example() -> None:
+    assert {json.loads(example)["type"] for example in EXAMPLES} == {tag(kind) for kind in KINDS}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_is_a_frame_with_every_field(example: str) -> None:
+    kind = json.loads(example)["type"]
+    from_daemon = kind in {tag(frame) for frame in get_args(FromDaemon)}
+    frame = decode_from_daemon(example) if from_daemon else decode_from_service(example)
+    assert frame is not None
+    assert json.loads(encode(frame)) == json.loads(example)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=tag)
+def test_a_frames_table_lists_its_fields(kind: Any) -> None:
+    listed = re.findall(
+        r"^\| `(\w+)` \| (?:[^|]*) \| ?(optional)?", SECTIONS[tag(kind)], re.MULTILINE
+    )
+    assert listed == [
+        (field.encode_name, "" if field.required else "optional")
+        for field in msgspec.structs.fields(kind)
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind", [Machine, Provider, Session, PendingAction, Failure, ErrorDetail, AgentEvent]
+)
+def test_a_resources_fields_are_named(kind: type[msgspec.Struct]) -> None:
+    words = set(re.findall(r"`(\w+)`", DOCUMENT))
+    assert {field.encode_name for field in msgspec.structs.fields(kind)} <= words
+
+
+@pytest.mark.parametrize("command", list(CommandType))
+def test_a_commands_payload_and_result_are_listed(command: CommandType) -> None:
+    row = re.search(rf"^\| `{command}` \| (.*) \| (.*) \|$", SECTIONS["Commands"], re.MULTILINE)
+    assert row is not None
+    payload, result = (re.findall(r"`(\w+)`", cell) for cell in row.groups())
+    common = {"target", "session_id"} if issubclass(PAYLOADS[command], Targeted) else set()
+    fields = msgspec.structs.fields(PAYLOADS[command])
+    assert set(payload) == {field.encode_name for field in fields if field.name not in common}
+    if result == ["launch_ide"]:
+        assert RESULTS[command] is RESULTS[CommandType.LAUNCH_IDE]
+    else:
+        assert result == [field.encode_name for field in msgspec.structs.fields(RESULTS[command])]
+
+
+def test_close_codes_and_error_codes_and_events_are_listed() -> None:
+    close_codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", DOCUMENT, re.MULTILINE)}
+    assert close_codes == {*CloseCode, 1009}
+    machines_own = {
+        ErrorCode.NO_PENDING_ACTION,
+        ErrorCode.APPROVAL_PENDING,
+        ErrorCode.AMBIGUOUS_TARGET,
+    }
+    for word in machines_own | AGENT_EVENTS:
+        assert f"`{word}`" in DOCUMENT
+
+
+def test_the_numbers_are_the_codes() -> None:
+    assert f"version **{frames.PROTOCOL_VERSION}**" in DOCUMENT
+    limits = SECTIONS["Limits"]
+    assert f"{frames.MAX_FRAME_BYTES // 2**20} MiB" in limits
+    assert f"in flight | {frames.MAX_COMMANDS_IN_FLIGHT};" in limits
+    assert f"hello after the upgrade | {frames.HELLO_TIMEOUT:g} s" in limits
+    assert f"ping every {frames.PING_INTERVAL:g} s" in SECTIONS["Pings"]

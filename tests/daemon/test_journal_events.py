@@ -1,0 +1,84 @@
+"""The outbox of events: numbers that a service can rely on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outrider.daemon import journal as journals
+from outrider.daemon.journal import Journal
+from tests.daemon.test_link import event
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    journal = Journal(path)
+    yield journal
+    journal.close()
+
+
+def add(journal: Journal, *names: str) -> None:
+    for name in names:
+        assert journal.add_event(event(name)) == 0
+
+
+def waiting(journal: Journal, after: int = 0, limit: int = 100) -> list[tuple[int, str]]:
+    return [(seq, kept.id) for seq, kept in journal.events(after, limit)]
+
+
+def test_numbers_go_on_after_acknowledgement_and_restart(journal: Journal, path: Path) -> None:
+    journal.resume_events(0)
+    add(journal, "a", "b")
+    journal.acknowledge_events(2)
+    journal.close()
+    again = Journal(path)
+    add(again, "c")
+    assert waiting(again) == [(3, "c")]
+    assert again.last_event() == 3
+    again.close()
+
+
+def test_events_are_read_in_pages(journal: Journal) -> None:
+    add(journal, "a", "b", "c")
+    assert waiting(journal, after=1, limit=1) == [(2, "b")]
+
+
+def test_what_the_service_has_is_forgotten(journal: Journal) -> None:
+    journal.resume_events(0)
+    add(journal, "a", "b", "c")
+    journal.resume_events(2)
+    assert waiting(journal) == [(3, "c")]
+
+
+@pytest.mark.parametrize("acknowledged", [1, 2, 500])
+def test_a_new_journal_goes_on_behind_the_service(journal: Journal, acknowledged: int) -> None:
+    add(journal, "a", "b", "c")
+    journal.resume_events(acknowledged)
+    assert waiting(journal) == [
+        (acknowledged + 1, "a"),
+        (acknowledged + 2, "b"),
+        (acknowledged + 3, "c"),
+    ]
+    add(journal, "d")
+    assert waiting(journal, after=acknowledged + 3) == [(acknowledged + 4, "d")]
+
+
+def test_a_journal_that_lost_its_newest_goes_on_behind_the_service(journal: Journal) -> None:
+    journal.resume_events(0)
+    add(journal, "a")
+    journal.resume_events(5)
+    assert waiting(journal) == [(6, "a")]
+
+
+def test_the_oldest_are_dropped_beyond_the_bound(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "MAX_EVENTS", 2)
+    add(journal, "a", "b")
+    assert journal.add_event(event("c")) == 1
+    assert waiting(journal) == [(2, "b"), (3, "c")]

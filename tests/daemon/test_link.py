@@ -1,0 +1,589 @@
+"""The link against a scripted service on a real socket."""
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from outrider.contract.commands import CommandType, Result
+from outrider.contract.events import AgentEvent, EventName
+from outrider.contract.frames import (
+    MAX_FRAME_BYTES,
+    PROTOCOL_VERSION,
+    Acknowledge,
+    Cancel,
+    Change,
+    CloseCode,
+    Command,
+    CommandResult,
+    Event,
+    Goodbye,
+    Hello,
+    Snapshot,
+    Welcome,
+)
+from outrider.contract.resources import Provider, Session
+from outrider.daemon.backoff import Backoff
+from outrider.daemon.journal import Journal
+from outrider.daemon.link import (
+    Link,
+    LinkRefusedError,
+    Pace,
+    ReplacedError,
+    TokenRefusedError,
+    UnsupportedVersionError,
+)
+from outrider.daemon.machine import describe_machine
+from outrider.daemon.outgoing import Outgoing
+from outrider.daemon.router import Handler, Router
+from outrider.daemon.settings import Connection
+from tests.daemon.conftest import eventually
+from tests.daemon.scripted_service import Peer, ScriptedService
+
+TOKEN = "omt_secret-of-this-machine"
+
+
+def session(name: str, title: str = "") -> Session:
+    return Session(
+        id=name,
+        target_id=f"machine_1:session:{name}",
+        kind="cli",
+        type="codex",
+        name="Codex",
+        status="idle",
+        title=title,
+        created_at=1,
+        last_activity_at=1,
+    )
+
+
+def event(name: str) -> AgentEvent:
+    return AgentEvent(
+        id=name,
+        event=EventName.ERROR,
+        session_id="s",
+        ide_id="machine_1:cli:codex",
+        ide_type="codex",
+        chat_title=None,
+        duration=None,
+        timestamp=1,
+    )
+
+
+class Machine:
+    """A machine agent's link, with sessions and handlers that a test chooses."""
+
+    def __init__(self, url: str, journal: Journal) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.providers: list[Provider] = []
+        self.handlers: dict[CommandType, Handler] = {}
+        self.waits: list[float] = []
+        self.woken = asyncio.Event()
+        self.woken.set()
+        self.outgoing = Outgoing(journal)
+        self.router = Router(self.handlers)
+        self.stop = asyncio.Event()
+        self.url = url
+        self.running: asyncio.Task[None] | None = None
+
+    def start(self, pace: Pace | None = None) -> None:
+        link = Link(
+            Connection(server=self.url, daemon_id="machine_1", token=TOKEN, nickname="box"),
+            outgoing=self.outgoing,
+            router=self.router,
+            snapshot=lambda: Snapshot(
+                machine=describe_machine(),
+                providers=self.providers,
+                sessions=list(self.sessions.values()),
+            ),
+            pace=pace or Pace(),
+            sleep=self._sleep,
+            chance=lambda: 0.0,
+        )
+        self.running = asyncio.create_task(link.run(self.stop))
+
+    def change(self, changed: Session) -> None:
+        self.sessions[changed.id] = changed
+        self.outgoing.session_changed(changed)
+
+    async def refused(self) -> LinkRefusedError:
+        assert self.running is not None
+        with pytest.raises(LinkRefusedError) as caught:
+            async with asyncio.timeout(10):
+                await self.running
+        return caught.value
+
+    async def close(self) -> None:
+        self.stop.set()
+        if self.running is not None:
+            _, pending = await asyncio.wait({self.running}, timeout=8)
+            assert not pending, "the link did not stop"
+        await self.router.close(within=5)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        await asyncio.sleep(0)
+        await self.woken.wait()
+
+
+@pytest.fixture
+async def service(nothing_left: object) -> AsyncIterator[ScriptedService]:
+    service = ScriptedService()
+    await service.start()
+    yield service
+    await service.stop()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path / "journal.db")
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+async def machine(service: ScriptedService, journal: Journal) -> AsyncIterator[Machine]:
+    machine = Machine(service.url, journal)
+    yield machine
+    await machine.close()
+
+
+async def connected(machine: Machine, service: ScriptedService, pace: Pace | None = None) -> Peer:
+    machine.start(pace)
+    peer = await service.connection()
+    await peer.welcome()
+    return peer
+
+
+def status_query(name: str) -> Command:
+    return Command(id=name, command="agent_status", payload=msgspec.Raw(b"{}"), timeout_ms=10_000)
+
+
+# Hello
+
+
+async def test_it_says_hello_with_its_token_and_all_that_runs(
+    machine: Machine, service: ScriptedService
+) -> None:
+    machine.sessions["a"] = session("a")
+    machine.outgoing.event(event("evt_1"))
+    machine.start()
+    peer = await service.connection()
+    hello = await peer.hear(Hello)
+    assert peer.token == f"Bearer {TOKEN}"
+    assert peer.socket.request is not None
+    assert peer.socket.request.path == "/api/v1/daemon/connect"
+    assert hello.protocol == PROTOCOL_VERSION
+    assert hello.sessions == [session("a")]
+    assert hello.machine.hostname == describe_machine().hostname
+    assert hello.last_event == 1
+
+
+async def test_nothing_but_the_hello_before_the_welcome(
+    machine: Machine, service: ScriptedService
+) -> None:
+    machine.start()
+    peer = await service.connection()
+    await peer.hear(Hello)
+    machine.change(session("a", "while it waits"))
+    machine.outgoing.event(event("evt_1"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await peer.socket.recv()
+    await peer.say(Welcome(protocol=1, version="1", daemon_id="machine_1", nickname="box"))
+    assert (await peer.hear(Change)).sessions == [session("a", "while it waits")]
+
+
+async def test_a_service_that_sends_no_welcome_is_left(
+    machine: Machine, service: ScriptedService
+) -> None:
+    machine.start(Pace(welcome_timeout=0.1))
+    peer = await service.connection()
+    assert await peer.closed() == CloseCode.HELLO_TIMEOUT
+    await (await service.connection()).welcome()
+
+
+async def test_the_token_is_never_in_the_log(machine: Machine, service: ScriptedService) -> None:
+    with capture_logs() as logs:
+        peer = await connected(machine, service)
+        await peer.socket.close(CloseCode.GOING_AWAY)
+        service.status = 500
+        await eventually(lambda: len(machine.waits) >= 3)
+        await machine.close()
+    assert {"connected", "connection lost", "the service refused the connection"} <= {
+        log["event"] for log in logs
+    }
+    assert TOKEN not in str(logs)
+
+
+# What goes out
+
+
+async def test_a_session_that_changes_often_is_told_as_it_is_now(
+    machine: Machine, service: ScriptedService
+) -> None:
+    peer = await connected(machine, service)
+    for index in range(1000):
+        machine.change(session("a", str(index)))
+        machine.change(session("b", str(index)))
+    machine.outgoing.session_removed("b")
+    change = await peer.hear(Change)
+    assert change.sessions == [session("a", "999")]
+    assert change.removed == ["b"]
+
+
+async def test_a_change_is_told_before_the_result_that_it_led_to(
+    machine: Machine, service: ScriptedService
+) -> None:
+    async def busy(payload: object, deadline: float) -> Result:
+        machine.change(session("a", "busy"))
+        return Result()
+
+    machine.handlers[CommandType.AGENT_STATUS] = busy
+    peer = await connected(machine, service)
+    for index in range(20):
+        await peer.say(status_query(f"cmd_{index}"))
+    told: list[str] = []
+    for _ in range(20):
+        await peer.hear(CommandResult)
+    for frame in peer.heard[1:]:
+        told.append(type(frame).__name__)
+        if isinstance(frame, CommandResult):
+            assert "Change" in told
+    assert told[0] == "Change"
+
+
+async def test_the_machines_figures_are_told_from_time_to_time(
+    machine: Machine, service: ScriptedService
+) -> None:
+    peer = await connected(machine, service, Pace(report_interval=0.05))
+    change = await peer.hear(Change)
+    assert change.machine is not None
+    assert change.machine.total_mem > 0
+    codex = Provider(
+        type="codex",
+        category="cli",
+        display_name="Codex",
+        installed=True,
+        path="/usr/bin/codex",
+        verified=True,
+    )
+    machine.providers = [codex]
+    assert (await peer.hear(Snapshot)).providers == [codex]
+
+
+# Commands
+
+
+async def test_a_result_goes_only_where_its_command_came_from(
+    machine: Machine, service: ScriptedService
+) -> None:
+    opened, entered = asyncio.Event(), asyncio.Event()
+
+    async def slow(payload: object, deadline: float) -> Result:
+        entered.set()
+        await opened.wait()
+        return Result()
+
+    machine.handlers[CommandType.STOP_CLI] = slow
+    first = await connected(machine, service)
+    await first.say(
+        Command(
+            id="cmd_old",
+            command="stop_cli",
+            payload=msgspec.Raw(b'{"cliType":"codex"}'),
+            timeout_ms=9000,
+        )
+    )
+    await entered.wait()
+    first.socket.transport.abort()
+    second = await service.connection()
+    await second.welcome()
+    opened.set()
+    await second.say(
+        Command(id="cmd_new", command="nothing", payload=msgspec.Raw(b"{}"), timeout_ms=9000)
+    )
+    assert (await second.hear(CommandResult)).id == "cmd_new"
+    assert [type(frame) for frame in second.heard] == [Hello, CommandResult]
+
+
+async def test_reads_are_cancelled_by_a_cancel_and_by_the_end_of_the_connection(
+    machine: Machine, service: ScriptedService
+) -> None:
+    cancelled: list[bool] = []
+    entered = 0
+
+    async def slow(payload: object, deadline: float) -> Result:
+        nonlocal entered
+        entered += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(True)
+        return Result()
+
+    machine.handlers[CommandType.AGENT_STATUS] = slow
+    peer = await connected(machine, service)
+    await peer.say(status_query("cmd_1"))
+    await peer.say(status_query("cmd_2"))
+    await eventually(lambda: entered == 2)
+    await peer.say(Cancel(id="cmd_1"))
+    await eventually(lambda: len(cancelled) == 1)
+    peer.socket.transport.abort()
+    await eventually(lambda: len(cancelled) == 2)
+
+
+# The connection's ends
+
+
+async def test_it_comes_back_whenever_the_service_does(
+    machine: Machine, service: ScriptedService
+) -> None:
+    peer = await connected(machine, service)
+    machine.change(session("a"))
+    await service.stop()  # the port is closed now
+    await eventually(lambda: len(machine.waits) >= 3)
+    machine.change(session("a", "newer"))
+    await service.start()
+    peer = await service.connection()
+    assert (await peer.welcome()).sessions == [session("a", "newer")]
+    await peer.say(status_query("cmd_1"))
+    assert (await peer.hear(CommandResult)).id == "cmd_1"
+
+
+async def test_the_waits_grow_and_begin_anew_after_a_good_connection(
+    machine: Machine, service: ScriptedService
+) -> None:
+    service.status = 503
+    machine.start(Pace(stable_after=0))
+    await eventually(lambda: len(machine.waits) >= 8)
+    assert machine.waits[:8] == [1, 2, 4, 8, 16, 30, 30, 30]
+    service.status = None
+    peer = await service.connection()
+    await peer.welcome()
+    machine.waits.clear()
+    await peer.socket.close(CloseCode.DISCONNECTED)
+    await service.connection()
+    assert machine.waits == [1]
+
+
+def test_a_wait_has_chance_in_it() -> None:
+    highest = Backoff(lambda: 1.0)
+    assert [highest.next() for _ in range(8)] == [2, 4, 8, 16, 32, 60, 60, 60]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 502, 503])
+async def test_an_http_refusal_is_tried_again(
+    machine: Machine, service: ScriptedService, status: int
+) -> None:
+    service.status = status
+    machine.start()
+    await eventually(lambda: service.connections >= 2)
+    service.status = None
+    await (await service.connection()).welcome()
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "advice"),
+    [
+        (CloseCode.UNAUTHORIZED, TokenRefusedError, "run `outrider setup` again"),
+        (CloseCode.UNSUPPORTED_VERSION, UnsupportedVersionError, "update outrider"),
+        (CloseCode.REPLACED, ReplacedError, "run `outrider setup` on one of the two"),
+    ],
+)
+@pytest.mark.parametrize("welcomed", [False, True])
+async def test_a_refusal_for_good_ends_it_with_what_to_do(
+    machine: Machine,
+    service: ScriptedService,
+    code: CloseCode,
+    error: type[LinkRefusedError],
+    advice: str,
+    welcomed: bool,
+) -> None:
+    machine.start()
+    peer = await service.connection()
+    if welcomed:
+        await peer.welcome()
+    await peer.socket.close(code, "the service's words")
+    refusal = await machine.refused()
+    assert type(refusal) is error
+    assert advice in str(refusal)
+    assert service.connections == 1
+
+
+async def test_a_welcome_of_another_version_ends_it(
+    machine: Machine, service: ScriptedService
+) -> None:
+    machine.start()
+    peer = await service.connection()
+    await peer.say(Welcome(protocol=2, version="9", daemon_id="machine_1", nickname="box"))
+    assert isinstance(await machine.refused(), UnsupportedVersionError)
+
+
+async def test_a_forced_disconnect_is_followed_by_a_reconnect(
+    machine: Machine, service: ScriptedService
+) -> None:
+    peer = await connected(machine, service)
+    await peer.socket.close(CloseCode.DISCONNECTED, "from the dashboard")
+    await (await service.connection()).welcome()
+    assert machine.waits == [1]
+
+
+@pytest.mark.parametrize(("asked_ms", "wait"), [(30_000, 30.0), (0, 1.0), (86_400_000, 600.0)])
+async def test_a_goodbye_says_when_to_come_back(
+    machine: Machine, service: ScriptedService, asked_ms: int, wait: float
+) -> None:
+    peer = await connected(machine, service)
+    await peer.say(Goodbye(reason="maintenance", reconnect_ms=asked_ms))
+    await peer.socket.close(CloseCode.GOING_AWAY)
+    await service.connection()
+    assert machine.waits == [wait]
+
+
+@pytest.mark.parametrize(
+    "rubbish", ["", "{", "[]", '{"type": 5}', '{"type": "command", "id": 1}', b"\xff\x00"]
+)
+@pytest.mark.parametrize("welcomed", [False, True])
+async def test_rubbish_ends_the_connection_and_not_the_link(
+    machine: Machine, service: ScriptedService, rubbish: str | bytes, welcomed: bool
+) -> None:
+    machine.start()
+    peer = await service.connection()
+    if welcomed:
+        await peer.welcome()
+    await peer.socket.send(rubbish)
+    assert await peer.closed() == CloseCode.BAD_FRAME
+    await (await service.connection()).welcome()
+
+
+async def test_an_oversize_frame_ends_the_connection_and_not_the_link(
+    machine: Machine, service: ScriptedService
+) -> None:
+    peer = await connected(machine, service)
+    await peer.socket.send("x" * (MAX_FRAME_BYTES + 1))
+    assert await peer.closed() == 1009
+    await (await service.connection()).welcome()
+
+
+async def test_an_unknown_frame_is_ignored(machine: Machine, service: ScriptedService) -> None:
+    machine.start()
+    peer = await service.connection()
+    await peer.socket.send('{"type": "news", "of": "later versions"}')
+    await peer.welcome()
+    await peer.socket.send('{"type": "news"}')
+    await peer.say(status_query("cmd_1"))
+    assert (await peer.hear(CommandResult)).id == "cmd_1"
+
+
+async def test_a_silent_service_is_noticed(machine: Machine, nothing_left: object) -> None:
+    """A peer that is gone without a word: it shakes hands, and then answers no ping."""
+    connections: list[asyncio.StreamWriter] = []
+
+    async def shake_hands_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        key = next(
+            line.split(": ")[1]
+            for line in head.splitlines()
+            if line.lower().startswith("sec-websocket-key")
+        )
+        digest = hashlib.sha1(f"{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest()
+        writer.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: " + base64.b64encode(digest) + b"\r\n\r\n"
+        )
+        connections.append(writer)
+
+    server = await asyncio.start_server(shake_hands_only, "127.0.0.1", 0)
+    machine.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    machine.start(Pace(ping_interval=0.05, ping_timeout=0.05, close_timeout=0.05))
+    try:
+        await eventually(lambda: len(connections) >= 2)
+    finally:
+        await machine.close()
+        for writer in connections:
+            writer.close()
+        server.close()
+        await server.wait_closed()
+
+
+# Stopping
+
+
+async def test_it_says_goodbye_when_it_stops(machine: Machine, service: ScriptedService) -> None:
+    peer = await connected(machine, service)
+    machine.stop.set()
+    await peer.hear(Goodbye)
+    assert await peer.closed() == CloseCode.GOING_AWAY
+
+
+@pytest.mark.parametrize("state", ["waiting", "opening", "before the welcome"])
+async def test_it_stops_at_once_in_every_state(
+    machine: Machine, service: ScriptedService, state: str
+) -> None:
+    if state == "waiting":
+        machine.woken.clear()
+        await service.stop()
+        machine.start()
+        await eventually(lambda: len(machine.waits) == 1)
+    elif state == "before the welcome":
+        machine.start()
+        await service.connection()
+    else:
+        machine.start()
+        await asyncio.sleep(0)
+    machine.stop.set()
+    assert machine.running is not None
+    async with asyncio.timeout(5):
+        await machine.running
+
+
+# Events
+
+
+async def numbers(peer: Peer, count: int) -> list[tuple[int, str]]:
+    events = [await peer.hear(Event) for _ in range(count)]
+    return [(told.seq, told.event.id) for told in events]
+
+
+async def test_events_are_told_again_until_they_are_acknowledged(
+    machine: Machine, service: ScriptedService, journal: Journal
+) -> None:
+    machine.outgoing.event(event("evt_a"))
+    peer = await connected(machine, service)
+    machine.outgoing.event(event("evt_b"))
+    machine.outgoing.event(event("evt_c"))
+    assert await numbers(peer, 3) == [(1, "evt_a"), (2, "evt_b"), (3, "evt_c")]
+    await peer.say(Acknowledge(seq=1))
+    await eventually(lambda: len(journal.events(0, 10)) == 2)
+    peer.socket.transport.abort()
+    peer = await service.connection()
+    assert (await peer.welcome(acknowledged=2)).last_event == 3  # an acknowledgement got lost
+    assert await numbers(peer, 1) == [(3, "evt_c")]
+    await peer.say(Acknowledge(seq=3))
+    await eventually(lambda: journal.events(0, 10) == [])
+
+
+async def test_an_acknowledgement_of_what_was_not_told_deletes_nothing_more(
+    machine: Machine, service: ScriptedService, journal: Journal
+) -> None:
+    peer = await connected(machine, service)
+    await peer.say(Acknowledge(seq=2**53 - 1))
+    await peer.say(status_query("cmd_1"))
+    await peer.hear(CommandResult)
+    machine.outgoing.event(event("evt_a"))
+    assert await numbers(peer, 1) == [(1, "evt_a")]
+    assert len(journal.events(0, 10)) == 1
+
+
+async def test_many_events_are_replayed_in_order(
+    machine: Machine, service: ScriptedService
+) -> None:
+    for index in range(1, 501):
+        machine.outgoing.event(event(f"evt_{index}"))
+    peer = await connected(machine, service)
+    assert await numbers(peer, 500) == [(i, f"evt_{i}") for i in range(1, 501)]
