@@ -9,9 +9,17 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from outrider.cloud.access.addresses import Addresses
+from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.authenticate import Authenticator
 from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.access.idempotency import Idempotency
+from outrider.cloud.access.quota import Quota
+from outrider.cloud.access.rates import Rates
+from outrider.cloud.access.sealing import Sealer, secret_key
+from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.api import operations
+from outrider.cloud.api.admission import Gate
 from outrider.cloud.api.endpoint import Endpoint, Services
 from outrider.cloud.api.pipeline import Resource
 from outrider.cloud.api.responses import Outermost, http_exception, unexpected
@@ -39,27 +47,45 @@ class Service:
             bus=bus,
             timeout=settings.command_timeout,
         )
+        enrolment = Enrolment(self._database)
         self._gateway = Gateway(
             database=self._database,
             presence=self._presence,
             dispatcher=self._dispatcher,
             bus=bus,
+            owner_of=enrolment.machine,
         )
-        self._authenticator = Authenticator(self._database)
-        self.enrolment = Enrolment(self._database)
+        secret = secret_key(settings.secret_key, settings.data_dir)
+        sessions = Sessions(self._database, secret)
+        self._authenticator = Authenticator(self._database, sessions)
+        self._quota = Quota(self._database)
+        self._audit = Audit(self._database)
+        self._idempotency = Idempotency(self._database, Sealer(secret))
         services = Services(
             settings=settings,
+            database=self._database,
+            addresses=Addresses(settings.trusted_proxies),
+            rates=Rates(
+                key=settings.rate_limit_key,
+                ip=settings.rate_limit_ip,
+                auth=settings.rate_limit_auth,
+            ),
+            authenticator=self._authenticator,
+            sessions=sessions,
+            quota=self._quota,
+            audit=self._audit,
+            idempotency=self._idempotency,
+            enrolment=enrolment,
             dispatcher=self._dispatcher,
             presence=self._presence,
             gateway=self._gateway,
-            enrolment=self.enrolment,
         )
         registry = CollectorRegistry()
         machines = Gauge("outrider_machines", "Machines with a socket here.", registry=registry)
         machines.set_function(self._gateway.count)
         app = Starlette(
             routes=[
-                *_resources(ENDPOINTS, services, self._authenticator),
+                *_resources(ENDPOINTS, services),
                 WebSocketRoute(GATEWAY_PATH, self._gateway),
                 *operations.routes(ENDPOINTS, self._database, registry),
             ],
@@ -81,6 +107,8 @@ class Service:
             tasks = [
                 asyncio.create_task(self._presence.keep_saving(), name="save snapshots"),
                 asyncio.create_task(self._authenticator.keep_saving(), name="save last used"),
+                asyncio.create_task(self._audit.keep_writing(), name="write audit"),
+                asyncio.create_task(self._idempotency.keep_pruning(), name="prune keys"),
             ]
             try:
                 yield
@@ -91,22 +119,23 @@ class Service:
                 await self._dispatcher.close()
                 await self._presence.close()
                 await self._authenticator.save_last_used()
+                await self._quota.give_back()
+                await self._audit.write()
         finally:
             await self._database.close()
 
     async def drain(self) -> None:
         """Let the commands under way end, a few seconds at the most; then tell the machines."""
         await self._dispatcher.drain()
+        await self._idempotency.drain(1)
         await self._gateway.close()
 
 
-def _resources(
-    endpoints: list[Endpoint], services: Services, authenticator: Authenticator
-) -> list[BaseRoute]:
+def _resources(endpoints: list[Endpoint], services: Services) -> list[BaseRoute]:
+    gate = Gate(services)
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     return [
-        Route(path, Resource(path, methods, services, authenticator))
-        for path, methods in by_path.items()
+        Route(path, Resource(path, methods, services, gate)) for path, methods in by_path.items()
     ]

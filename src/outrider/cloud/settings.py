@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 Seconds = Annotated[float, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0)]
 
 
 class Settings(BaseSettings):
@@ -20,6 +21,9 @@ class Settings(BaseSettings):
     data_dir: Path = Path("~/.local/share/outrider")
     database_url: str | None = None
     secret_key: str | None = None
+    rate_limit_key: Positive = 120
+    rate_limit_ip: Positive = 60
+    rate_limit_auth: Positive = 10
     command_timeout: Seconds = 60
     grace_period: Annotated[float, Field(ge=0)] = 30
     recent_login: Seconds = 600

@@ -91,7 +91,7 @@ class SendChat(Targeted, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.input is None and self.message is None:
-            raise ValueError("There is no message: give `message` (a string) or `input`")
+            raise ValueError("`message` is missing: give it (a string), or `input`")
         if self.input is None and not (self.message or "").strip():
             raise ValueError("`message` is empty: give it at least one visible character")
 
@@ -153,7 +153,7 @@ class Terminal(Wire, kw_only=True):
     """Run a shell command; in the terminal called `name`, where one is given."""
 
     command: str
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$(?!\n)")] | None = None
     cwd: Path | None = None
 
     def __post_init__(self) -> None:

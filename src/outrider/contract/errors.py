@@ -24,6 +24,11 @@ class ErrorCode(StrEnum):
     NO_PENDING_ACTION = "NO_PENDING_ACTION"
     APPROVAL_PENDING = "APPROVAL_PENDING"
     AMBIGUOUS_TARGET = "AMBIGUOUS_TARGET"
+    # RFC 8628, section 3.5: why a machine does not have its token yet, or will not get it.
+    AUTHORIZATION_PENDING = "authorization_pending"
+    SLOW_DOWN = "slow_down"
+    EXPIRED_TOKEN = "expired_token"  # noqa: S105
+    ACCESS_DENIED = "access_denied"
 
 
 class ErrorDetail(Wire, kw_only=True):
@@ -53,6 +58,8 @@ class ApiError(OutriderError):
         message: a sentence that a person can act on.
         code: the cause, for the errors that have one.
         details: the fields that are wrong; only with 400.
+        retry_after: seconds after which the same request may succeed.
+        undone: whether nothing has been done, so that the request may be made again as it is.
     """
 
     def __init__(
@@ -62,12 +69,16 @@ class ApiError(OutriderError):
         *,
         code: ErrorCode | None = None,
         details: list[ErrorDetail] | None = None,
+        retry_after: float | None = None,
+        undone: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.code = code
         self.details = details or []
+        self.retry_after = retry_after
+        self.undone = status < 500 if undone is None else undone
 
     def body(self) -> ErrorBody:
         """Return the body that tells this error. `details` is there only on a 400."""

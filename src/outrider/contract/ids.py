@@ -8,7 +8,7 @@ from typeid import TypeID
 from typeid.core.errors import TypeIDException
 
 Prefix = Literal[
-    "acct", "user", "key", "machine", "session", "cmd", "msg", "act", "evt", "webhook", "dlv"
+    "acct", "user", "key", "machine", "session", "cmd", "msg", "act", "evt", "webhook", "dlv", "aud"
 ]
 
 _MAX_MILLIS: Final = (1 << 48) - 1

@@ -1,24 +1,35 @@
-"""From an `Authorization` header to a principal.
+"""From a request's credential to a principal.
 
-The keys in use are remembered for half a second each, so that a busy key costs the database
-two look-ups a second and a revocation, by whatever process, acts within one.
+The credentials in use are remembered for half a second each, so that a busy one costs the
+database two look-ups a second and a revocation, by whatever process, acts within one.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from outrider.cloud.access import secrets
 from outrider.cloud.access.principal import Principal
+from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.store import api_keys
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError, ErrorCode
 
 _REMEMBERED_SECONDS: Final = 0.5
-_REMEMBERED_KEYS: Final = 10_000
+_REMEMBERED_CREDENTIALS: Final = 10_000
 _SAVE_SECONDS: Final = 5.0
+_JWT_START: Final = "eyJ"  # base64 of `{"`
+_MAX_TOKEN: Final = 4096
+
+
+class _Remembered(NamedTuple):
+    """A credential that worked; `until` and `expires_at` are seconds since the epoch."""
+
+    until: float
+    principal: Principal
+    expires_at: float
 
 
 class Authenticator:
@@ -28,38 +39,40 @@ class Authenticator:
         clock: seconds since the epoch.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, database: Database, sessions: Sessions, clock: Callable[[], float] = time.time
+    ) -> None:
         self._database = database
+        self._sessions = sessions
         self._clock = clock
-        self._remembered: OrderedDict[bytes, tuple[float, Principal, int | None]] = OrderedDict()
+        self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
         self._used: dict[str, int] = {}
 
-    async def principal(self, header: str | None) -> Principal:
-        """Return who sent this `Authorization` header.
+    async def principal(self, token: str) -> Principal:
+        """Return who has this credential: an API key, or a session's token.
 
         Raises:
-            ApiError: 401, `AUTH_REQUIRED` without a header, `AUTH_INVALID` where it is not a
-                credential that works.
+            ApiError: 401 `AUTH_INVALID`, it is not one that works.
         """
-        if header is None:
-            raise ApiError(
-                401,
-                "Send your API key in the header `Authorization: Bearer <API_KEY>`",
-                code=ErrorCode.AUTH_REQUIRED,
-            )
-        scheme, _, token = header.partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not secrets.is_key(token):
+        is_session = token.startswith(_JWT_START) and len(token) <= _MAX_TOKEN
+        if not is_session and not secrets.is_key(token):
             raise _invalid()
         digest, now = secrets.digest(token), self._clock()
         known = self._remembered.get(digest)
-        if known is None or known[0] <= now:
-            known = await self._look_up(digest, now)
-        _, principal, expires_at = known
-        if expires_at is not None and expires_at <= now * 1000:
+        if known is None or known.until <= now:
+            known = await (self._session(token, now) if is_session else self._key(digest, now))
+            self._remember(digest, known)
+        if known is None or known.expires_at <= now:
             raise _invalid()
-        self._used[principal.id] = int(now * 1000)
-        return principal
+        if not is_session:
+            self._used[known.principal.id] = int(now * 1000)
+        return known.principal
+
+    def forget(self, principal_id: str) -> None:
+        """Look the principal's credentials up again: one of them was ended or revoked."""
+        for digest, known in list(self._remembered.items()):
+            if known.principal.id == principal_id:
+                del self._remembered[digest]
 
     async def keep_saving(self) -> None:
         """Write down every few seconds which keys were used, until cancelled."""
@@ -73,18 +86,30 @@ class Authenticator:
         if used:
             await api_keys.touch(self._database, used)
 
-    async def _look_up(self, digest: bytes, now: float) -> tuple[float, Principal, int | None]:
+    async def _key(self, digest: bytes, now: float) -> _Remembered | None:
         key = await api_keys.by_hash(self._database, digest)
         if key is None or key.revoked_at is not None:
-            self._remembered.pop(digest, None)
-            raise _invalid()
+            return None
+        expires_at = float("inf") if key.expires_at is None else key.expires_at / 1000
         principal = Principal("key", key.id, key.account_id, key.scopes)
-        known = (now + _REMEMBERED_SECONDS, principal, key.expires_at)
+        return _Remembered(now + _REMEMBERED_SECONDS, principal, expires_at)
+
+    async def _session(self, token: str, now: float) -> _Remembered | None:
+        principal = await self._sessions.principal(token)
+        if principal is None or principal.session is None:
+            return None
+        return _Remembered(
+            now + _REMEMBERED_SECONDS, principal, principal.session.expires_at / 1000
+        )
+
+    def _remember(self, digest: bytes, known: _Remembered | None) -> None:
+        if known is None:
+            self._remembered.pop(digest, None)
+            return
         self._remembered[digest] = known
         self._remembered.move_to_end(digest)
-        if len(self._remembered) > _REMEMBERED_KEYS:
+        if len(self._remembered) > _REMEMBERED_CREDENTIALS:
             self._remembered.popitem(last=False)
-        return known
 
 
 def _invalid() -> ApiError:

@@ -1,48 +1,39 @@
-"""How a machine joins an account: a one-time code is exchanged for a connection token."""
+"""How a machine joins an account: a code is exchanged for a connection token.
+
+A one-time code comes from the operator or the dashboard. A device code (RFC 8628) comes from
+the machine itself; a user approves it, and the machine, which asks every few seconds, is let in.
+"""
 
 import time
 from collections.abc import Callable
 from typing import Final
 
-from outrider.cloud.access import secrets
-from outrider.cloud.store import machines
-from outrider.cloud.store.database import Database
-from outrider.contract.errors import bad_request
-from outrider.contract.ids import new_id
-from outrider.contract.structs import Wire
+import msgspec
 
-CODE_LIFETIME: Final = 600.0
+from outrider.cloud.access import secrets
+from outrider.cloud.store import devices, machines
+from outrider.cloud.store.database import Database
+from outrider.contract.enrolment import (
+    DEVICE_CODE_SECONDS,
+    POLL_SECONDS,
+    DeviceAuthorization,
+    Enrolled,
+    EnrolRequest,
+    MachineInfo,
+    OneTimeCode,
+)
+from outrider.contract.errors import ApiError, ErrorCode, bad_request, not_found
+from outrider.contract.ids import new_id
+
+CODE_SECONDS: Final = 600
 """Seconds for which a one-time code can be used."""
 
-
-class EnrolRequest(Wire, kw_only=True):
-    """What a machine tells of itself. `daemon_id` is its id where it was enrolled before."""
-
-    code: str
-    hostname: str
-    platform: str
-    version: str = ""
-    nickname: str | None = None
-    daemon_id: str | None = None
-
-
-class Enrolled(Wire, kw_only=True):
-    """The machine's id, and the token that opens its connection: shown this once."""
-
-    daemon_id: str
-    token: str
-    nickname: str
-
-
-class OneTimeCode(Wire, kw_only=True):
-    """A code for `outrider setup --code`, and when it expires (epoch milliseconds)."""
-
-    code: str
-    expires_at: int
+_EARLY_MILLIS: Final = 1000
+"""How much sooner than asked a machine may poll before it is told to slow down."""
 
 
 class Enrolment:
-    """Makes and redeems one-time codes.
+    """Makes and redeems codes.
 
     Args:
         clock: seconds since the epoch.
@@ -52,10 +43,16 @@ class Enrolment:
         self._database = database
         self._clock = clock
 
+    async def machine(self, token: str) -> machines.Machine | None:
+        """Return the machine that a connection token opens."""
+        if not token.startswith(secrets.MACHINE_PREFIX):
+            return None
+        return await machines.by_token(self._database, secrets.digest(token))
+
     async def new_code(self, account_id: str, nickname: str | None) -> OneTimeCode:
         """Make a code that enrols one machine in the account."""
         code, now = secrets.new_code(), self._now()
-        expires_at = now + int(CODE_LIFETIME * 1000)
+        expires_at = now + CODE_SECONDS * 1000
         await machines.add_code(
             self._database,
             digest=secrets.digest(code),
@@ -65,8 +62,8 @@ class Enrolment:
         )
         return OneTimeCode(code=code, expires_at=expires_at)
 
-    async def redeem(self, request: EnrolRequest) -> Enrolled:
-        """Enrol a machine. One that the account has enrolled before keeps its id.
+    async def redeem(self, request: EnrolRequest) -> tuple[str, Enrolled]:
+        """Enrol a machine and return the account with it. One enrolled before keeps its id.
 
         Raises:
             ApiError: 400, the code does not exist, has been used, or has expired.
@@ -76,32 +73,118 @@ class Enrolment:
         if enrolment is None:
             raise bad_request(
                 "This code is not valid: it is mistyped, used already, or older than "
-                f"{CODE_LIFETIME / 60:.0f} minutes. Make a new one with `outrider admin enroll`",
+                f"{CODE_SECONDS // 60} minutes. Make a new one with `outrider admin enroll`",
                 "code",
             )
+        enrolled = await self._enrol(
+            enrolment.account_id, request, request.nickname or enrolment.nickname
+        )
+        return enrolment.account_id, enrolled
+
+    async def authorize_device(self, machine: MachineInfo, page: str) -> DeviceAuthorization:
+        """Make a device code. `page` is where the user goes to approve it."""
+        device_code, user_code, now = (
+            secrets.new_device_code(),
+            secrets.new_user_code(),
+            self._now(),
+        )
+        await devices.add(
+            self._database,
+            digest=secrets.digest(device_code),
+            user_code_digest=secrets.digest(user_code),
+            machine=msgspec.json.encode(machine),
+            now=now,
+            expires_at=now + DEVICE_CODE_SECONDS * 1000,
+        )
+        return DeviceAuthorization(
+            device_code=device_code,
+            user_code=user_code,
+            verification_uri=page,
+            verification_uri_complete=f"{page}?code={user_code}",
+            expires_in=DEVICE_CODE_SECONDS,
+            interval=POLL_SECONDS,
+        )
+
+    async def knows_device(self, device_code: str) -> bool:
+        """Tell whether there is such a device code, whatever has become of it."""
+        return await devices.exists(self._database, secrets.digest(device_code))
+
+    async def device_token(self, device_code: str) -> tuple[str, Enrolled]:
+        """Enrol the machine if a user has approved it, and return the account with it.
+
+        Raises:
+            ApiError: 400 with the code of RFC 8628, section 3.5: `authorization_pending`,
+                `slow_down`, `access_denied` or `expired_token`.
+        """
+        digest, now = secrets.digest(device_code), self._now()
+        device = await devices.polled(self._database, digest, now)
+        if device is None or device.expires_at <= now:
+            raise _device_error(
+                ErrorCode.EXPIRED_TOKEN, "This code has expired or was used: run setup again"
+            )
+        if device.denied:
+            raise _device_error(ErrorCode.ACCESS_DENIED, "The user has refused this machine")
+        if device.account_id is None:
+            if now - device.polled_at < POLL_SECONDS * 1000 - _EARLY_MILLIS:
+                raise _device_error(
+                    ErrorCode.SLOW_DOWN, f"Ask every {POLL_SECONDS} seconds, not more often"
+                )
+            raise _device_error(
+                ErrorCode.AUTHORIZATION_PENDING, "The user has not approved this machine yet"
+            )
+        if not await devices.take(self._database, digest):
+            raise _device_error(ErrorCode.EXPIRED_TOKEN, "This code was used a moment ago")
+        machine = msgspec.json.decode(device.machine, type=MachineInfo)
+        return device.account_id, await self._enrol(device.account_id, machine, machine.nickname)
+
+    async def waiting_device(self, user_code: str) -> MachineInfo:
+        """Return what the machine that shows this user code tells of itself.
+
+        Raises:
+            ApiError: 404, no machine waits with this code.
+        """
+        digest = secrets.digest(secrets.normal_code(user_code))
+        device = await devices.waiting(self._database, digest, self._now())
+        if device is None:
+            raise _no_device()
+        return msgspec.json.decode(device.machine, type=MachineInfo)
+
+    async def decide_device(self, account_id: str, user_code: str, *, approve: bool) -> None:
+        """Let the machine that shows this user code join the account, or refuse it.
+
+        Raises:
+            ApiError: 404, no machine waits with this code.
+        """
+        digest = secrets.digest(secrets.normal_code(user_code))
+        decided = await devices.decide(
+            self._database, digest, self._now(), account_id=account_id if approve else None
+        )
+        if not decided:
+            raise _no_device()
+
+    async def _enrol(self, account_id: str, machine: MachineInfo, nickname: str | None) -> Enrolled:
         token = secrets.new_machine_token()
-        nickname = request.nickname or enrolment.nickname
-        if request.daemon_id is not None:
+        if machine.daemon_id is not None:
             kept = await machines.enrol_again(
                 self._database,
-                request.daemon_id,
-                enrolment.account_id,
+                machine.daemon_id,
+                account_id,
                 nickname=nickname,
                 token_hash=secrets.digest(token),
             )
             if kept is not None:
-                return Enrolled(daemon_id=request.daemon_id, token=token, nickname=kept)
+                return Enrolled(daemon_id=machine.daemon_id, token=token, nickname=kept)
         enrolled = Enrolled(
-            daemon_id=new_id("machine"), token=token, nickname=nickname or request.hostname
+            daemon_id=new_id("machine"), token=token, nickname=nickname or machine.hostname
         )
         await machines.enrol(
             self._database,
             machine_id=enrolled.daemon_id,
-            account_id=enrolment.account_id,
+            account_id=account_id,
             nickname=enrolled.nickname,
-            hostname=request.hostname,
-            platform=request.platform,
-            version=request.version,
+            hostname=machine.hostname,
+            platform=machine.platform,
+            version=machine.version,
             token_hash=secrets.digest(token),
             now=self._now(),
         )
@@ -109,3 +192,11 @@ class Enrolment:
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _device_error(code: ErrorCode, message: str) -> ApiError:
+    return ApiError(400, message, code=code)
+
+
+def _no_device() -> ApiError:
+    return not_found("No machine waits with this code: check it, or run setup on the machine again")

@@ -18,11 +18,18 @@ class Scope(StrEnum):
 ALL_SCOPES = frozenset(Scope)
 
 
+class SessionRef(NamedTuple):
+    """A dashboard session, and when it expires (epoch milliseconds)."""
+
+    id: str
+    expires_at: int
+
+
 class Principal(NamedTuple):
     """The bearer of a valid credential: an API key, or a dashboard session.
 
     `id` is the key's or the user's. `auth_time` is when a session's user last gave the
-    password, in epoch milliseconds; a key has none.
+    password, in epoch milliseconds; a key has none, and no `session`.
     """
 
     kind: Literal["key", "session"]
@@ -30,3 +37,4 @@ class Principal(NamedTuple):
     account_id: str
     scopes: frozenset[str]
     auth_time: int | None = None
+    session: SessionRef | None = None

@@ -52,6 +52,17 @@ def new_code() -> str:
     return "-".join(letters[i : i + 4] for i in range(0, 12, 4))
 
 
+def new_user_code() -> str:
+    """Return a new user code such as `BCDF-GHJK`: short, for a rate-limited route."""
+    letters = "".join(secrets.choice(_CODE_ALPHABET) for _ in range(8))
+    return f"{letters[:4]}-{letters[4:]}"
+
+
+def new_device_code() -> str:
+    """Return a new device code."""
+    return _random(43)
+
+
 def normal_code(text: str) -> str:
     """Return a one-time code as it was made, from the way a person typed it."""
     letters = "".join(letter for letter in text.upper() if letter.isalnum())

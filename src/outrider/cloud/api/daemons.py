@@ -8,6 +8,7 @@ from msgspec import Raw
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.decode import decode_body
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.responses import Done
 from outrider.cloud.fleet import views
 from outrider.contract.commands import (
     PAYLOADS,
@@ -27,12 +28,6 @@ class CommandRequest(Wire, kw_only=True):
 
     type: str
     payload: Raw = msgspec.field(default_factory=lambda: Raw(b"{}"))
-
-
-class Done(Wire, kw_only=True):
-    """It was done."""
-
-    success: bool = True
 
 
 _payload_decoders = {
@@ -108,54 +103,60 @@ _PATH = "/api/v1/daemons"
 
 ENDPOINTS = [
     Endpoint(
-        "GET", _PATH, Scope.IDE_READ, "List machines", list_daemons, DaemonList, tag="Daemons"
-    ),
-    Endpoint(
-        "GET",
-        f"{_PATH}/{{daemonId}}/status",
-        Scope.IDE_READ,
-        "Read a machine's state",
-        daemon_status,
-        DaemonStatus,
+        method="GET",
+        path=_PATH,
+        scope=Scope.IDE_READ,
+        summary="List machines",
+        handler=list_daemons,
+        response=DaemonList,
         tag="Daemons",
     ),
     Endpoint(
-        "POST",
-        f"{_PATH}/{{daemonId}}/command",
-        Scope.IDE_CONTROL,
-        "Send a command",
-        command,
-        Result,
+        method="GET",
+        path=f"{_PATH}/{{daemonId}}/status",
+        scope=Scope.IDE_READ,
+        summary="Read a machine's state",
+        handler=daemon_status,
+        response=DaemonStatus,
+        tag="Daemons",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/{{daemonId}}/command",
+        scope=Scope.IDE_CONTROL,
+        summary="Send a command",
+        handler=command,
+        response=Result,
         body=CommandRequest,
         tag="Daemons",
     ),
     Endpoint(
-        "POST",
-        f"{_PATH}/{{daemonId}}/terminal",
-        Scope.TERMINAL_EXEC,
-        "Run a shell command",
-        terminal,
-        TerminalOutput,
+        method="POST",
+        path=f"{_PATH}/{{daemonId}}/terminal",
+        scope=Scope.TERMINAL_EXEC,
+        summary="Run a shell command",
+        handler=terminal,
+        response=TerminalOutput,
         body=Terminal,
         tag="Daemons",
     ),
     Endpoint(
-        "POST",
-        f"{_PATH}/{{daemonId}}/disconnect",
-        Scope.IDE_CONTROL,
-        "Disconnect a machine",
-        disconnect,
-        Done,
+        method="POST",
+        path=f"{_PATH}/{{daemonId}}/disconnect",
+        scope=Scope.IDE_CONTROL,
+        summary="Disconnect a machine",
+        handler=disconnect,
+        response=Done,
         recent_login=True,
         tag="Daemons",
     ),
     Endpoint(
-        "POST",
-        f"{_PATH}/{{daemonId}}/revoke",
-        Scope.IDE_CONTROL,
-        "Revoke a machine's token",
-        revoke,
-        Done,
+        method="POST",
+        path=f"{_PATH}/{{daemonId}}/revoke",
+        scope=Scope.IDE_CONTROL,
+        summary="Revoke a machine's token",
+        handler=revoke,
+        response=Done,
         recent_login=True,
         tag="Daemons",
     ),

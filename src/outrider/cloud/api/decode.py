@@ -16,7 +16,8 @@ MAX_BODY_BYTES = 1024 * 1024
 T = TypeVar("T")
 
 _AT = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
-_FIELD = re.compile(r"(?:required field|unknown field) `(?P<field>\w+)`")
+_FIELD = re.compile(r"required field `(?P<field>\w+)`")
+_NAMED = re.compile(r"`(?P<field>\w+)` is ")
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -54,6 +55,7 @@ def decode_body(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str = "")
         ApiError: 400, telling the field and what is wrong with it.
     """
     try:
+        body.decode()  # the decoder does not look into the fields that it skips
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _wrong_field(str(error), prefix) from error
@@ -84,9 +86,11 @@ def _wrong_field(text: str, prefix: str) -> ApiError:
     at = _AT.search(text)
     reason = text[: at.start()] if at else text
     path = ".".join(part for part in (prefix, at["path"] if at else "") if part)
-    field = _FIELD.search(reason)
+    missing, named = _FIELD.search(reason), _NAMED.match(reason)
+    field = missing or named
     if field:
         path = ".".join(part for part in (path, field["field"]) if part)
+    if missing:
         reason = f"the field `{path}` is missing"
     return ApiError(
         400,

@@ -1,31 +1,55 @@
 """What an endpoint is: one row of the table from which routes, checks and OpenAPI come."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from starlette.types import Scope as AsgiScope
 
+from outrider.cloud.access.addresses import Addresses
+from outrider.cloud.access.audit import Audit
+from outrider.cloud.access.authenticate import Authenticator
 from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.principal import Principal, Scope
+from outrider.cloud.access.quota import Quota
+from outrider.cloud.access.rates import Rates
+from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.settings import Settings
+from outrider.cloud.store.database import Database
 from outrider.contract.structs import Wire
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 
+Who = Literal["scope", "principal", "session", "anyone"]
+"""Who may call an endpoint: a credential with its scope; any that works; a dashboard session;
+anyone at all."""
+
+CredentialLimit = Literal["counted", "handler"]
+"""How the limit on routes that take credentials is counted: at every request, or by the
+handler for those that guessed wrong (a machine that polls with a code of ours does not)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the handlers work with, joined in `app.py`."""
+    """What the handlers and the checks before them work with, joined in `app.py`."""
 
     settings: Settings
+    database: Database
+    addresses: Addresses
+    rates: Rates
+    authenticator: Authenticator
+    sessions: Sessions
+    quota: Quota
+    audit: Audit
+    idempotency: Idempotency
+    enrolment: Enrolment
     dispatcher: Dispatcher
     presence: Presence
     gateway: Gateway
-    enrolment: Enrolment
 
 
 @dataclass(slots=True)
@@ -33,54 +57,71 @@ class Call:
     """One request that has passed the checks before its handler.
 
     `body` and `query` are of the endpoint's types; `raw_body` is the body as it came.
+    A handler may add `response_headers`, and tell in `acted_for` which account a request
+    without a principal turned out to concern.
     """
 
     scope: AsgiScope
     principal: Principal | None
+    address: str
     body: Any
     raw_body: bytes
     query: Any
     gone: Callable[[], Awaitable[None]]
+    response_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    acted_for: str | None = None
 
     def path(self, name: str) -> str:
         """Return a parameter of the path."""
         return str(self.scope["path_params"][name])
 
     @property
+    def caller(self) -> Principal:
+        """The principal, of an endpoint that has one."""
+        assert self.principal is not None, "an endpoint for anyone has no principal"
+        return self.principal
+
+    @property
     def account_id(self) -> str:
         """The account that makes the request."""
-        assert self.principal is not None, "an endpoint without a scope has no account"
-        return self.principal.account_id
+        return self.caller.account_id
 
 
 Handler = Callable[[Services, Call], Awaitable[bytes | Wire]]
-"""Returns the body of the response, as JSON or to be encoded."""
+"""Returns the body of the response, as JSON or to be encoded. Its name is the operation's."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """A row of the table.
 
     Args:
-        scope: what the credential must be allowed; None for an endpoint without one.
+        scope: what the credential must be allowed, where `who` is `scope`.
+        summary: a line for people; the handler's docstring says more.
         response: the type of the body of a successful response.
         body: the type of the request's body, None where it has none.
         query: the type of the query parameters, None where there are none.
         recent_login: whether only a dashboard session with a recent login may call it.
-        summary: a line for people; the handler's docstring says more.
-        handler: does the work.
         body_optional: whether the body may be left out.
+        credential_limit: how the limit on routes that take credentials counts it.
     """
 
     method: Method
     path: str
-    scope: Scope | None
     summary: str
     handler: Handler
     response: Any
-    body: Any = None
-    query: type[Wire] | None = None
+    tag: str
+    scope: Scope | None = None
+    who: Who = "scope"
     recent_login: bool = False
+    body: Any = None
     body_optional: bool = False
+    query: type[Wire] | None = None
     status: int = 200
-    tag: str = ""
+    credential_limit: CredentialLimit | None = None
+
+    @property
+    def operation(self) -> str:
+        """The operation's name, in OpenAPI and in the audit."""
+        return self.handler.__name__

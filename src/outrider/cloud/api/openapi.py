@@ -26,6 +26,7 @@ _ERRORS = {
     "404": "Nothing such in this account.",
     "409": "The target is not in a state for it.",
     "413": "The body is over 1 MiB.",
+    "429": "`RATE_LIMITED`: too many a minute. `API_LIMIT_EXCEEDED`: the month's are spent.",
     "500": "The machine is offline, or the command broke.",
     "503": "The machine's connection dropped a moment ago.",
     "504": "The machine did not answer in time.",
@@ -67,13 +68,13 @@ def _operation(
     endpoint: Endpoint, references: dict[Any, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": endpoint.handler.__name__,
+        "operationId": endpoint.operation,
         "summary": endpoint.summary,
         "description": _description(endpoint),
         "tags": [endpoint.tag],
         "parameters": _parameters(endpoint, references, components),
         "responses": _responses(endpoint, references),
-        "security": [] if endpoint.scope is None else [{"bearer": [str(endpoint.scope)]}],
+        "security": [] if endpoint.who == "anyone" else [{"bearer": []}],
     }
     if endpoint.body is not None:
         operation["requestBody"] = {
@@ -87,6 +88,8 @@ def _description(endpoint: Endpoint) -> str:
     lines = [re.sub(r"\n    ", "\n", (endpoint.handler.__doc__ or "").strip())]
     if endpoint.scope is not None:
         lines.append(f"Scope: `{endpoint.scope}`.")
+    if endpoint.who == "session":
+        lines.append("For a dashboard session, not for an API key.")
     if endpoint.recent_login:
         lines.append("Needs a dashboard session with a recent login.")
     return "\n\n".join(lines)
@@ -124,7 +127,7 @@ def _responses(endpoint: Endpoint, references: dict[Any, Any]) -> dict[str, Any]
         }
     }
     for status, description in _ERRORS.items():
-        if endpoint.scope is None and status in {"401", "403"}:
+        if endpoint.who == "anyone" and status in {"401", "403"}:
             continue
         responses[status] = {"description": description, "content": error}
     return responses

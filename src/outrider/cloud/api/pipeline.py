@@ -1,8 +1,7 @@
-"""Serves an endpoint: the contract's order of checks, the handler, the response.
+"""Serves an endpoint: admission, body, handler, response, audit.
 
-IP limit → authentication → key limit → scope → recent login → monthly quota → body →
-ownership (404) → action. The first three limits have their place here and come with the
-issue on access; ownership is checked by the handlers.
+The order of the checks is the contract's; ownership (404) is checked by the handlers, which
+ask for nothing but what the account owns.
 """
 
 import asyncio
@@ -14,15 +13,19 @@ import structlog
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.authenticate import Authenticator
-from outrider.cloud.access.principal import Principal
+from outrider.cloud.access.idempotency import Answer
+from outrider.cloud.api.admission import Admission, Gate, Headers
 from outrider.cloud.api.decode import decode_body, decode_query, read_body
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.fleet.dispatch import ClientGone
-from outrider.contract.errors import ApiError, ErrorCode
+from outrider.contract.errors import ApiError
 
 _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
+_REPLAYED: Final = (b"idempotency-replayed", b"true")
+_REFUSED: Final = frozenset({401, 403, 429})
+_GONE: Final = 499
+"""What the audit has for a client that went away before its answer."""
 
 _encoder = msgspec.json.Encoder()
 _log = structlog.get_logger(__name__)
@@ -32,26 +35,21 @@ class Resource:
     """The ASGI application of one path: its endpoints by method."""
 
     def __init__(
-        self,
-        path: str,
-        endpoints: Mapping[str, Endpoint],
-        services: Services,
-        authenticator: Authenticator,
+        self, path: str, endpoints: Mapping[str, Endpoint], services: Services, gate: Gate
     ) -> None:
         self.path = path
         self._served = {
-            method: _Served(endpoint, services, authenticator)
-            for method, endpoint in endpoints.items()
+            method: _Served(endpoint, services, gate) for method, endpoint in endpoints.items()
         }
-        self._allow = ", ".join(sorted(self._served)).encode()
+        self._allow = ", ".join(sorted(self._served))
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         served = self._served.get(scope["method"])
         if served is None:
-            await _discard(receive)
-            error = ApiError(405, f"This path takes {self._allow.decode()}, not {scope['method']}")
-            await send_error(send, error, [(b"allow", self._allow)])
+            error = ApiError(405, f"This path takes {self._allow}, not {scope['method']}")
+            allow = (b"allow", self._allow.encode())
+            await _send(send, error.status, _encoder.encode(error.body()), [allow])
             return
         await served(scope, receive, send)
 
@@ -59,38 +57,44 @@ class Resource:
 class _Served:
     """One endpoint with what it takes to serve it."""
 
-    def __init__(
-        self, endpoint: Endpoint, services: Services, authenticator: Authenticator
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, services: Services, gate: Gate) -> None:
         self._endpoint = endpoint
         self._services = services
-        self._authenticator = authenticator
+        self._gate = gate
         self._decoder: msgspec.json.Decoder[Any] | None = (
             msgspec.json.Decoder(endpoint.body) if endpoint.body is not None else None
         )
+        self._mutates = endpoint.method != "GET"
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        admission = Admission(self._services.addresses.client(scope))
+        call: Call | None = None
+        extra: list[tuple[bytes, bytes]] = []
         try:
-            call = await self._admit(scope, receive)
-            answer = await self._endpoint.handler(self._services, call)
-            data = answer if isinstance(answer, bytes) else _encoder.encode(answer)
-            await send_json(send, self._endpoint.status, data)
+            await self._gate.admit(self._endpoint, scope, headers, admission)
+            call = await self._call(scope, receive, admission)
+            answer = await self._answer(call, headers)
+            extra = call.response_headers
+            if answer.replayed:
+                extra = [*extra, _REPLAYED]
         except ApiError as error:
-            await send_error(send, error)
+            answer = _told(error)
+            if error.retry_after is not None:
+                extra = [(b"retry-after", str(max(1, round(error.retry_after))).encode())]
         except (ClientGone, ConnectionError):
-            _log.debug("client went away", path=scope["path"])
+            self._note(scope, admission, call, _GONE)
+            return
         except asyncio.CancelledError:
             raise
         except Exception:  # noqa: BLE001  # last line of defence: tell the client, keep the trace
-            _log.exception("request failed", path=scope["path"])
-            await send_error(send, ApiError(500, "Something broke in the service; it is logged"))
+            answer = _broken(scope)
+        self._note(scope, admission, call, answer.status)
+        extra = [*self._services.rates.headers(admission.standings), *extra]
+        await _send(send, answer.status, answer.body, extra)
 
-    async def _admit(self, scope: AsgiScope, receive: Receive) -> Call:
+    async def _call(self, scope: AsgiScope, receive: Receive, admission: Admission) -> Call:
         endpoint = self._endpoint
-        principal = None
-        if endpoint.scope is not None:
-            principal = await self._authenticator.principal(_header(scope, b"authorization"))
-            _check_scope(principal, endpoint)
         body = await read_body(receive)
         decoded = query = None
         if endpoint.query is not None:
@@ -102,56 +106,73 @@ class _Served:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        return Call(scope, principal, decoded, body, query, gone)
+        return Call(scope, admission.principal, admission.address, decoded, body, query, gone)
 
-
-def _check_scope(principal: Principal, endpoint: Endpoint) -> None:
-    if endpoint.scope not in principal.scopes:
-        raise ApiError(
-            403,
-            f"This credential lacks the scope {endpoint.scope}",
-            code=ErrorCode.AUTH_FORBIDDEN,
-        )
-    if endpoint.recent_login and principal.auth_time is None:
-        raise ApiError(
-            403,
-            "This needs a recent login in the dashboard; an API key cannot do it",
-            code=ErrorCode.RECENT_LOGIN_REQUIRED,
+    async def _answer(self, call: Call, headers: Headers) -> Answer:
+        key = headers.get(b"idempotency-key")
+        if key is None or self._endpoint.method != "POST" or call.principal is None:
+            return await self._handle(call)
+        call.gone = _never  # the work outlives its client, so that the next try finds its answer
+        return await self._services.idempotency.once(
+            principal=call.principal.id,
+            key=key.decode("latin-1"),
+            request=(self._endpoint.method, call.scope["path"], call.raw_body),
+            work=lambda: self._handle_once(call),
         )
 
+    async def _handle_once(self, call: Call) -> tuple[Answer, bool]:
+        """Return the answer, and whether something may have been done."""
+        try:
+            return await self._handle(call), True
+        except ApiError as error:
+            return _told(error), not error.undone
+        except Exception:  # noqa: BLE001  # as above; the key must not stay taken without an answer
+            return _broken(call.scope), True
 
-def _header(scope: AsgiScope, name: bytes) -> str | None:
-    for key, value in scope["headers"]:
-        if key == name:
-            return str(value, "latin-1")
-    return None
+    async def _handle(self, call: Call) -> Answer:
+        data = await self._endpoint.handler(self._services, call)
+        return Answer(
+            self._endpoint.status, data if isinstance(data, bytes) else _encoder.encode(data)
+        )
+
+    def _note(
+        self, scope: AsgiScope, admission: Admission, call: Call | None, outcome: int
+    ) -> None:
+        if not self._mutates and outcome not in _REFUSED:
+            return
+        principal = admission.principal
+        account_id = principal.account_id if principal else call.acted_for if call else None
+        self._services.audit.note(
+            principal=None if principal is None else principal.id,
+            account_id=account_id,
+            action=self._endpoint.operation,
+            target=next(iter(scope["path_params"].values()), None),
+            outcome=outcome,
+            address=admission.address,
+            request_id=scope["request_id"].decode(),
+        )
 
 
-async def _discard(receive: Receive) -> None:
-    """Read what has come of a body that nobody wants, within its limit."""
-    try:
-        await read_body(receive)
-    except (ApiError, ConnectionError):
-        return
+async def _never() -> None:
+    await asyncio.Event().wait()
 
 
-async def send_json(
-    send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
-    """Send a response of JSON."""
+def _told(error: ApiError) -> Answer:
+    return Answer(error.status, _encoder.encode(error.body()))
+
+
+def _broken(scope: AsgiScope) -> Answer:
+    _log.exception("request failed", path=scope["path"], request=scope["request_id"].decode())
+    return _told(ApiError(500, "Something broke in the service; it is logged"))
+
+
+async def _send(send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]) -> None:
     length = (b"content-length", str(len(data)).encode())
     await send(
         {
             "type": "http.response.start",
             "status": status,
-            "headers": [_JSON, length, _NO_STORE, *(headers or [])],
+            "headers": [_JSON, length, _NO_STORE, *headers],
         }
     )
     await send({"type": "http.response.body", "body": data})
-
-
-async def send_error(
-    send: Send, error: ApiError, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
-    """Send the response that tells an error."""
-    await send_json(send, error.status, _encoder.encode(error.body()), headers)

@@ -12,6 +12,21 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.contract.errors import ErrorBody
+from outrider.contract.structs import Wire
+
+
+class Done(Wire, kw_only=True):
+    """It was done."""
+
+    success: bool = True
+
+
+class Deleted(Wire, kw_only=True):
+    """It is no more."""
+
+    success: bool = True
+    id: str
+
 
 _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
 

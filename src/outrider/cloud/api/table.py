@@ -1,5 +1,10 @@
 """Every endpoint of the API. No route exists that is not in here."""
 
-from outrider.cloud.api import daemons, enrolment, shortcuts
+from outrider.cloud.api import account, auth, daemons, shortcuts
 
-ENDPOINTS = [*daemons.ENDPOINTS, *shortcuts.ENDPOINTS, *enrolment.ENDPOINTS]
+ENDPOINTS = [
+    *daemons.ENDPOINTS,
+    *shortcuts.ENDPOINTS,
+    *auth.ENDPOINTS,
+    *account.ENDPOINTS,
+]

@@ -102,6 +102,7 @@ class Dispatcher:
                 500,
                 f"The machine {state.nickname!r} has {MAX_COMMANDS_IN_FLIGHT} commands "
                 "unanswered: wait for some of them",
+                undone=True,
             )
         result = await self._exchange(state, command, payload, gone)
         return _checked(state, command, result)
@@ -193,11 +194,13 @@ class Dispatcher:
                 500,
                 f"The machine {state.nickname!r} is offline: "
                 "start `outrider daemon` on it and try again",
+                undone=True,
             )
         return ApiError(
             503,
             f"The connection of the machine {state.nickname!r} has dropped; "
             "it is expected back: try again in a few seconds",
+            undone=True,
         )
 
 

@@ -4,13 +4,12 @@ docs/protocol.md describes the protocol. The pings are the server's (`ws_ping_in
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import structlog
 from starlette.types import Receive, Scope, Send
 
 from outrider import __version__
-from outrider.cloud.access import secrets
 from outrider.cloud.fleet.bus import MemoryBus
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.presence import MachineState, Presence, TooManySessions
@@ -90,11 +89,22 @@ class Connection:
 
 
 class Gateway:
-    """The ASGI application behind `/api/v1/daemon/connect`."""
+    """The ASGI application behind `/api/v1/daemon/connect`.
+
+    Args:
+        owner_of: returns the machine that a connection token opens.
+    """
 
     def __init__(
-        self, *, database: Database, presence: Presence, dispatcher: Dispatcher, bus: MemoryBus
+        self,
+        *,
+        database: Database,
+        presence: Presence,
+        dispatcher: Dispatcher,
+        bus: MemoryBus,
+        owner_of: Callable[[str], Awaitable[machines.Machine | None]],
     ) -> None:
+        self._owner_of = owner_of
         self._database = database
         self._presence = presence
         self._dispatcher = dispatcher
@@ -140,9 +150,7 @@ class Gateway:
     async def _machine(self, scope: Scope) -> machines.Machine:
         header = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
         scheme, _, token = header.decode("latin-1").partition(" ")
-        row = None
-        if scheme.lower() == "bearer" and token.startswith(secrets.MACHINE_PREFIX):
-            row = await machines.by_token(self._database, secrets.digest(token.strip()))
+        row = await self._owner_of(token.strip()) if scheme.lower() == "bearer" else None
         if row is None:
             raise _Refused(
                 CloseCode.UNAUTHORIZED,

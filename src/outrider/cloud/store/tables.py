@@ -10,6 +10,7 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Index,
+    Integer,
     LargeBinary,
     MetaData,
     String,
@@ -90,4 +91,66 @@ enrolment_codes = Table(
     Column("nickname", Text, nullable=True),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("user_id", ForeignKey(users.c.id, ondelete="CASCADE"), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False, index=True),
+)
+
+device_codes = Table(
+    "device_codes",
+    metadata,
+    Column("hash", LargeBinary(32), primary_key=True),
+    Column("user_code_hash", LargeBinary(32), nullable=False, unique=True),
+    # The contract.enrolment.MachineInfo of the machine that asks, as JSON.
+    Column("machine", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False, index=True),
+    Column("polled_at", BigInteger, nullable=False),
+    # Set once a user has approved it; `denied` once one has refused.
+    Column("account_id", ForeignKey(accounts.c.id, ondelete="CASCADE"), nullable=True),
+    Column("denied", Boolean, nullable=False),
+)
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("account_id", ForeignKey(accounts.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("calls", BigInteger, nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("at", BigInteger, nullable=False, index=True),
+    # No foreign keys: a record outlives what it tells of.
+    Column("account_id", String(40), nullable=True),
+    Column("principal", String(40), nullable=True),
+    Column("action", String(100), nullable=False),
+    Column("target", String(300), nullable=True),
+    Column("outcome", Integer, nullable=False),
+    Column("address", String(64), nullable=False),
+    Column("request_id", String(40), nullable=False),
+    Index("ix_audit_account_id_id", "account_id", "id"),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("principal", String(40), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    # SHA-256 of the method, the path and the body.
+    Column("fingerprint", LargeBinary(32), nullable=False),
+    Column("created_at", BigInteger, nullable=False, index=True),
+    # Null while the request is under way.
+    Column("status", Integer, nullable=True),
+    # The body of the response, sealed.
+    Column("response", LargeBinary, nullable=True),
 )

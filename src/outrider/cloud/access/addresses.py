@@ -1,0 +1,72 @@
+"""Where a request comes from: the address that limits and the audit go by."""
+
+import ipaddress
+from collections.abc import Sequence
+from functools import lru_cache
+
+from starlette.types import Scope
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Addresses:
+    """Finds the client's address, believing `X-Forwarded-For` only from trusted proxies."""
+
+    def __init__(self, trusted: Sequence[Network]) -> None:
+        self._trusted = tuple(trusted)
+
+    def client(self, scope: Scope) -> str:
+        """Return the address of whoever made the request.
+
+        Behind trusted proxies it is the last one in `X-Forwarded-For` that is none of them:
+        what stands before it is the client's own word.
+        """
+        peer: str = (scope.get("client") or ("", 0))[0]
+        if not self._trusted or not self._trusts(peer):
+            return peer
+        forwarded = [
+            part.strip()
+            for name, value in scope["headers"]
+            if name == b"x-forwarded-for"
+            for part in value.decode("latin-1").split(",")
+        ]
+        for hop in reversed(forwarded):
+            if _parsed(hop) is None:
+                break
+            peer = hop
+            if not self._trusts(hop):
+                break
+        return peer
+
+    def is_https(self, scope: Scope) -> bool:
+        """Tell whether the client speaks https, as far as a trusted proxy may say so."""
+        if self._trusted and self._trusts((scope.get("client") or ("", 0))[0]):
+            for name, value in scope["headers"]:
+                if name == b"x-forwarded-proto":
+                    return bool(value.strip().lower() == b"https")
+        return bool(scope.get("scheme") == "https")
+
+    def _trusts(self, address: str) -> bool:
+        parsed = _parsed(address)
+        return parsed is not None and any(
+            parsed.version == network.version and parsed in network for network in self._trusted
+        )
+
+
+@lru_cache(maxsize=10_000)
+def bucket(address: str) -> str:
+    """Return what an address is counted as: itself, or the /64 that an IPv6 one is in."""
+    parsed = _parsed(address)
+    if parsed is None:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        mapped = parsed.ipv4_mapped
+        return str(mapped or ipaddress.IPv6Network((parsed, 64), strict=False))
+    return address
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(address.strip("[]").partition("%")[0])
+    except ValueError:
+        return None

@@ -1,0 +1,123 @@
+"""The audit trail: who asked for what, and what came of it. No bodies, no secrets.
+
+Records are written in batches by one task. They wait in memory for half a second at the
+most; beyond `MAX_WAITING` of them further ones are dropped, and the log says how many. A
+stranger who is refused again and again in the same way is noted once a minute, so that a
+flood of refusals cannot fill the database.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from outrider.cloud.store import audit
+from outrider.cloud.store.audit import Record
+from outrider.cloud.store.database import Database
+from outrider.contract.ids import new_id
+
+KEPT_SECONDS: Final = 90 * 86400.0
+MAX_WAITING: Final = 10_000
+
+_STRANGERS: Final = 10_000
+_STRANGER_SECONDS: Final = 60.0
+_WRITE_SECONDS: Final = 0.5
+_PRUNE_SECONDS: Final = 3600.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Audit:
+    """Keeps the trail.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        self._waiting: list[Record] = []
+        self._dropped = 0
+        self._pruned = 0.0
+        self._strangers: OrderedDict[tuple[str, str, int], float] = OrderedDict()
+
+    def note(
+        self,
+        *,
+        principal: str | None,
+        account_id: str | None,
+        action: str,
+        target: str | None,
+        outcome: int,
+        address: str,
+        request_id: str,
+    ) -> None:
+        """Note a request and its outcome, an HTTP status."""
+        if account_id is None and self._noted_lately((address, action, outcome)):
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self._dropped += 1
+            return
+        self._waiting.append(
+            Record(
+                id=new_id("aud"),
+                at=int(self._clock() * 1000),
+                account_id=account_id,
+                principal=principal,
+                action=action,
+                target=None if target is None else target[:300],
+                outcome=outcome,
+                address=address[:64],
+                request_id=request_id,
+            )
+        )
+
+    async def keep_writing(self) -> None:
+        """Write records down and forget the old ones, until cancelled."""
+        while True:
+            await asyncio.sleep(_WRITE_SECONDS)
+            try:
+                await self.write()
+                await self._prune()
+            except SQLAlchemyError as error:
+                _log.warning("audit records wait for the database", error=str(error))
+
+    async def write(self) -> None:
+        """Write down what has been noted since the last call."""
+        if self._dropped:
+            _log.error("audit records dropped: too many at once", count=self._dropped)
+            self._dropped = 0
+        records, self._waiting = self._waiting, []
+        if not records:
+            return
+        try:
+            await audit.add(self._database, records)
+        except BaseException:
+            self._waiting = records + self._waiting
+            raise
+
+    async def of_account(self, account_id: str, *, limit: int, before: str | None) -> list[Record]:
+        """Return the account's records, newest first, those older than the one `before`."""
+        await self.write()
+        return await audit.of_account(self._database, account_id, limit=limit, before=before)
+
+    def _noted_lately(self, refusal: tuple[str, str, int]) -> bool:
+        now = self._clock()
+        if now - self._strangers.get(refusal, 0.0) < _STRANGER_SECONDS:
+            return True
+        self._strangers[refusal] = now
+        self._strangers.move_to_end(refusal)
+        if len(self._strangers) > _STRANGERS:
+            self._strangers.popitem(last=False)
+        return False
+
+    async def _prune(self) -> None:
+        now = self._clock()
+        if now - self._pruned >= _PRUNE_SECONDS:
+            self._pruned = now
+            await audit.prune(self._database, int((now - KEPT_SECONDS) * 1000))

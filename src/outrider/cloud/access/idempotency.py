@@ -1,0 +1,122 @@
+"""`Idempotency-Key`: a request made twice under one key is carried out once.
+
+After the IETF draft (draft-ietf-httpapi-idempotency-key-header). The answer is kept, sealed,
+for 24 hours. A request that was refused before anything was done frees its key. One that was
+under way when the service died keeps it: nobody can tell whether it was carried out.
+"""
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from outrider.cloud.access.sealing import Sealer
+from outrider.cloud.store import idempotency
+from outrider.cloud.store.database import Database
+from outrider.contract.errors import bad_request, conflict
+
+KEPT_SECONDS: Final = 86400.0
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_SEALED: Final = "response"
+_PRUNE_SECONDS: Final = 600.0
+
+
+class Answer(NamedTuple):
+    """A response: its status and body, and whether it came from the store."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+
+
+class Idempotency:
+    """Remembers the answers of requests made under a key.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, database: Database, sealer: Sealer, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database = database
+        self._sealer = sealer
+        self._clock = clock
+        self._running: set[asyncio.Task[Answer]] = set()
+
+    async def once(
+        self,
+        *,
+        principal: str,
+        key: str,
+        request: tuple[str, str, bytes],
+        work: Callable[[], Awaitable[tuple[Answer, bool]]],
+    ) -> Answer:
+        """Do the work, or return the answer of the same request made before.
+
+        The work goes on if the caller is cancelled: its answer is kept for the next try.
+
+        Args:
+            request: method, path and body; they must be the same under the same key.
+            work: returns the answer, and whether something may have been done.
+
+        Raises:
+            ApiError: 400, the key was used for another request, or is not 1 to 255 visible
+                ASCII characters; 409, the first request is under way.
+        """
+        if not _KEY.fullmatch(key):
+            raise bad_request("Idempotency-Key must be 1 to 255 visible ASCII characters")
+        method, path, body = request
+        fingerprint = hashlib.sha256(b"\0".join((method.encode(), path.encode(), body))).digest()
+        now = self._clock()
+        stored = await idempotency.begin(
+            self._database,
+            principal,
+            key,
+            fingerprint,
+            now=int(now * 1000),
+            expired=int((now - KEPT_SECONDS) * 1000),
+        )
+        if stored is not None:
+            return self._replay(stored, fingerprint)
+        task = asyncio.create_task(self._carry_out(principal, key, work), name="idempotent request")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def keep_pruning(self) -> None:
+        """Forget old answers, until cancelled."""
+        while True:
+            await asyncio.sleep(_PRUNE_SECONDS)
+            await idempotency.prune(self._database, int((self._clock() - KEPT_SECONDS) * 1000))
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for the requests under way, as long as that."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+
+    async def _carry_out(
+        self, principal: str, key: str, work: Callable[[], Awaitable[tuple[Answer, bool]]]
+    ) -> Answer:
+        answer, done = await work()
+        if done:
+            sealed = self._sealer.seal(answer.body, _SEALED)
+            await idempotency.finish(self._database, principal, key, answer.status, sealed)
+        else:
+            await idempotency.release(self._database, principal, key)
+        return answer
+
+    def _replay(self, stored: idempotency.Stored, fingerprint: bytes) -> Answer:
+        if stored.fingerprint != fingerprint:
+            raise bad_request(
+                "This Idempotency-Key was used for another request: use a new key for each"
+            )
+        if stored.status is None or stored.response is None:
+            raise conflict(
+                "The first request with this Idempotency-Key is under way, or was interrupted: "
+                "ask again in a moment for its answer"
+            )
+        return Answer(stored.status, self._sealer.open(stored.response, _SEALED), replayed=True)

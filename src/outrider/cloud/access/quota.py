@@ -1,0 +1,119 @@
+"""The monthly quota: API-key requests that an account may make in a calendar month, UTC.
+
+Calls are set aside in the database a few at a time, and spent here without asking it. So no
+number of nodes or requests at once admits more than the plan; what is set aside and unspent
+when the service stops is given back, and lost for the month (at most one percent of the plan)
+when it is killed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from math import ceil
+from typing import Final
+
+from outrider.cloud.access.plans import PLANS
+from outrider.cloud.store import usage
+from outrider.cloud.store.database import Database
+from outrider.contract.errors import ApiError, ErrorCode
+
+_MOST_AT_ONCE: Final = 100
+_PLAN_SECONDS: Final = 60.0
+
+
+class _Allowance:
+    """What an account may still spend without asking. `checked` is when its plan was read."""
+
+    __slots__ = ("checked", "left", "limit", "lock", "month", "plan")
+
+    def __init__(self) -> None:
+        self.month = ""
+        self.plan = ""
+        self.limit: int | None = 0
+        self.left = 0
+        self.checked = 0.0
+        self.lock = asyncio.Lock()
+
+
+class Quota:
+    """Counts the calls of every account.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        self._allowances: dict[str, _Allowance] = {}
+
+    async def spend(self, account_id: str) -> None:
+        """Count a call.
+
+        Raises:
+            ApiError: 429 `API_LIMIT_EXCEEDED`, the plan's calls of this month are spent.
+        """
+        now = self._clock()
+        allowance = self._allowances.get(account_id)
+        if allowance is None:
+            allowance = self._allowances[account_id] = _Allowance()
+        # Others may have spent it all while this one waited for the lock: it takes its turn.
+        while allowance.left <= 0 or allowance.month != _month(now):
+            async with allowance.lock:
+                if allowance.left <= 0 or allowance.month != _month(now):
+                    await self._set_aside(account_id, allowance, now)
+        allowance.left -= 1
+
+    async def used(self, account_id: str) -> tuple[str, int]:
+        """Return the month (`YYYY-MM`) and the calls made in it."""
+        month = _month(self._clock())
+        calls = await usage.calls(self._database, account_id, month)
+        allowance = self._allowances.get(account_id)
+        unspent = allowance.left if allowance is not None and allowance.month == month else 0
+        return month, calls - unspent
+
+    async def give_back(self) -> None:
+        """Give back what was set aside and not spent."""
+        for account_id, allowance in self._allowances.items():
+            async with allowance.lock:
+                unspent, allowance.left = allowance.left, 0
+                if unspent and allowance.month == _month(self._clock()):
+                    await usage.set_aside(
+                        self._database, account_id, allowance.month, -unspent, None
+                    )
+
+    async def _set_aside(self, account_id: str, allowance: _Allowance, now: float) -> None:
+        if allowance.checked + _PLAN_SECONDS <= now:
+            allowance.plan = await usage.plan_of(self._database, account_id)
+            allowance.checked = now
+        month, limit = _month(now), PLANS[allowance.plan].calls_per_month
+        wanted = _MOST_AT_ONCE if limit is None else min(_MOST_AT_ONCE, max(1, limit // 100))
+        allowance.left = 0  # what was left of another month is worth nothing in this one
+        allowance.month = month
+        granted = await usage.set_aside(self._database, account_id, month, wanted, limit)
+        if granted <= 0:
+            raise ApiError(
+                429,
+                f"The {limit} API calls that the {allowance.plan} plan has a month are spent: "
+                "they begin anew next month (UTC), or take a larger plan",
+                code=ErrorCode.API_LIMIT_EXCEEDED,
+                retry_after=ceil(_next_month(now) - now),
+            )
+        allowance.left = granted
+
+
+@lru_cache(maxsize=16)
+def _month_of_day(day: int) -> str:
+    return datetime.fromtimestamp(day * 86400, UTC).strftime("%Y-%m")
+
+
+def _month(now: float) -> str:
+    return _month_of_day(int(now // 86400))
+
+
+def _next_month(now: float) -> float:
+    this = datetime.fromtimestamp(now, UTC)
+    years, month = divmod(this.month, 12)
+    return datetime(this.year + years, month + 1, 1, tzinfo=UTC).timestamp()

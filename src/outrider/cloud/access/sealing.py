@@ -1,0 +1,79 @@
+"""The installation's secret key, and what is derived from it: signing and sealing.
+
+Sealed data is AES-256-GCM with a random nonce before it (NIST SP 800-38D); the keys are
+derived with HKDF-SHA256 (RFC 5869), one for each purpose.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from outrider.contract.errors import OutriderError
+
+_NONCE = 12
+
+
+class SecretKeyError(OutriderError):
+    """The secret key cannot be had, or is not the one that sealed something."""
+
+
+class Sealer:
+    """Seals data so that only this installation can read it."""
+
+    def __init__(self, secret_key: str) -> None:
+        self._cipher = AESGCM(derived(secret_key, "sealing"))
+
+    def seal(self, data: bytes, context: str) -> bytes:
+        """Return the data sealed; `context` says what it is, and must be the same to open it."""
+        nonce = os.urandom(_NONCE)
+        return nonce + self._cipher.encrypt(nonce, data, context.encode())
+
+    def open(self, sealed: bytes, context: str) -> bytes:
+        """Return the data.
+
+        Raises:
+            SecretKeyError: another key sealed it, for another context, or it was changed.
+        """
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], context.encode())
+        except InvalidTag as error:
+            raise SecretKeyError(
+                f"A stored {context} cannot be opened: OUTRIDER_SECRET_KEY has changed"
+            ) from error
+
+
+def derived(secret_key: str, purpose: str) -> bytes:
+    """Return the 32-byte key for a purpose."""
+    return HKDF(
+        algorithm=SHA256(), length=32, salt=None, info=f"outrider {purpose}".encode()
+    ).derive(secret_key.encode())
+
+
+def secret_key(chosen: str | None, data_dir: Path) -> str:
+    """Return the key that the operator chose, or the one made on the first start.
+
+    Raises:
+        SecretKeyError: it is too short, or its file cannot be read or written.
+    """
+    if chosen is not None:
+        if len(chosen) < 32:
+            raise SecretKeyError("OUTRIDER_SECRET_KEY is too short: give it 32 characters or more")
+        return chosen
+    path = data_dir / "secret.key"
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return path.read_text().strip()
+        made = secrets.token_urlsafe(48)
+        with os.fdopen(handle, "w") as file:
+            file.write(made + "\n")
+    except OSError as error:
+        raise SecretKeyError(f"The secret key {path} cannot be used: {error.strerror}") from error
+    return made

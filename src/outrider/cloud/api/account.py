@@ -1,0 +1,187 @@
+"""The account: its plan and usage, its keys, its audit trail."""
+
+import time
+from typing import Annotated
+
+from msgspec import Meta
+
+from outrider.cloud.access.plans import PLANS
+from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.responses import Deleted
+from outrider.cloud.store import api_keys, usage
+from outrider.contract.errors import not_found
+from outrider.contract.structs import Wire
+
+
+class Usage(Wire, kw_only=True):
+    """The calls of this calendar month (UTC); `limit` is null where the plan has none."""
+
+    month: str
+    calls: int
+    limit: int | None
+
+
+class Limits(Wire, kw_only=True):
+    """The limits that hold: requests per minute of a key and of an address, and the plan's."""
+
+    requests_per_minute_per_key: int
+    requests_per_minute_per_ip: int
+    auth_requests_per_five_minutes: int
+    calls_per_month: int | None
+    webhooks: int | None
+
+
+class KeyView(Wire, kw_only=True):
+    """An API key that works: all but the key itself."""
+
+    id: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    created_at: int
+    expires_at: int | None
+    last_used_at: int | None
+
+
+class Account(Wire, kw_only=True):
+    """The account. `keys` has all of them for a session, its own for a key."""
+
+    id: str
+    plan: str
+    usage: Usage
+    limits: Limits
+    keys: list[KeyView]
+
+
+class AuditRecord(Wire, kw_only=True):
+    """Something that was asked of the service; `outcome` is the HTTP status it got."""
+
+    id: str
+    at: int
+    principal: str | None
+    action: str
+    target: str | None
+    outcome: int
+    address: str
+    request_id: str
+
+
+class AuditTrail(Wire, kw_only=True):
+    """Records, newest first."""
+
+    records: list[AuditRecord]
+
+
+class AuditQuery(Wire, kw_only=True):
+    """How many records, and the id of the one that they must be older than."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    before: str | None = None
+
+
+async def account(services: Services, call: Call) -> Account:
+    """The account's plan, what it has used of it this month, its limits and keys."""
+    settings = services.settings
+    plan_name = await usage.plan_of(services.database, call.account_id)
+    plan = PLANS[plan_name]
+    month, calls = await services.quota.used(call.account_id)
+    now = time.time() * 1000
+    keys = [
+        KeyView(
+            id=key.id,
+            name=key.name,
+            prefix=key.prefix,
+            scopes=sorted(key.scopes),
+            created_at=key.created_at,
+            expires_at=key.expires_at,
+            last_used_at=key.last_used_at,
+        )
+        for key in await api_keys.of_account(services.database, call.account_id)
+        if key.revoked_at is None
+        and (key.expires_at is None or key.expires_at > now)
+        and (call.caller.kind == "session" or call.caller.id == key.id)
+    ]
+    return Account(
+        id=call.account_id,
+        plan=plan_name,
+        usage=Usage(month=month, calls=calls, limit=plan.calls_per_month),
+        limits=Limits(
+            requests_per_minute_per_key=settings.rate_limit_key,
+            requests_per_minute_per_ip=settings.rate_limit_ip,
+            auth_requests_per_five_minutes=settings.rate_limit_auth,
+            calls_per_month=plan.calls_per_month,
+            webhooks=plan.webhooks,
+        ),
+        keys=keys,
+    )
+
+
+async def revoke_key(services: Services, call: Call) -> Deleted:
+    """Revoke an API key of the account; it stops working at once, within a second elsewhere."""
+    key_id = call.path("keyId")
+    now = time.time_ns() // 1_000_000
+    if not await api_keys.revoke(services.database, key_id, now, account_id=call.account_id):
+        raise not_found(f"No key {key_id!r} in this account that still works")
+    services.authenticator.forget(key_id)
+    return Deleted(id=key_id)
+
+
+async def audit_trail(services: Services, call: Call) -> AuditTrail:
+    """Who asked for what, and what came of it: changes, terminal commands and refusals.
+
+    Kept for 90 days. There are no message bodies and no secrets in it.
+    """
+    query: AuditQuery = call.query
+    records = await services.audit.of_account(
+        call.account_id, limit=query.limit, before=query.before
+    )
+    return AuditTrail(
+        records=[
+            AuditRecord(
+                id=record.id,
+                at=record.at,
+                principal=record.principal,
+                action=record.action,
+                target=record.target,
+                outcome=record.outcome,
+                address=record.address,
+                request_id=record.request_id,
+            )
+            for record in records
+        ]
+    )
+
+
+_TAG = "Account"
+
+ENDPOINTS = [
+    Endpoint(
+        method="GET",
+        path="/api/v1/account",
+        who="principal",
+        summary="Read plan, usage, limits and keys",
+        handler=account,
+        response=Account,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/api/v1/account/keys/{keyId}",
+        who="session",
+        recent_login=True,
+        summary="Revoke an API key",
+        handler=revoke_key,
+        response=Deleted,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/audit",
+        who="session",
+        summary="Read the audit trail",
+        handler=audit_trail,
+        response=AuditTrail,
+        query=AuditQuery,
+        tag=_TAG,
+    ),
+]

@@ -1,0 +1,236 @@
+"""Logging in and out, and how machines join an account."""
+
+from starlette.types import Scope as AsgiScope
+
+from outrider.cloud.access.addresses import bucket
+from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn
+from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.responses import Done
+from outrider.contract.enrolment import (
+    DeviceAuthorization,
+    DeviceDecision,
+    Enrolled,
+    EnrolRequest,
+    MachineInfo,
+    OneTimeCode,
+    OneTimeCodeRequest,
+    TokenRequest,
+)
+from outrider.contract.structs import Wire
+
+
+class LoginRequest(Wire, kw_only=True):
+    """Who logs in."""
+
+    email: str
+    password: str
+
+
+class PasswordRequest(Wire, kw_only=True):
+    """The password of the session's user."""
+
+    password: str
+
+
+class UserCodeQuery(Wire, kw_only=True):
+    """The code that a machine shows."""
+
+    user_code: str
+
+
+async def login(services: Services, call: Call) -> LoggedIn:
+    """Begin a dashboard session of 12 hours.
+
+    The token goes into `Authorization: Bearer`; it is set as the cookie `outrider_session` too.
+    """
+    request: LoginRequest = call.body
+    logged_in = await services.sessions.log_in(request.email, request.password)
+    call.acted_for = logged_in.user.account_id
+    _set_cookie(services, call, logged_in.token, int(SESSION_SECONDS))
+    return logged_in
+
+
+async def reauthenticate(services: Services, call: Call) -> LoggedIn:
+    """Give the password again, for what needs a recent login. The session gets a new token."""
+    request: PasswordRequest = call.body
+    logged_in = await services.sessions.reauthenticate(call.caller, request.password)
+    left = max(1, (logged_in.expires_at - logged_in.auth_time) // 1000)
+    _set_cookie(services, call, logged_in.token, left)
+    return logged_in
+
+
+async def logout(services: Services, call: Call) -> Done:
+    """End the session: every token of it is worth nothing from now on."""
+    session = call.caller.session
+    assert session is not None, "only sessions are let in here"
+    await services.sessions.end(session.id)
+    services.authenticator.forget(call.caller.id)
+    _set_cookie(services, call, "", 0)
+    return Done()
+
+
+async def enroll(services: Services, call: Call) -> Enrolled:
+    """Exchange a one-time code for a machine's connection token, shown this once.
+
+    A machine that the account has enrolled before keeps its id, and its old token ends.
+    """
+    request: EnrolRequest = call.body
+    call.acted_for, enrolled = await services.enrolment.redeem(request)
+    return enrolled
+
+
+async def authorize_device(services: Services, call: Call) -> DeviceAuthorization:
+    """Ask for a device code (RFC 8628): the machine shows the user code and polls for its token."""
+    return await services.enrolment.authorize_device(call.body, _page(services, call.scope))
+
+
+async def device_token(services: Services, call: Call) -> Enrolled:
+    """Ask whether the device code has been approved; every 5 seconds, not more often.
+
+    While it has not: 400 with `authorization_pending`, `slow_down`, `access_denied` or
+    `expired_token` as its code.
+    """
+    request: TokenRequest = call.body
+    if not await services.enrolment.knows_device(request.device_code):
+        await services.rates.hit("auth", bucket(call.address))
+    call.acted_for, enrolled = await services.enrolment.device_token(request.device_code)
+    return enrolled
+
+
+async def waiting_device(services: Services, call: Call) -> MachineInfo:
+    """What the machine that shows this user code tells of itself."""
+    query: UserCodeQuery = call.query
+    return await services.enrolment.waiting_device(query.user_code)
+
+
+async def decide_device(services: Services, call: Call) -> Done:
+    """Let the machine that shows this user code join the account, or refuse it."""
+    decision: DeviceDecision = call.body
+    await services.enrolment.decide_device(
+        call.account_id, decision.user_code, approve=decision.action == "approve"
+    )
+    return Done()
+
+
+async def new_enrolment_code(services: Services, call: Call) -> OneTimeCode:
+    """Make a one-time code for `outrider setup --code`, good for ten minutes and one machine."""
+    request: OneTimeCodeRequest = call.body or OneTimeCodeRequest()
+    return await services.enrolment.new_code(call.account_id, request.nickname)
+
+
+def _set_cookie(services: Services, call: Call, token: str, seconds: int) -> None:
+    secure = "; Secure" if services.addresses.is_https(call.scope) else ""
+    cookie = f"{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    call.response_headers.append((b"set-cookie", cookie.encode()))
+
+
+def _page(services: Services, scope: AsgiScope) -> str:
+    """Return where the dashboard asks for the user code, at the address that was called."""
+    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+    scheme = "https" if services.addresses.is_https(scope) else "http"
+    return f"{scheme}://{host}/device"
+
+
+_PATH = "/api/v1/auth"
+
+ENDPOINTS = [
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/login",
+        who="anyone",
+        summary="Log in",
+        handler=login,
+        response=LoggedIn,
+        body=LoginRequest,
+        credential_limit="counted",
+        tag="Authentication",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/reauthenticate",
+        who="session",
+        summary="Give the password again",
+        handler=reauthenticate,
+        response=LoggedIn,
+        body=PasswordRequest,
+        credential_limit="counted",
+        tag="Authentication",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/logout",
+        who="session",
+        summary="Log out",
+        handler=logout,
+        response=Done,
+        credential_limit="counted",
+        tag="Authentication",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/enroll",
+        who="anyone",
+        summary="Enrol a machine with a one-time code",
+        handler=enroll,
+        response=Enrolled,
+        body=EnrolRequest,
+        credential_limit="counted",
+        tag="Enrolment",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/enroll/code",
+        who="session",
+        summary="Make a one-time code",
+        handler=new_enrolment_code,
+        response=OneTimeCode,
+        body=OneTimeCodeRequest,
+        body_optional=True,
+        credential_limit="counted",
+        tag="Enrolment",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/device",
+        who="anyone",
+        summary="Ask for a device code",
+        handler=authorize_device,
+        response=DeviceAuthorization,
+        body=MachineInfo,
+        credential_limit="counted",
+        tag="Enrolment",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/device/token",
+        who="anyone",
+        summary="Ask for the token of a device code",
+        handler=device_token,
+        response=Enrolled,
+        body=TokenRequest,
+        credential_limit="handler",
+        tag="Enrolment",
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_PATH}/device",
+        who="session",
+        summary="See which machine waits with a user code",
+        handler=waiting_device,
+        response=MachineInfo,
+        query=UserCodeQuery,
+        credential_limit="counted",
+        tag="Enrolment",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/device/approve",
+        who="session",
+        summary="Approve or refuse a machine",
+        handler=decide_device,
+        response=Done,
+        body=DeviceDecision,
+        credential_limit="counted",
+        tag="Enrolment",
+    ),
+]

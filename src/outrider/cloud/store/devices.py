@@ -1,0 +1,106 @@
+"""Device codes: machines that wait for a user's approval."""
+
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, and_, delete, insert, select, update
+
+from outrider.cloud.store import tables
+from outrider.cloud.store.database import Database
+
+_codes = tables.device_codes
+
+
+class Device(NamedTuple):
+    """A machine that waits. `machine` is the JSON of its `contract.enrolment.MachineInfo`."""
+
+    machine: bytes
+    expires_at: int
+    polled_at: int
+    account_id: str | None
+    denied: bool
+
+
+_COLUMNS = [_codes.c[name] for name in Device._fields]
+
+
+async def add(
+    database: Database,
+    *,
+    digest: bytes,
+    user_code_digest: bytes,
+    machine: bytes,
+    now: int,
+    expires_at: int,
+) -> None:
+    """Add a device code, and forget those that expired an hour ago."""
+    async with database.begin() as connection:
+        await connection.execute(delete(_codes).where(_codes.c.expires_at <= now - 3_600_000))
+        await connection.execute(
+            insert(_codes).values(
+                hash=digest,
+                user_code_hash=user_code_digest,
+                machine=machine,
+                created_at=now,
+                expires_at=expires_at,
+                polled_at=0,
+                denied=False,
+            )
+        )
+
+
+async def exists(database: Database, digest: bytes) -> bool:
+    """Tell whether there is such a device code."""
+    query = select(_codes.c.hash).where(_codes.c.hash == digest)
+    async with database.read() as connection:
+        return await connection.scalar(query) is not None
+
+
+async def polled(database: Database, digest: bytes, now: int) -> Device | None:
+    """Return the device as it was before this question, and remember when it was asked."""
+    async with database.begin() as connection:
+        query = select(*_COLUMNS).where(_codes.c.hash == digest).with_for_update()
+        row = (await connection.execute(query)).first()
+        if row is None:
+            return None
+        await connection.execute(
+            update(_codes).where(_codes.c.hash == digest).values(polled_at=now)
+        )
+        return Device(*row)
+
+
+async def waiting(database: Database, user_code_digest: bytes, now: int) -> Device | None:
+    """Return the device that shows this user code, while nobody has decided about it."""
+    query = select(*_COLUMNS).where(_undecided(user_code_digest, now))
+    async with database.read() as connection:
+        row = (await connection.execute(query)).first()
+    return None if row is None else Device(*row)
+
+
+async def decide(
+    database: Database, user_code_digest: bytes, now: int, *, account_id: str | None
+) -> bool:
+    """Approve a device for an account, or deny it (None). False where there is none to decide."""
+    statement = (
+        update(_codes)
+        .where(_undecided(user_code_digest, now))
+        .values(account_id=account_id, denied=account_id is None)
+    )
+    async with database.begin() as connection:
+        return (await connection.execute(statement)).rowcount == 1
+
+
+async def take(database: Database, digest: bytes) -> bool:
+    """Use a device code up; False for all but one of those that try at once."""
+    async with database.begin() as connection:
+        return (
+            await connection.execute(delete(_codes).where(_codes.c.hash == digest))
+        ).rowcount == 1
+
+
+def _undecided(user_code_digest: bytes, now: int) -> ColumnElement[bool]:
+    return and_(
+        _codes.c.user_code_hash == user_code_digest,
+        _codes.c.expires_at > now,
+        _codes.c.account_id.is_(None),
+        _codes.c.denied.is_(False),
+    )

@@ -1,0 +1,47 @@
+"""Monthly usage: how many API calls an account has made, or has set aside to make."""
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from outrider.cloud.store import tables
+from outrider.cloud.store.database import Database
+
+_usage = tables.usage
+
+
+async def plan_of(database: Database, account_id: str) -> str:
+    """Return the account's plan."""
+    query = select(tables.accounts.c.plan).where(tables.accounts.c.id == account_id)
+    async with database.read() as connection:
+        return str(await connection.scalar(query))
+
+
+async def calls(database: Database, account_id: str, month: str) -> int:
+    """Return the calls of a month (`YYYY-MM`), with those set aside."""
+    query = select(_usage.c.calls).where(_usage.c.account_id == account_id, _usage.c.month == month)
+    async with database.read() as connection:
+        return int(await connection.scalar(query) or 0)
+
+
+async def set_aside(
+    database: Database, account_id: str, month: str, wanted: int, limit: int | None
+) -> int:
+    """Take up to `wanted` calls out of the month's `limit`; return how many there were.
+
+    A negative `wanted` gives calls back.
+    """
+    insert = sqlite_insert if database.url.get_backend_name() == "sqlite" else postgresql_insert
+    row = {"account_id": account_id, "month": month, "calls": 0}
+    async with database.begin() as connection:
+        await connection.execute(insert(_usage).values(row).on_conflict_do_nothing())
+        here = (_usage.c.account_id == account_id) & (_usage.c.month == month)
+        used = int(
+            await connection.scalar(select(_usage.c.calls).where(here).with_for_update()) or 0
+        )
+        granted = wanted if limit is None else min(wanted, max(0, limit - used))
+        if granted:
+            await connection.execute(
+                update(_usage).where(here).values(calls=_usage.c.calls + granted)
+            )
+        return granted
