@@ -1,0 +1,151 @@
+"""What machines say, written by hand in the words of the contract: camelCase JSON."""
+
+from typing import Any, Final
+
+import msgspec
+
+from outrider.contract.ids import new_id
+from outrider.contract.resources import Machine, Provider, Session, Workspace
+from outrider.contract.structs import Wire
+
+MACHINE: Final = Machine(
+    hostname="workbench",
+    platform="linux",
+    arch="x86_64",
+    release="6.1.0",
+    cpus=8,
+    total_mem=16_000_000_000,
+    free_mem=8_000_000_000,
+    loadavg=[0.5, 0.25, 0.125],
+    uptime=3600.5,
+)
+PROVIDER: Final = Provider(
+    type="claude-code",
+    category="cli",
+    display_name="Claude Code",
+    installed=True,
+    path="/usr/bin/claude",
+    verified=True,
+)
+HOUSE_PROVIDER: Final = Provider(
+    type="house-agent",
+    category="cli",
+    display_name="House agent",
+    installed=True,
+    path="/opt/house",
+    verified=False,
+)
+"""A provider that only this machine describes."""
+
+
+def session(kind: Any = "cli", type: str = "claude-code", **fields: Any) -> Session:  # noqa: A002
+    """Return a session as a machine reports it."""
+    values: dict[str, Any] = {
+        "id": new_id("session"),
+        "target_id": "the service sets this",
+        "kind": kind,
+        "type": type,
+        "name": type.title(),
+        "status": "idle",
+        "title": f"A chat with {type}",
+        "workspace": Workspace(path="/srv/project", name="project"),
+        "created_at": 1_700_000_000_000,
+        "last_activity_at": 1_700_000_001_000,
+    }
+    return Session(**values | fields)
+
+
+def as_json(value: Wire) -> Any:
+    """Return a structure as a client would read it."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+_ACTION: Final = {
+    "id": "act_1",
+    "message": "Run `make`?",
+    "options": [{"id": "1", "label": "Yes", "kind": "allow_once"}],
+}
+
+CHAT: Final = {
+    "success": True,
+    "id": "a target id",
+    "sessionId": "session_1",
+    "agentType": "claude-code",
+    "title": "Fix the build",
+    "status": "waiting_approval",
+    "messages": [
+        {
+            "id": "msg_1",
+            "index": 0,
+            "role": "user",
+            "kind": "text",
+            "content": "Hello, wörld 🎉",
+            "timestamp": 1_700_000_000_000,
+        }
+    ],
+    "pendingAction": _ACTION,
+    "totalMessages": 1,
+}
+ACCEPTED: Final = {
+    "success": True,
+    "messageId": "msg_2",
+    "sessionId": "session_1",
+    "status": "generating",
+    "queued": False,
+}
+RESOLVED: Final = {
+    "success": True,
+    "action": "approve",
+    "actionId": "act_1",
+    "optionId": "1",
+    "status": "generating",
+}
+PICTURE: Final = {"success": True, "format": "png", "width": 640, "height": 480, "data": "aGk="}
+LAUNCHED: Final = {
+    "success": True,
+    "id": "machine_1:cli:claude-code",
+    "sessionId": "session_1",
+    "sessionTargetId": "machine_1:session:session_1",
+    "kind": "cli",
+    "type": "claude-code",
+    "status": "idle",
+}
+STOPPED: Final = {"success": True, "stopped": ["session_1"]}
+STATE: Final = {
+    "success": True,
+    "id": "a target id",
+    "sessionId": "session_1",
+    "agentType": "claude-code",
+    "status": "idle",
+    "title": None,
+    "summaryMetadata": {"items": [{"id": "model", "label": "Model", "value": "stub"}]},
+    "controls": [
+        {"id": "mode", "label": "Mode", "type": "select", "options": ["a", "b"], "value": "a"}
+    ],
+    "workspace": {"path": "/srv/project", "name": "project"},
+    "pendingAction": None,
+    "error": None,
+    "updatedAt": 1_700_000_000_000,
+}
+OUTPUT: Final = {
+    "success": True,
+    "terminal": None,
+    "exitCode": 0,
+    "output": "hi\n",
+    "truncated": False,
+    "durationMs": 3,
+    "cwd": "/srv",
+}
+
+RESULTS: Final[dict[str, dict[str, Any]]] = {
+    "send_chat": ACCEPTED,
+    "read_chat": CHAT,
+    "resolve_action": RESOLVED,
+    "screenshot": PICTURE,
+    "launch_ide": LAUNCHED | {"kind": "ide", "type": "jupyterlab"},
+    "launch_cli": LAUNCHED,
+    "stop_cli": STOPPED,
+    "agent_status": STATE,
+    "terminal": OUTPUT,
+}
+"""A good result of each command."""
