@@ -80,6 +80,7 @@ def test_a_code_becomes_a_connection(service: Service, settings: DaemonSettings)
                 "platform": sys.platform,
                 "version": __version__,
                 "nickname": "mine",
+                "daemonId": None,
             },
         )
     ]
@@ -88,7 +89,7 @@ def test_a_code_becomes_a_connection(service: Service, settings: DaemonSettings)
 def test_enrolling_again_asks_for_the_same_id(service: Service, settings: DaemonSettings) -> None:
     enrol(settings, service.url, "1")
     enrol(settings, service.url, "2")
-    assert "daemonId" not in service.asked[0][1]
+    assert service.asked[0][1]["daemonId"] is None
     assert service.asked[1][1]["daemonId"] == "machine_7"
 
 
@@ -97,7 +98,7 @@ def test_another_service_is_not_told_the_id(service: Service, settings: DaemonSe
         Connection(server="https://other", daemon_id="machine_1", token="omt_x", nickname="x")
     )
     enrol(settings, service.url, "1")
-    assert "daemonId" not in service.asked[0][1]
+    assert service.asked[0][1]["daemonId"] is None
 
 
 @pytest.mark.parametrize(

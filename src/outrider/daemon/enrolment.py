@@ -10,8 +10,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import msgspec
 
 from outrider import __version__
+from outrider.contract.enrolment import Enrolled, EnrolRequest
 from outrider.contract.errors import ErrorBody, OutriderError
-from outrider.contract.structs import Wire
 from outrider.daemon.settings import Connection, DaemonSettings, SettingsError, server_url
 
 ENROL_PATH: Final = "/api/v1/auth/enroll"
@@ -22,25 +22,6 @@ _MAX_ANSWER: Final = 64 * 1024
 
 class EnrolmentError(OutriderError):
     """The machine could not be connected. The text says what to do."""
-
-
-class EnrolmentRequest(Wire, omit_defaults=True, kw_only=True):
-    """What the machine tells of itself. `daemon_id` is the id that it would like to keep."""
-
-    code: str
-    hostname: str
-    platform: str
-    version: str
-    nickname: str | None = None
-    daemon_id: str | None = None
-
-
-class Enrolled(Wire, kw_only=True):
-    """What the service answers."""
-
-    daemon_id: str
-    token: str
-    nickname: str
 
 
 def enrol(
@@ -56,7 +37,7 @@ def enrol(
     """
     server = server_url(server)
     settings.make_directory()  # before the code is used up
-    request = EnrolmentRequest(
+    request = EnrolRequest(
         code=code.strip(),
         hostname=socket.gethostname(),
         platform=sys.platform,
@@ -83,7 +64,7 @@ def _earlier_id(settings: DaemonSettings, server: str) -> str | None:
     return earlier.daemon_id if earlier.server == server else None
 
 
-def _ask(server: str, request: EnrolmentRequest) -> Enrolled:
+def _ask(server: str, request: EnrolRequest) -> Enrolled:
     try:
         answer = _opener.open(
             Request(  # noqa: S310  # server_url lets only http and https pass

@@ -110,6 +110,7 @@ class Link:
         outgoing: what is to be told.
         router: carries out the service's commands.
         snapshot: returns everything that runs on the machine now.
+        on_connected: called after each welcome.
         sleep, chance: how to wait between attempts, and how to vary that wait (0 to 1).
     """
 
@@ -121,9 +122,11 @@ class Link:
         router: Router,
         snapshot: Callable[[], Snapshot],
         pace: Pace = Pace(),
+        on_connected: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        self._on_connected = on_connected
         self._connection = connection
         self._outgoing = outgoing
         self._router = router
@@ -234,6 +237,7 @@ class Link:
             welcome = await self._welcome(socket)
         self._outgoing.resume(welcome.acknowledged)
         self._log.info("connected", daemon=welcome.daemon_id, service=welcome.version)
+        self._on_connected()
         await _until_one_ends(
             self._receive(socket), self._send(socket), self._report(now.providers)
         )

@@ -1,0 +1,95 @@
+"""The machine agent's composition root: the one place where its parts are made and joined."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+
+import structlog
+
+from outrider import __version__
+from outrider.contract.frames import Snapshot
+from outrider.daemon.agents.cli.providers import load_providers
+from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.handlers import handlers
+from outrider.daemon.journal import Journal
+from outrider.daemon.link import Link
+from outrider.daemon.machine import describe_machine
+from outrider.daemon.outgoing import Outgoing
+from outrider.daemon.router import Router
+from outrider.daemon.settings import DaemonSettings, SettingsError
+from outrider.daemon.terminal import Terminals
+
+_log = structlog.get_logger(__name__)
+
+
+async def run_daemon(
+    settings: DaemonSettings,
+    stop: asyncio.Event,
+    on_connected: Callable[[], None] = lambda: None,
+) -> None:
+    """Be this machine's agent until `stop` is set; return within 5 s of it.
+
+    CLI agents go on in tmux; named terminals and what runs in them are ended.
+    `on_connected` is called whenever the service has welcomed this machine.
+
+    Raises:
+        SettingsError: the machine is not set up, or another agent runs with these settings.
+        LinkRefusedError: the service refuses this machine for good.
+        ProviderFileError: a provider file is wrong.
+    """
+    connection = settings.load_connection()
+    with settings.locked():
+        journal = _open_journal(settings)
+        tmux = Tmux(settings.tmux_socket)
+        try:
+            providers = load_providers(settings.config_dir, tmux=tmux, journal=journal)
+            outgoing = Outgoing(journal)
+            sessions = Sessions(
+                daemon_id=connection.daemon_id,
+                providers=providers,
+                journal=journal,
+                on_change=outgoing.session_changed,
+                on_remove=outgoing.session_removed,
+                emit=outgoing.event,
+            )
+            terminals = Terminals()
+            router = Router(handlers(sessions, terminals))
+
+            def snapshot() -> Snapshot:
+                return Snapshot(
+                    machine=describe_machine(),
+                    providers=sessions.providers(),
+                    sessions=sessions.describe(),
+                )
+
+            link = Link(
+                connection,
+                outgoing=outgoing,
+                router=router,
+                snapshot=snapshot,
+                on_connected=on_connected,
+            )
+            _log.info("machine agent starts", version=__version__, tmux=settings.tmux_socket)
+            try:
+                await sessions.restore()
+                await link.run(stop)
+            finally:
+                await router.close(within=1)
+                await terminals.close()
+                await sessions.detach()
+        finally:
+            await tmux.close()
+            journal.close()
+            _log.info("machine agent stopped")
+
+
+def _open_journal(settings: DaemonSettings) -> Journal:
+    try:
+        return Journal(settings.journal_file)
+    except sqlite3.Error as error:
+        raise SettingsError(
+            f"The journal {settings.journal_file} cannot be used ({error}): check that the disk "
+            "has room and the file is writable; if it is damaged, move it away (its sessions "
+            "are forgotten then)"
+        ) from error

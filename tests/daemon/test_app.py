@@ -1,0 +1,132 @@
+"""The whole machine agent against a scripted service."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from outrider.contract.commands import TerminalOutput
+from outrider.contract.frames import CloseCode, Command, CommandResult, Goodbye
+from outrider.daemon.app import run_daemon
+from outrider.daemon.link import TokenRefusedError
+from outrider.daemon.settings import (
+    Connection,
+    DaemonSettings,
+    NotEnrolledError,
+    SettingsError,
+)
+from tests.daemon.conftest import eventually
+from tests.daemon.scripted_service import Peer, ScriptedService
+
+
+@pytest.fixture
+async def service(nothing_left: object) -> AsyncIterator[ScriptedService]:
+    service = ScriptedService()
+    await service.start()
+    yield service
+    await service.stop()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, service: ScriptedService) -> DaemonSettings:
+    settings = DaemonSettings(tmp_path / "config")
+    settings.save_connection(
+        Connection(server=service.url, daemon_id="machine_1", token="omt_x", nickname="box")
+    )
+    return settings
+
+
+def terminal(command_id: str, shell_command: str, name: str | None = None) -> Command:
+    payload = msgspec.json.encode({"command": shell_command, "name": name})
+    return Command(
+        id=command_id, command="terminal", payload=msgspec.Raw(payload), timeout_ms=20_000
+    )
+
+
+async def output_of(peer: Peer, command: Command) -> TerminalOutput:
+    await peer.say(command)
+    result = await peer.hear(CommandResult)
+    assert result.id == command.id
+    assert result.error is None
+    return msgspec.json.decode(result.result, type=TerminalOutput)
+
+
+async def test_it_works_until_it_is_stopped_and_leaves_nothing(
+    service: ScriptedService, settings: DaemonSettings, tmp_path: Path
+) -> None:
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_daemon(settings, stop))
+    peer = await service.connection()
+    hello = await peer.welcome()
+    assert hello.sessions == []
+    assert "claude-code" in {provider.type for provider in hello.providers}
+
+    shown = await output_of(peer, terminal("cmd_1", "sleep 1000 & echo $!", "t"))
+    background = psutil.Process(int(shown.output))
+    await peer.say(terminal("cmd_2", f"touch {tmp_path}/begun; sleep 1000", "u"))
+    await peer.say(terminal("cmd_3", f"touch {tmp_path}/begun-too; sleep 1000"))
+    await eventually((tmp_path / "begun").exists)
+    await eventually((tmp_path / "begun-too").exists)
+
+    began = asyncio.get_running_loop().time()
+    stop.set()
+    await peer.hear(Goodbye)
+    await running
+    assert asyncio.get_running_loop().time() - began < 5
+    await eventually(lambda: not background.is_running())
+    assert asyncio.all_tasks() - {asyncio.current_task()} == peers_tasks()
+
+
+def peers_tasks() -> set[asyncio.Task[object]]:
+    """Return the tasks of the scripted service, which runs in this loop too."""
+    return {
+        task
+        for task in asyncio.all_tasks()
+        if task is not asyncio.current_task() and "websockets/asyncio/server" in repr(task)
+    }
+
+
+async def test_it_can_be_started_again(service: ScriptedService, settings: DaemonSettings) -> None:
+    for _ in range(2):
+        stop, connected = asyncio.Event(), asyncio.Event()
+        running = asyncio.create_task(run_daemon(settings, stop, connected.set))
+        peer = await service.connection()
+        assert not connected.is_set()
+        await peer.welcome()
+        await connected.wait()
+        stop.set()
+        await running
+
+
+async def test_a_second_one_with_the_same_directory_is_refused(
+    service: ScriptedService, settings: DaemonSettings
+) -> None:
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_daemon(settings, stop))
+    await (await service.connection()).welcome()
+    with pytest.raises(SettingsError, match=r"runs with .* already"):
+        await run_daemon(settings, asyncio.Event())
+    stop.set()
+    await running
+
+
+async def test_a_revoked_token_ends_it(service: ScriptedService, settings: DaemonSettings) -> None:
+    running = asyncio.create_task(run_daemon(settings, asyncio.Event()))
+    peer = await service.connection()
+    await peer.socket.close(CloseCode.UNAUTHORIZED, "revoked")
+    with pytest.raises(TokenRefusedError, match="run `outrider setup` again"):
+        await running
+
+
+async def test_without_a_setup_it_says_so(tmp_path: Path, nothing_left: object) -> None:
+    with pytest.raises(NotEnrolledError):
+        await run_daemon(DaemonSettings(tmp_path), asyncio.Event())
+
+
+async def test_a_damaged_journal_is_a_sentence(settings: DaemonSettings) -> None:
+    settings.journal_file.write_bytes(b"not a database" * 1000)
+    with pytest.raises(SettingsError, match=r"journal.db cannot be used .* move it away"):
+        await run_daemon(settings, asyncio.Event())
