@@ -30,10 +30,8 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.resources import Provider, Session
+from tests.service.patience import PATIENCE
 from tests.service.samples import HOUSE_PROVIDER, MACHINE, PROVIDER, RESULTS
-
-PATIENCE = 10.0
-"""Seconds within which anything that a test waits for has to happen."""
 
 FrameT = TypeVar("FrameT", bound=FromService)
 

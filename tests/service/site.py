@@ -10,13 +10,14 @@ from typing import Any
 import httpx
 
 from outrider.cli.admin import issue_key
-from outrider.cloud.access.enrolment import Enrolled, Enrolment, EnrolRequest
+from outrider.cloud.access.enrolment import Enrolment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts
 from outrider.cloud.store.accounts import Plan
 from outrider.cloud.store.database import Database
+from outrider.contract.enrolment import Enrolled, EnrolRequest
 from outrider.contract.frames import Hello
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Session
@@ -148,11 +149,12 @@ class Owner:
         """Enrol a machine, with the token that it connects with."""
         enrolment = Enrolment(self.site.database)
         code = await enrolment.new_code(self.id, nickname)
-        return await enrolment.redeem(
+        _, enrolled = await enrolment.redeem(
             EnrolRequest(
                 code=code.code, hostname="workbench", platform="linux", daemon_id=daemon_id
             )
         )
+        return enrolled
 
     async def machine(
         self,

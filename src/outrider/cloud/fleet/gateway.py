@@ -120,7 +120,7 @@ class Gateway:
             row = await self._machine(scope)
             hello = await self._hello(connection)
             if hello is not None:
-                await self._serve(row, hello, connection)
+                await self._serve(scope, hello, connection, row.id)
         except _Refused as refusal:
             _log.info("machine refused", code=refusal.code, reason=refusal.reason)
             await connection.close(refusal.code, refusal.reason)
@@ -184,61 +184,59 @@ class Gateway:
             raise _Refused(CloseCode.BAD_FRAME, "The first frame must be a hello")
         return frame
 
-    async def _serve(self, row: machines.Machine, hello: Hello, connection: Connection) -> None:
-        older = self._connections.get(row.id)
-        self._connections[row.id] = connection
+    async def _serve(
+        self, scope: Scope, hello: Hello, connection: Connection, machine: str
+    ) -> None:
+        older = self._connections.get(machine)
+        self._connections[machine] = connection
         if older is not None:
-            self._dispatcher.dropped(row.id)  # what was asked over it will not be answered
+            self._dispatcher.dropped(machine)  # what was asked over it will not be answered
             await older.close(CloseCode.REPLACED, "A newer connection of this machine took over")
         try:
+            # Asked again, now that `revoke` finds this connection: the token may have become
+            # worthless while the hello was on its way.
+            row = await self._machine(scope)
             state = await self._presence.connected(row, hello)
-        except TooManySessions as error:
-            self._forget(row.id, connection)
-            raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
-        log = _log.bind(machine=row.id, account=row.account_id)
-        log.info("machine connected", version=hello.version, sessions=len(hello.sessions))
-        try:
+            _log.info(
+                "machine connected",
+                machine=machine,
+                account=row.account_id,
+                version=hello.version,
+                sessions=len(hello.sessions),
+            )
             await connection.send(
                 Welcome(
                     protocol=PROTOCOL_VERSION,
                     version=__version__,
-                    daemon_id=row.id,
+                    daemon_id=machine,
                     nickname=row.nickname,
                 )
             )
-            self._bus.hold(row.id, connection)
+            self._bus.hold(machine, connection)
             await self._listen(state, connection)
+        except (DecodeError, TooManySessions) as error:
+            raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
         except ConnectionError:
-            log.info("machine went away during its welcome")
+            _log.info("machine went away during its welcome", machine=machine)
         finally:
-            self._bus.release(row.id, connection)
-            self._forget(row.id, connection)
-            log.info("machine dropped")
-
-    def _forget(self, machine_id: str, connection: Connection) -> None:
-        if self._connections.get(machine_id) is connection:
-            del self._connections[machine_id]
+            self._bus.release(machine, connection)
+            if self._connections.get(machine, connection) is connection:  # no newer one is there
+                self._connections.pop(machine, None)
+                self._presence.dropped(machine)
+                self._dispatcher.dropped(machine)
+            _log.info("machine dropped", machine=machine)
 
     async def _listen(self, state: MachineState, connection: Connection) -> None:
-        try:
-            while (data := await connection.receive()) is not None:
-                try:
-                    frame = decode_from_daemon(data)
-                    match frame:
-                        case CommandResult():
-                            self._dispatcher.settle(state.id, frame)
-                        case Snapshot() | Change():
-                            self._presence.reported(state, frame)
-                        case Goodbye():
-                            _log.info("machine says goodbye", machine=state.id, why=frame.reason)
-                        case _:
-                            pass  # a frame of a newer version
-                except (DecodeError, TooManySessions) as error:
-                    raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
-        finally:
-            if self._connections.get(state.id) is connection:
-                self._presence.dropped(state)
-                self._dispatcher.dropped(state.id)
+        while (data := await connection.receive()) is not None:
+            match frame := decode_from_daemon(data):
+                case CommandResult():
+                    self._dispatcher.settle(state.id, frame)
+                case Snapshot() | Change():
+                    self._presence.reported(state, frame)
+                case Goodbye():
+                    _log.info("machine says goodbye", machine=state.id, why=frame.reason)
+                case _:
+                    pass  # a frame of a newer version
 
     async def _end(self, machine_id: str, code: CloseCode, reason: str) -> None:
         connection = self._connections.pop(machine_id, None)

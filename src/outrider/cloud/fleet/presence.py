@@ -143,14 +143,18 @@ class Presence:
             self._begin_grace(row.id)
 
     async def connected(self, row: machines.Machine, hello: Hello) -> MachineState:
-        """Take it that a machine has said hello."""
-        self._end_grace(row.id)
+        """Take it that a machine has said hello.
+
+        Raises:
+            TooManySessions: it names more than `MAX_SESSIONS`.
+        """
         now = self._now()
         state = MachineState(row._replace(snapshot=None))
         state.version = hello.version
         state.connected_at = state.last_seen_at = now
         state.replace(hello.machine, hello.providers, hello.sessions)
         state.online = True
+        self._end_grace(row.id)
         self._keep(state)
         await machines.save(
             self._database,
@@ -180,11 +184,12 @@ class Presence:
             state.change(report)
         self._unsaved.add(state.id)
 
-    def dropped(self, state: MachineState) -> None:
+    def dropped(self, machine_id: str) -> None:
         """Take it that the machine's socket has gone: its grace period begins."""
-        if self._machines.get(state.id) is state and state.online:
+        state = self._machines.get(machine_id)
+        if state is not None and state.online:
             state.online = False
-            self._begin_grace(state.id)
+            self._begin_grace(machine_id)
 
     async def gone(self, machine_id: str) -> None:
         """Take it that the machine is offline, with no grace period."""

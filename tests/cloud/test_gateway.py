@@ -1,0 +1,302 @@
+"""The machines' sockets: who may connect, how they are refused, and what a report changes.
+
+Holds docs/protocol.md, and contract.md, "Presence and events".
+"""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+from starlette.types import Message
+from websockets.exceptions import ConnectionClosed
+
+from outrider.cloud.access import secrets
+from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.fleet import gateway
+from outrider.cloud.fleet.bus import MemoryBus
+from outrider.cloud.fleet.dispatch import Dispatcher
+from outrider.cloud.fleet.gateway import Gateway
+from outrider.cloud.fleet.presence import MAX_SESSIONS, Presence
+from outrider.contract.frames import Hello, Snapshot, encode
+from tests.conftest import StartSite
+from tests.service.errors import assert_error
+from tests.service.machine import ScriptedMachine, closing, hello, socket
+from tests.service.patience import PATIENCE, eventually
+from tests.service.samples import MACHINE, PROVIDER, session
+from tests.service.site import Owner, Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def refusal(site: Site, token: str | None, *messages: str | bytes) -> tuple[int, str]:
+    """Connect, say these messages, and return how the service closes the socket."""
+    async with socket(site.gateway, token) as connection:
+        try:
+            for message in messages:
+                await connection.send(message)
+            async with asyncio.timeout(PATIENCE):
+                await connection.recv()
+        except ConnectionClosed as end:
+            return closing(end)
+    pytest.fail("the service answered instead of closing the socket")
+
+
+def text(frame: Hello) -> str:
+    """Return a hello as the message that it is sent in."""
+    return encode(frame).decode()
+
+
+class TestHandshake:
+    async def test_welcome(self, owner: Owner) -> None:
+        enrolled = await owner.enrols(nickname="Bench")
+        machine = await owner.machine(enrolled=enrolled)
+        assert machine.welcome.protocol == 1
+        assert machine.welcome.daemon_id == enrolled.daemon_id
+        assert machine.welcome.nickname == "Bench"
+        assert machine.welcome.acknowledged == 0
+
+    @pytest.mark.parametrize(
+        "token", [None, "", "nonsense", secrets.new_machine_token(), secrets.new_key()]
+    )
+    async def test_wrong_token(self, site: Site, token: str | None) -> None:
+        """contract.md, Authentication: a token that does not work is refused with 4401."""
+        code, reason = await refusal(site, token, text(hello()))
+        assert code == 4401
+        assert "outrider setup" in reason
+
+    async def test_an_api_key_is_no_connection_token(self, owner: Owner, site: Site) -> None:
+        assert (await refusal(site, owner.key, text(hello())))[0] == 4401
+
+    async def test_enrolling_again_replaces_the_token(self, owner: Owner, site: Site) -> None:
+        """contract.md: the machine keeps its id, the old token is worthless."""
+        first = await owner.enrols()
+        second = await owner.enrols(daemon_id=first.daemon_id)
+        assert second.daemon_id == first.daemon_id
+        assert (await refusal(site, first.token, text(hello())))[0] == 4401
+        assert (await owner.machine(enrolled=second)).id == first.daemon_id
+
+    async def test_a_token_revoked_before_the_hello(self, owner: Owner, site: Site) -> None:
+        """A socket that was open when its token was revoked does not outlive that."""
+        enrolled = await owner.enrols()
+        async with socket(site.gateway, enrolled.token) as connection:
+            await (await connection.ping())
+            await owner.enrols(daemon_id=enrolled.daemon_id)
+            await connection.send(text(hello()))
+            with pytest.raises(ConnectionClosed) as end:
+                async with asyncio.timeout(PATIENCE):
+                    await connection.recv()
+        assert closing(end.value)[0] == 4401
+
+    @pytest.mark.parametrize(
+        ("version", "updated"), [(2, "service"), (99, "service"), (0, "machine agent")]
+    )
+    async def test_unsupported_version(
+        self, owner: Owner, site: Site, version: int, updated: str
+    ) -> None:
+        """docs/protocol.md: 4426, even where the rest of the hello is of that version."""
+        token = (await owner.enrols()).token
+        future = json.dumps({"type": "hello", "protocol": version, "machine": ["not", "ours"]})
+        code, reason = await refusal(site, token, future)
+        assert code == 4426
+        assert f"update the {updated}" in reason
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "",
+            "rubbish",
+            "[]",
+            "null",
+            "{}",
+            '{"type":5}',
+            '{"type":"hello"}',
+            '{"type":"hello","protocol":1,"version":"1","machine":{}}',
+            '{"type":"snapshot","machine":{},"providers":[],"sessions":[]}',
+            '{"type":"from_the_future"}',
+            '{"type":"goodbye","reason":"x"}',
+            b"\xff\xfe",
+            "[" * 100_000,
+        ],
+    )
+    async def test_what_is_no_hello(self, owner: Owner, site: Site, message: str | bytes) -> None:
+        """docs/protocol.md: 4400, the first frame must be a hello."""
+        code, _ = await refusal(site, (await owner.enrols()).token, message)
+        assert code == 4400
+        assert (await owner.api.get("/api/v1/daemons")).json() == {"daemons": []}
+
+    async def test_no_hello_in_time(
+        self, owner: Owner, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """docs/protocol.md: 4408."""
+        monkeypatch.setattr(gateway, "HELLO_TIMEOUT", 0.05)
+        code, _ = await refusal(site, (await owner.enrols()).token)
+        assert code == 4408
+
+    async def test_going_away_before_the_hello_is_no_error(self, owner: Owner, site: Site) -> None:
+        token = (await owner.enrols()).token
+        async with socket(site.gateway, token) as connection:
+            await connection.close()
+        assert (await owner.api.get("/api/v1/daemons")).json() == {"daemons": []}
+
+
+class TestReports:
+    async def test_a_snapshot_replaces_and_a_change_adds(self, owner: Owner) -> None:
+        first, second, third = session(), session(type="codex"), session(type="aider")
+        machine = await owner.machine(first)
+
+        async def shown() -> set[str]:
+            status = await owner.api.get(f"/api/v1/daemons/{machine.id}/status")
+            (listed,) = (await owner.api.get("/api/v1/daemons")).json()["daemons"]
+            ids = {one["id"] for one in status.json()["sessions"]}
+            assert {entry["sessionId"] for entry in listed["clis"]} == ids
+            return ids
+
+        assert await shown() == {first.id}
+        await machine.say(Snapshot(machine=MACHINE, providers=[PROVIDER], sessions=[second]))
+        await machine.settled()
+        assert await shown() == {second.id}
+        await machine.reports(third)
+        assert await shown() == {second.id, third.id}
+        await machine.reports(removed=[second.id, "session_unknown"])
+        assert await shown() == {third.id}
+
+    async def test_a_changed_session_is_shown_changed(self, owner: Owner) -> None:
+        running = session(status="idle")
+        machine = await owner.machine(running)
+        running.status, running.title = "generating", "Renamed"
+        await machine.reports(running)
+        (daemon,) = (await owner.api.get("/api/v1/daemons")).json()["daemons"]
+        assert (daemon["clis"][0]["status"], daemon["clis"][0]["title"]) == (
+            "generating",
+            "Renamed",
+        )
+
+    async def test_unknown_frames_and_fields_are_ignored(self, owner: Owner) -> None:
+        """docs/protocol.md: a frame of a newer version is ignored."""
+        machine = await owner.machine()
+        await machine.say_raw('{"type":"from_the_future","payload":{"deep":[1,2]}}')
+        await machine.say_raw('{"type":"change","sessions":[],"newField":1}')
+        await machine.settled()
+        machine.obliges()
+        path = f"/api/v1/shortcuts/{machine.id}:cli:x/status"
+        assert (await owner.api.get(path)).status_code == 200
+
+    @pytest.mark.parametrize(
+        "message", ["rubbish", '{"type":"result"}', '{"type":"change","sessions":[{}]}', b"\xff"]
+    )
+    async def test_rubbish_ends_the_connection(self, owner: Owner, message: str | bytes) -> None:
+        """docs/protocol.md: 4400; what was asked of the machine is answered at once."""
+        machine = await owner.machine()
+        request = owner.sends("GET", f"/api/v1/shortcuts/{machine.id}:cli:x/status")
+        await machine.takes("agent_status")
+        await machine.say_raw(message)
+        assert (await machine.closed())[0] == 4400
+        assert_error(await request, 503)
+
+    async def test_too_many_sessions(self, owner: Owner) -> None:
+        machine = await owner.machine()
+        await machine.say(
+            Snapshot(
+                machine=MACHINE,
+                providers=[],
+                sessions=[session() for _ in range(MAX_SESSIONS + 1)],
+            )
+        )
+        assert (await machine.closed())[0] == 4400
+
+
+class TestReplaced:
+    async def test_a_newer_socket_takes_over(self, owner: Owner) -> None:
+        """docs/protocol.md: the older one is closed with 4409, its commands get a 503."""
+        enrolled = await owner.enrols()
+        older = await owner.machine(enrolled=enrolled)
+        request = owner.sends("GET", f"/api/v1/shortcuts/{older.id}:cli:x/status")
+        await older.takes("agent_status")
+        newer = await owner.machine(session(), enrolled=enrolled)
+        assert (await older.closed())[0] == 4409
+        assert_error(await request, 503)
+        newer.obliges()
+        response = await owner.api.get(f"/api/v1/shortcuts/{newer.id}:cli:x/status")
+        assert response.status_code == 200
+        (daemon,) = (await owner.api.get("/api/v1/daemons")).json()["daemons"]
+        assert len(daemon["clis"]) == 1
+
+    async def test_a_refused_newcomer_leaves_the_machine_in_its_grace_period(
+        self, start_site: StartSite
+    ) -> None:
+        """A machine whose sockets are all gone does not count as connected for ever."""
+        site = await start_site(grace_period=0.1)
+        owner = await site.account()
+        enrolled = await owner.enrols()
+        older = await owner.machine(enrolled=enrolled)
+        too_many = hello(*(session() for _ in range(MAX_SESSIONS + 1)))
+        code, _ = await refusal(site, enrolled.token, text(too_many))
+        assert code == 4400
+        assert (await older.closed())[0] == 4409
+
+        async def offline() -> bool:
+            return not (await owner.api.get("/api/v1/daemons")).json()["daemons"]
+
+        await eventually(offline)
+
+
+async def test_a_machine_that_goes_away_during_its_welcome(owner: Owner, site: Site) -> None:
+    """It is in its grace period then, not connected for ever: 503 is not its last word."""
+    enrolled = await owner.enrols()
+    presence = Presence(site.database, grace_period=0)
+    bus = MemoryBus()
+    dispatcher = Dispatcher(database=site.database, presence=presence, bus=bus, timeout=1)
+    alone = Gateway(
+        database=site.database,
+        presence=presence,
+        dispatcher=dispatcher,
+        bus=bus,
+        owner_of=Enrolment(site.database).machine,
+    )
+    coming: list[Message] = [
+        {"type": "websocket.connect"},
+        {"type": "websocket.receive", "text": text(hello())},
+    ]
+
+    async def receive() -> Message:
+        return coming.pop(0)
+
+    async def send(message: Message) -> None:
+        if message["type"] == "websocket.send":
+            raise ConnectionResetError
+
+    headers = [(b"authorization", f"Bearer {enrolled.token}".encode())]
+    await alone({"type": "websocket", "headers": headers}, receive, send)
+    await eventually(lambda: presence.get(enrolled.daemon_id) is None)
+    assert alone.count() == 0
+    await presence.close()
+
+
+async def test_frames_from_the_service_are_text(owner: Owner, site: Site) -> None:
+    """docs/protocol.md: a frame is a JSON object in one text message."""
+    enrolled = await owner.enrols()
+    async with socket(site.gateway, enrolled.token) as connection:
+        await connection.send(text(hello()))
+        welcome = await connection.recv()
+    assert isinstance(welcome, str)
+    assert msgspec.json.decode(welcome)["type"] == "welcome"
+
+
+async def test_a_binary_frame_is_read_too(owner: Owner) -> None:
+    """Be liberal in what is taken: the bytes of a frame, whatever the kind of message."""
+    machine = ScriptedMachine(owner.site.gateway, (await owner.enrols()).token, hello())
+    async with machine:
+        await machine.say_raw(encode(Snapshot(machine=MACHINE, providers=[], sessions=[])))
+        await machine.settled()
+        response = await owner.api.get(f"/api/v1/daemons/{machine.id}/status")
+        assert response.json()["availableProviders"] == []
+
+
+async def test_two_accounts_do_not_see_each_other(owner: Owner, site: Site) -> None:
+    """spec.md: routes act only on machines that the account owns."""
+    other = await site.account()
+    mine, theirs = await owner.machine(), await other.machine()
+    for account, own in ((owner, mine), (other, theirs)):
+        listed = (await account.api.get("/api/v1/daemons")).json()["daemons"]
+        assert [daemon["id"] for daemon in listed] == [own.id]
