@@ -1,0 +1,52 @@
+"""The command line that every benchmark has."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import report
+from benchmarks.processes import BenchmarkError
+
+Benchmark = Callable[["Effort", Console], report.Report]
+
+
+class Effort:
+    """How long to measure.
+
+    Args:
+        seconds: the length of one run.
+        rounds: how many runs a figure is the median of.
+    """
+
+    def __init__(self, seconds: int, rounds: int) -> None:
+        self.seconds = seconds
+        self.rounds = rounds
+
+
+def main(*benchmarks: Benchmark) -> None:
+    """Run benchmarks as the command line asks, show what they find, and end the program."""
+    parser = argparse.ArgumentParser(description="Measure Outrider against its targets.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--seconds", type=int, default=3, help="length of a run (default 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each figure (default 5)")
+    options = parser.parse_args()
+    if options.seconds < 1 or options.rounds < 1:
+        parser.error("--seconds and --rounds are at least 1")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    progress = Console(stderr=True)
+    facts = report.machine_facts()
+    console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
+    reports = []
+    try:
+        for benchmark in benchmarks:
+            reports.append(benchmark(Effort(options.seconds, options.rounds), progress))
+            report.show(console, reports[-1])
+    except BenchmarkError as error:
+        sys.exit(f"benchmarks: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if options.json is not None:
+        report.write(options.json, reports)

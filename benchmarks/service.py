@@ -1,0 +1,126 @@
+"""The real service, as an operator starts it, with an account and a key of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from benchmarks.processes import REPOSITORY, BenchmarkError, Program, Stage, free_port
+
+_NO_LIMIT: Final = "1000000000"
+
+# A client is slow to make, and a kept connection would be one to a server that has ended.
+_client: Final = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), trust_env=False)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Something that answers the API: where it is, and the key that opens it (if any)."""
+
+    program: Program
+    url: str
+    key: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a request."""
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+
+    @property
+    def websocket_url(self) -> str:
+        """Where a machine connects."""
+        return f"ws{self.url.removeprefix('http')}/api/v1/daemon/connect"
+
+    def answers(self, path: str) -> bool:
+        """Tell whether a GET of `path` gives a 200 now."""
+        try:
+            return _client.get(self.url + path, headers=self.headers).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def get(self, path: str) -> bytes:
+        """Return what a GET of `path` answers."""
+        return _client.get(self.url + path, headers=self.headers).raise_for_status().content
+
+    def post(self, path: str, body: bytes) -> bytes:
+        """Return what a POST to `path` answers."""
+        answer = _client.post(self.url + path, headers=self.headers, content=body)
+        return answer.raise_for_status().content
+
+
+class Installation:
+    """One data directory of the service, and the settings that it is started with."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self._stage = stage
+        self._name = name
+        self._port = free_port()
+        self.settings: Mapping[str, str] = {
+            "OUTRIDER_DATA_DIR": str(stage.directory / name),
+            "OUTRIDER_PORT": str(self._port),
+            # What is measured is the way of a request, not how one is refused.
+            "OUTRIDER_RATE_LIMIT_KEY": _NO_LIMIT,
+            "OUTRIDER_RATE_LIMIT_IP": _NO_LIMIT,
+            "OUTRIDER_RATE_LIMIT_AUTH": _NO_LIMIT,
+            "OUTRIDER_LOG_LEVEL": "warning",
+        }
+        (stage.directory / name).mkdir()
+
+    @property
+    def url(self) -> str:
+        """The address that the service has while it runs."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self, cpus: Sequence[int] = ()) -> Program:
+        """Start the service, without waiting for it."""
+        return self._stage.start(self._name, ["-m", "outrider", "serve"], self.settings, cpus)
+
+    def serve(self, key: str, cpus: Sequence[int] = ()) -> Server:
+        """Start the service and wait until it is ready."""
+        server = Server(self.start(cpus), self.url, key)
+        server.program.wait_until(lambda: server.answers("/readyz"), "ready")
+        return server
+
+    def new_key(self, email: str) -> str:
+        """Make an account without limits and return a key of it with every scope."""
+        account: str = self._admin("account", "create", "--email", email, "--plan", "enterprise")[
+            "accountId"
+        ]
+        key: str = self._admin("key", "create", "--account", account, "--name", "benchmark")["key"]
+        return key
+
+    def new_code(self, email: str) -> str:
+        """Return a one-time code that enrols a machine in the account of this user."""
+        code: str = self._admin("enroll", "--account", email)["code"]
+        return code
+
+    def _admin(self, *arguments: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-m", "outrider", "admin", *arguments, "--json"],
+            cwd=REPOSITORY,
+            env=self._stage.environment(
+                {**self.settings, "OUTRIDER_PASSWORD": "a password of the benchmark"}
+            ),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BenchmarkError(f"outrider admin {' '.join(arguments)}: {done.stderr.strip()}")
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+
+def enrol(server: Server, code: str) -> tuple[str, str]:
+    """Enrol a machine by hand; return its daemon id and its token."""
+    answer = _client.post(
+        f"{server.url}/api/v1/auth/enroll",
+        json={"code": code, "hostname": "bench", "platform": "linux", "version": "0"},
+    )
+    enrolled = answer.raise_for_status().json()
+    return enrolled["daemonId"], enrolled["token"]
