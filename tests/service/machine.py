@@ -183,12 +183,16 @@ class ScriptedMachine:
         assert self._ended is not None
         return closing(self._ended)
 
-    async def _next(self, kind: type[FrameT]) -> FrameT:
+    async def waits_for_a_command(self) -> Command:
+        """Return the next command, however long it takes to come."""
+        return await self._next(Command, within=None)
+
+    async def _next(self, kind: type[FrameT], within: float | None = PATIENCE) -> FrameT:
         for index, kept in enumerate(self._kept):
             if isinstance(kept, kind):
                 del self._kept[index]
                 return kept
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(within):
             while True:
                 frame = await self._frames.get()
                 if isinstance(frame, kind):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Connection, event, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from outrider.contract.errors import OutriderError
@@ -30,17 +30,24 @@ class Database:
 
     Args:
         url: an SQLAlchemy address with an asynchronous driver.
+
+    Raises:
+        DatabaseError: it is not one, or the directory of the file cannot be made.
     """
 
     def __init__(self, url: str) -> None:
         try:
             self.url = make_url(url)
-        except ArgumentError as error:
+            self.engine = _engine(self.url)
+        except ModuleNotFoundError as error:
+            raise DatabaseError(
+                f"OUTRIDER_DATABASE_URL needs the driver {error.name}, which is not installed"
+            ) from error
+        except (ArgumentError, InvalidRequestError, ValueError) as error:
             raise DatabaseError(
                 "OUTRIDER_DATABASE_URL is not an address such as "
                 "postgresql://user:password@host/name"
             ) from error
-        self.engine = _engine(self.url.render_as_string(hide_password=False))
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
@@ -96,12 +103,21 @@ class Database:
             return None if row is None else str(row[0])
 
 
-def _engine(url: str) -> AsyncEngine:
-    if not url.startswith("sqlite"):
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise DatabaseError(
+            f"The directory {directory} cannot be used ({error.strerror}): "
+            "set OUTRIDER_DATA_DIR to one that can"
+        ) from error
+
+
+def _engine(url: URL) -> AsyncEngine:
+    if url.get_backend_name() != "sqlite":
         return create_async_engine(url, pool_size=10, max_overflow=10, pool_timeout=10)
-    path = make_url(url).database
-    if path and path != ":memory:":
-        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if url.database and url.database != ":memory:":
+        _make_directory(Path(url.database).parent)
     engine = create_async_engine(url, connect_args={"timeout": 10})
 
     @event.listens_for(engine.sync_engine, "connect")

@@ -1,0 +1,208 @@
+"""The service and machines as real processes: killed, frozen, stopped, started wrongly.
+
+Holds issue "main job", Done means: each of 404/500/503/504 happens for real (kill -9 the
+daemon, SIGSTOP it, kill the service mid-command).
+"""
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from outrider.cloud.settings import Settings
+from tests.service.errors import assert_error
+from tests.service.machine import ScriptedMachine, hello
+from tests.service.patience import eventually
+from tests.service.processes import Program, Serving, environment, outrider
+from tests.service.site import GATEWAY, Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+class World:
+    """A service process with an account, a client and a machine's token."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.held = AsyncExitStack()
+        self.key = ""
+        self.daemon_id = ""
+        self.token = ""
+
+    async def serve(self, port: int = 0, **settings: str) -> Serving:
+        """Start the service."""
+        self.service = await self.held.enter_async_context(Serving(self.data_dir, port, **settings))
+        return self.service
+
+    async def populate(self) -> None:
+        """Make an account with a key, and enrol a machine."""
+        site = Site(Settings(data_dir=self.data_dir))
+        owner = await site.account()
+        enrolled = await owner.enrols()
+        await site.close()
+        self.key, self.daemon_id, self.token = owner.key, enrolled.daemon_id, enrolled.token
+
+    def client(self) -> httpx.AsyncClient:
+        """Return a client with the account's key."""
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx.AsyncClient(
+            base_url=self.service.url, headers=headers, trust_env=False, verify=False, timeout=30
+        )
+
+    @property
+    def gateway(self) -> str:
+        """The address that machines connect to."""
+        return self.service.url.replace("http", "ws") + GATEWAY
+
+    async def machine_program(self, *words: str) -> Program:
+        """Start a machine as a process of its own, and wait until it is connected."""
+        arguments = ["-m", "tests.service.machine_program", self.gateway, self.token, *words]
+        root = str(Path(__file__).parents[2])
+        env = environment(self.data_dir)
+        env["PYTHONPATH"] = ":".join([*filter(None, [env.get("PYTHONPATH")]), root])
+        program = await self.held.enter_async_context(Program(*arguments, env=env))
+        assert await program.says() == "ready"
+        return program
+
+    @property
+    def status(self) -> str:
+        """A path whose request becomes a command."""
+        return f"/api/v1/shortcuts/{self.daemon_id}:cli:claude-code/status"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A world whose processes all end with the test."""
+    made = World(tmp_path / "data")
+    yield made
+    await made.held.aclose()
+
+
+async def test_a_machine_is_killed(world: World) -> None:
+    """kill -9: 503 for what is under way and in the grace period, then 500."""
+    await world.serve(grace_period="1")
+    await world.populate()
+    machine = await world.machine_program()
+    async with world.client() as client:
+        request = asyncio.create_task(client.get(world.status))
+        assert await machine.says() == "took"
+        machine.signal(signal.SIGKILL)
+        assert_error(await request, 503)
+        assert_error(await client.get(world.status), 503)
+        assert len((await client.get("/api/v1/daemons")).json()["daemons"]) == 1
+
+        async def offline() -> bool:
+            return not (await client.get("/api/v1/daemons")).json()["daemons"]
+
+        await eventually(offline)
+        assert_error(await client.get(world.status), 500)
+
+
+async def test_a_machine_is_frozen(world: World) -> None:
+    """SIGSTOP: 504, and once it goes on it serves again."""
+    await world.serve(command_timeout="0.5")
+    await world.populate()
+    machine = await world.machine_program("answer")
+    async with world.client() as client:
+        assert (await client.get(world.status)).status_code == 200
+        machine.signal(signal.SIGSTOP)
+        assert_error(await client.get(world.status), 504)
+        machine.signal(signal.SIGCONT)
+        assert (await client.get(world.status)).status_code == 200
+
+
+async def test_the_service_is_killed_in_the_midst_of_a_command(world: World) -> None:
+    """kill -9: accounts, keys and machines survive it; a restart serves on."""
+    service = await world.serve()
+    await world.populate()
+    async with ScriptedMachine(world.gateway, world.token, hello()) as machine:
+        async with world.client() as client:
+            request = asyncio.create_task(client.get(world.status))
+            await machine.takes("agent_status")
+            service.signal(signal.SIGKILL)
+            assert await service.ends() == -signal.SIGKILL
+            with pytest.raises(httpx.TransportError):
+                await request
+        await world.serve(service.port)
+        async with world.client() as client:
+            (listed,) = (await client.get("/api/v1/daemons")).json()["daemons"]
+            assert listed["id"] == world.daemon_id
+            assert_error(await client.get(world.status), 503)
+            async with ScriptedMachine(world.gateway, world.token, hello()) as again:
+                assert again.id == world.daemon_id
+                again.obliges()
+                assert (await client.get(world.status)).status_code == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_service_is_stopped(world: World, number: signal.Signals) -> None:
+    """A command under way ends, the machine is told, the exit code is 0."""
+    service = await world.serve()
+    await world.populate()
+    async with (
+        ScriptedMachine(world.gateway, world.token, hello()) as machine,
+        world.client() as client,
+    ):
+        request = asyncio.create_task(client.get(world.status))
+        taken = await machine.takes("agent_status")
+        service.signal(number)
+        await machine.answers(taken)
+        assert (await request).status_code == 200
+        assert (await machine.closed())[0] == 1001
+        assert await service.ends(6) == 0
+
+
+async def test_the_service_stops_in_time_with_a_frozen_machine(world: World) -> None:
+    """SIGTERM ends it within 6 seconds, whatever its machines and clients do."""
+    service = await world.serve()
+    await world.populate()
+    machine = await world.machine_program()
+    async with world.client() as client:
+        request = asyncio.create_task(client.get(world.status))
+        assert await machine.says() == "took"
+        machine.signal(signal.SIGSTOP)
+        service.signal(signal.SIGTERM)
+        assert await service.ends(6) == 0
+        assert_error(await request, 503)
+
+
+class TestWrongStart:
+    """One sentence that says what to do, exit code 1, and no traceback."""
+
+    async def test_the_port_is_taken(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            outcome = await outrider("serve", env=environment(tmp_path / "data", port=str(port)))
+        sentence = outcome.assert_sentence()
+        assert f"127.0.0.1:{port}" in sentence
+        assert "OUTRIDER_PORT" in sentence
+
+    async def test_the_data_directory_is_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "data").write_text("in the way")
+        env = environment(tmp_path / "data", port="0")
+        sentence = (await outrider("serve", env=env)).assert_sentence()
+        assert "OUTRIDER_DATA_DIR" in sentence
+        assert str(tmp_path / "data") in sentence
+
+    async def test_the_database_url_is_wrong(self, tmp_path: Path) -> None:
+        url = "mysql://user:hunter2@localhost/name"
+        env = environment(tmp_path / "data", port="0", database_url=url)
+        sentence = (await outrider("serve", env=env)).assert_sentence()
+        assert "OUTRIDER_DATABASE_URL" in sentence
+        assert "hunter2" not in sentence
+
+    async def test_a_database_that_is_none(self, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "outrider.db").write_text("not a database, " * 100)
+        env = environment(tmp_path / "data", port="0")
+        assert "outrider.db" in (await outrider("serve", env=env)).assert_sentence()
+
+    async def test_a_setting_is_wrong(self, tmp_path: Path) -> None:
+        env = environment(tmp_path / "data", port="http")
+        assert "OUTRIDER_PORT" in (await outrider("serve", env=env)).assert_sentence()

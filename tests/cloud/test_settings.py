@@ -1,0 +1,71 @@
+"""Settings that cannot work are told in a sentence. Holds contract.md, "Settings"."""
+
+from pathlib import Path
+
+import pytest
+
+from outrider.cli.running import service_settings
+from outrider.cloud.settings import Settings
+from outrider.cloud.store.database import Database, DatabaseError
+
+# Written by hand from the table of contract.md.
+DEFAULTS = {
+    "host": "127.0.0.1",
+    "port": 8400,
+    "data_dir": Path("~/.local/share/outrider").expanduser(),
+    "database_url": None,
+    "secret_key": None,
+    "rate_limit_key": 120,
+    "rate_limit_ip": 60,
+    "rate_limit_auth": 10,
+    "command_timeout": 60,
+    "grace_period": 30,
+    "recent_login": 600,
+    "trusted_proxies": [],
+}
+
+
+def test_defaults() -> None:
+    settings = Settings()
+    assert {name: getattr(settings, name) for name in DEFAULTS} == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OUTRIDER_PORT", "http"),
+        ("OUTRIDER_PORT", "70000"),
+        ("OUTRIDER_COMMAND_TIMEOUT", "0"),
+        ("OUTRIDER_COMMAND_TIMEOUT", "soon"),
+        ("OUTRIDER_GRACE_PERIOD", "-1"),
+        ("OUTRIDER_RATE_LIMIT_KEY", "0"),
+        ("OUTRIDER_TRUSTED_PROXIES", "somewhere"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as end:
+        service_settings()
+    assert end.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"outrider: The setting {name} is wrong: ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "mysql://u:hunter2@localhost/x",
+        "mysql+nothing://u:hunter2@localhost/x",
+        "postgresql://u:hunter2@host:port/x",
+        "sqlite+pysqlite:///x",
+        "sqlite:////dev/null/x.db",
+    ],
+)
+def test_a_database_that_cannot_be_used(url: str) -> None:
+    with pytest.raises(DatabaseError) as error:
+        Database(Settings(database_url=url).sqlalchemy_url)
+    assert "hunter2" not in str(error.value)
+    assert "OUTRIDER_DATA" in str(error.value)

@@ -1,0 +1,23 @@
+"""A scripted machine as a program of its own, to be killed or stopped: URL and token in.
+
+It says `ready`, then `took` for each command; `answer` as third argument makes it answer.
+"""
+
+import asyncio
+import sys
+
+from tests.service.machine import ScriptedMachine, hello
+
+
+async def main(url: str, token: str, *words: str) -> None:
+    """Connect, and take commands until killed."""
+    async with ScriptedMachine(url, token, hello()) as machine:
+        print("ready", flush=True)  # noqa: T201
+        while True:
+            command = await machine.waits_for_a_command()
+            print("took", flush=True)  # noqa: T201
+            if "answer" in words:
+                await machine.answers(command)
+
+
+asyncio.run(main(*sys.argv[1:]))
