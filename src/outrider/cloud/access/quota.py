@@ -1,9 +1,10 @@
 """The monthly quota: API-key requests that an account may make in a calendar month, UTC.
 
 Calls are set aside in the database a few at a time, and spent here without asking it. So no
-number of nodes or requests at once admits more than the plan; what is set aside and unspent
-when the service stops is given back, and lost for the month (at most one percent of the plan)
-when it is killed.
+number of nodes or requests at once admits more than the plan. The fewer are left, the fewer
+are set aside: the last hundred one by one, so that no node sits on what another one needs.
+What is unspent when the service stops is given back; when it is killed it is lost for the
+month, at most one percent of what was left.
 """
 
 import asyncio
@@ -80,19 +81,18 @@ class Quota:
             async with allowance.lock:
                 unspent, allowance.left = allowance.left, 0
                 if unspent and allowance.month == _month(self._clock()):
-                    await usage.set_aside(
-                        self._database, account_id, allowance.month, -unspent, None
-                    )
+                    await usage.give_back(self._database, account_id, allowance.month, unspent)
 
     async def _set_aside(self, account_id: str, allowance: _Allowance, now: float) -> None:
         if allowance.checked + _PLAN_SECONDS <= now:
             allowance.plan = await usage.plan_of(self._database, account_id)
             allowance.checked = now
         month, limit = _month(now), PLANS[allowance.plan].calls_per_month
-        wanted = _MOST_AT_ONCE if limit is None else min(_MOST_AT_ONCE, max(1, limit // 100))
         allowance.left = 0  # what was left of another month is worth nothing in this one
         allowance.month = month
-        granted = await usage.set_aside(self._database, account_id, month, wanted, limit)
+        granted = await usage.set_aside(
+            self._database, account_id, month, limit, most=_MOST_AT_ONCE
+        )
         if granted <= 0:
             raise ApiError(
                 429,

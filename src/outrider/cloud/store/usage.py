@@ -25,11 +25,11 @@ async def calls(database: Database, account_id: str, month: str) -> int:
 
 
 async def set_aside(
-    database: Database, account_id: str, month: str, wanted: int, limit: int | None
+    database: Database, account_id: str, month: str, limit: int | None, *, most: int
 ) -> int:
-    """Take up to `wanted` calls out of the month's `limit`; return how many there were.
+    """Take calls out of the month's `limit`: one percent of what is left, from one to `most`.
 
-    A negative `wanted` gives calls back.
+    Returns how many: 0 where none are left.
     """
     insert = sqlite_insert if database.url.get_backend_name() == "sqlite" else postgresql_insert
     row = {"account_id": account_id, "month": month, "calls": 0}
@@ -39,9 +39,17 @@ async def set_aside(
         used = int(
             await connection.scalar(select(_usage.c.calls).where(here).with_for_update()) or 0
         )
-        granted = wanted if limit is None else min(wanted, max(0, limit - used))
+        left = None if limit is None else max(0, limit - used)
+        granted = most if left is None else min(most, left, max(1, left // 100))
         if granted:
             await connection.execute(
                 update(_usage).where(here).values(calls=_usage.c.calls + granted)
             )
         return granted
+
+
+async def give_back(database: Database, account_id: str, month: str, calls: int) -> None:
+    """Return calls that were set aside and not made."""
+    here = (_usage.c.account_id == account_id) & (_usage.c.month == month)
+    async with database.begin() as connection:
+        await connection.execute(update(_usage).where(here).values(calls=_usage.c.calls - calls))
