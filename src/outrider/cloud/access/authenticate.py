@@ -1,7 +1,8 @@
 """From a request's credential to a principal.
 
-The credentials in use are remembered for half a second each, so that a busy one costs the
-database two look-ups a second and a revocation, by whatever process, acts within one.
+The keys in use are remembered for half a second each, so that a busy one costs the database
+two look-ups a second and a revocation, by whatever process, acts within one. A session is
+looked up every time: it ends at once, on every node, and no program is in a hurry with one.
 """
 
 import asyncio
@@ -9,6 +10,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from outrider.cloud.access import secrets
 from outrider.cloud.access.principal import Principal
@@ -18,14 +22,16 @@ from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError, ErrorCode
 
 _REMEMBERED_SECONDS: Final = 0.5
-_REMEMBERED_CREDENTIALS: Final = 10_000
+_REMEMBERED_KEYS: Final = 10_000
 _SAVE_SECONDS: Final = 5.0
 _JWT_START: Final = "eyJ"  # base64 of `{"`
 _MAX_TOKEN: Final = 4096
 
+_log = structlog.get_logger(__name__)
+
 
 class _Remembered(NamedTuple):
-    """A credential that worked; `until` and `expires_at` are seconds since the epoch."""
+    """A key that worked; `until` and `expires_at` are seconds since the epoch."""
 
     until: float
     principal: Principal
@@ -54,39 +60,58 @@ class Authenticator:
         Raises:
             ApiError: 401 `AUTH_INVALID`, it is not one that works.
         """
-        is_session = token.startswith(_JWT_START) and len(token) <= _MAX_TOKEN
-        if not is_session and not secrets.is_key(token):
-            raise _invalid()
-        digest, now = secrets.digest(token), self._clock()
-        known = self._remembered.get(digest)
-        if known is None or known.until <= now:
-            known = await (self._session(token, now) if is_session else self._key(digest, now))
-            self._remember(digest, known)
-        if known is None or known.expires_at <= now:
-            raise _invalid()
-        if not is_session:
-            self._used[known.principal.id] = int(now * 1000)
-        return known.principal
+        if token.startswith(_JWT_START) and len(token) <= _MAX_TOKEN:
+            principal = await self._sessions.principal(token)
+        elif secrets.is_key(token):
+            principal = await self._key(token)
+        else:
+            principal = None
+        if principal is None:
+            raise ApiError(
+                401,
+                "This credential is not valid: it is mistyped, unknown, expired or revoked",
+                code=ErrorCode.AUTH_INVALID,
+            )
+        return principal
 
-    def forget(self, principal_id: str) -> None:
-        """Look the principal's credentials up again: one of them was ended or revoked."""
+    def forget(self, key_id: str) -> None:
+        """Look a key up again: it was revoked."""
         for digest, known in list(self._remembered.items()):
-            if known.principal.id == principal_id:
+            if known.principal.id == key_id:
                 del self._remembered[digest]
 
     async def keep_saving(self) -> None:
         """Write down every few seconds which keys were used, until cancelled."""
         while True:
             await asyncio.sleep(_SAVE_SECONDS)
-            await self.save_last_used()
+            try:
+                await self.save_last_used()
+            except (SQLAlchemyError, OSError) as error:
+                _log.warning("when keys were used waits for the database", error=str(error))
 
     async def save_last_used(self) -> None:
         """Write down which keys were used since the last call."""
         used, self._used = self._used, {}
-        if used:
+        if not used:
+            return
+        try:
             await api_keys.touch(self._database, used)
+        except BaseException:
+            self._used = used | self._used
+            raise
 
-    async def _key(self, digest: bytes, now: float) -> _Remembered | None:
+    async def _key(self, token: str) -> Principal | None:
+        digest, now = secrets.digest(token), self._clock()
+        known = self._remembered.get(digest)
+        if known is None or known.until <= now:
+            known = await self._looked_up(digest, now)
+            self._remember(digest, known)
+        if known is None or known.expires_at <= now:
+            return None
+        self._used[known.principal.id] = int(now * 1000)
+        return known.principal
+
+    async def _looked_up(self, digest: bytes, now: float) -> _Remembered | None:
         key = await api_keys.by_hash(self._database, digest)
         if key is None or key.revoked_at is not None:
             return None
@@ -94,27 +119,11 @@ class Authenticator:
         principal = Principal("key", key.id, key.account_id, key.scopes)
         return _Remembered(now + _REMEMBERED_SECONDS, principal, expires_at)
 
-    async def _session(self, token: str, now: float) -> _Remembered | None:
-        principal = await self._sessions.principal(token)
-        if principal is None or principal.session is None:
-            return None
-        return _Remembered(
-            now + _REMEMBERED_SECONDS, principal, principal.session.expires_at / 1000
-        )
-
     def _remember(self, digest: bytes, known: _Remembered | None) -> None:
         if known is None:
             self._remembered.pop(digest, None)
             return
         self._remembered[digest] = known
         self._remembered.move_to_end(digest)
-        if len(self._remembered) > _REMEMBERED_CREDENTIALS:
+        if len(self._remembered) > _REMEMBERED_KEYS:
             self._remembered.popitem(last=False)
-
-
-def _invalid() -> ApiError:
-    return ApiError(
-        401,
-        "This credential is not valid: it is mistyped, unknown, expired or revoked",
-        code=ErrorCode.AUTH_INVALID,
-    )

@@ -12,6 +12,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
 from outrider.cloud.access.sealing import Sealer
 from outrider.cloud.store import idempotency
 from outrider.cloud.store.database import Database
@@ -22,6 +25,8 @@ KEPT_SECONDS: Final = 86400.0
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _SEALED: Final = "response"
 _PRUNE_SECONDS: Final = 600.0
+
+_log = structlog.get_logger(__name__)
 
 
 class Answer(NamedTuple):
@@ -91,7 +96,14 @@ class Idempotency:
         """Forget old answers, until cancelled."""
         while True:
             await asyncio.sleep(_PRUNE_SECONDS)
-            await idempotency.prune(self._database, int((self._clock() - KEPT_SECONDS) * 1000))
+            try:
+                await self.prune()
+            except (SQLAlchemyError, OSError) as error:
+                _log.warning("old answers wait for the database", error=str(error))
+
+    async def prune(self) -> None:
+        """Forget old answers."""
+        await idempotency.prune(self._database, int((self._clock() - KEPT_SECONDS) * 1000))
 
     async def drain(self, seconds: float) -> None:
         """Wait for the requests under way, as long as that."""
