@@ -7,6 +7,7 @@ flood of refusals cannot fill the database.
 """
 
 import asyncio
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -27,6 +28,9 @@ _STRANGERS: Final = 10_000
 _STRANGER_SECONDS: Final = 60.0
 _WRITE_SECONDS: Final = 0.5
 _PRUNE_SECONDS: Final = 3600.0
+
+_SECRET: Final = re.compile(r"(?:ork_|omt_|whsec_|eyJ)[\w.-]+")
+"""What stands in the place of an id when somebody sends the secret instead."""
 
 _log = structlog.get_logger(__name__)
 
@@ -70,7 +74,7 @@ class Audit:
                 account_id=account_id,
                 principal=principal,
                 action=action,
-                target=None if target is None else target[:300],
+                target=None if target is None else _SECRET.sub("…", target)[:300],
                 outcome=outcome,
                 address=address[:64],
                 request_id=request_id,
@@ -84,7 +88,7 @@ class Audit:
             try:
                 await self.write()
                 await self._prune()
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, OSError) as error:
                 _log.warning("audit records wait for the database", error=str(error))
 
     async def write(self) -> None:
