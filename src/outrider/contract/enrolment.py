@@ -16,15 +16,17 @@ POLL_SECONDS: Final = 5
 DEVICE_CODE_SECONDS: Final = 600
 """Seconds for which a device code can be approved."""
 
-Text = Annotated[str, Meta(max_length=256)]
+_PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$(?!\n)"  # nothing that a terminal would act on
+
+Text = Annotated[str, Meta(max_length=256, pattern=_PRINTABLE)]
 
 
 class MachineInfo(Wire, kw_only=True):
     """What a machine tells of itself. `daemon_id` is its id where it was enrolled before."""
 
-    hostname: Annotated[str, Meta(min_length=1, max_length=256)]
-    platform: Annotated[str, Meta(min_length=1, max_length=40)]
-    version: Annotated[str, Meta(max_length=40)] = ""
+    hostname: Annotated[str, Meta(min_length=1, max_length=256, pattern=_PRINTABLE)]
+    platform: Annotated[str, Meta(min_length=1, max_length=40, pattern=_PRINTABLE)]
+    version: Annotated[str, Meta(max_length=40, pattern=_PRINTABLE)] = ""
     nickname: Text | None = None
     daemon_id: Text | None = None
 

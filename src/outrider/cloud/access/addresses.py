@@ -21,7 +21,7 @@ class Addresses:
         Behind trusted proxies it is the last one in `X-Forwarded-For` that is none of them:
         what stands before it is the client's own word.
         """
-        peer: str = (scope.get("client") or ("", 0))[0]
+        peer = _plain((scope.get("client") or ("", 0))[0])
         if not self._trusted or not self._trusts(peer):
             return peer
         forwarded = [
@@ -33,8 +33,8 @@ class Addresses:
         for hop in reversed(forwarded):
             if _parsed(hop) is None:
                 break
-            peer = hop
-            if not self._trusts(hop):
+            peer = _plain(hop)
+            if not self._trusts(peer):
                 break
         return peer
 
@@ -60,13 +60,22 @@ def bucket(address: str) -> str:
     if parsed is None:
         return address
     if isinstance(parsed, ipaddress.IPv6Address):
-        mapped = parsed.ipv4_mapped
-        return str(mapped or ipaddress.IPv6Network((parsed, 64), strict=False))
-    return address
+        return str(ipaddress.IPv6Network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+@lru_cache(maxsize=10_000)
+def _plain(address: str) -> str:
+    """Return an address in its one plain form: no brackets or zone, IPv4 as IPv4."""
+    parsed = _parsed(address)
+    return address if parsed is None else str(parsed)
 
 
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(address.strip("[]").partition("%")[0])
+        parsed = ipaddress.ip_address(address.strip("[]").partition("%")[0])
     except ValueError:
         return None
+    # A socket that listens on IPv6 sees IPv4 callers as ::ffff:a.b.c.d.
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return mapped or parsed

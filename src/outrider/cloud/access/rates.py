@@ -5,7 +5,8 @@ The headers are those of the IETF draft `RateLimit header fields for HTTP`
 """
 
 import time
-from math import ceil
+from collections.abc import Callable
+from math import floor
 from typing import Final, Literal, NamedTuple
 
 from limits import RateLimitItem, RateLimitItemPerMinute
@@ -38,16 +39,20 @@ class Rates:
     Args:
         key, ip: requests per minute of one API key, of one address.
         auth: requests per 5 minutes of one address on the routes that take credentials.
+        clock: seconds since the epoch.
     """
 
-    def __init__(self, *, key: int, ip: int, auth: int) -> None:
+    def __init__(
+        self, *, key: int, ip: int, auth: int, clock: Callable[[], float] = time.time
+    ) -> None:
         self._items: dict[LimitName, RateLimitItem] = {
             "key": RateLimitItemPerMinute(key, namespace="key"),
             "ip": RateLimitItemPerMinute(ip, namespace="ip"),
             "auth": RateLimitItemPerMinute(auth, 5, namespace="auth"),
         }
         self._limiters = {
-            name: SlidingWindowCounterRateLimiter(WindowStorage()) for name in self._items
+            name: SlidingWindowCounterRateLimiter(WindowStorage(clock=clock))
+            for name in self._items
         }
         self._policies = {
             name: f'"{name}";q={item.amount};w={_SECONDS[name]}'
@@ -84,7 +89,9 @@ class Rates:
 
     async def _standing(self, name: LimitName, who: str) -> Standing:
         stats = await self._limiters[name].get_window_stats(self._items[name], who)
-        return Standing(name, stats.remaining, max(1, ceil(stats.reset_time - time.time())))
+        # Past the moment, not at it: only then has the older window lost a hit.
+        seconds = round(stats.reset_time - time.time(), 2)
+        return Standing(name, stats.remaining, max(1, floor(seconds) + 1))
 
     def _refusal(self, standing: Standing) -> ApiError:
         amount, seconds = self._items[standing.limit].amount, _SECONDS[standing.limit]

@@ -9,7 +9,8 @@ from outrider.cloud.access.plans import PLANS
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Deleted
 from outrider.cloud.store import api_keys, usage
-from outrider.contract.errors import not_found
+from outrider.contract.errors import bad_request, not_found
+from outrider.contract.ids import is_id
 from outrider.contract.structs import Wire
 
 
@@ -120,7 +121,9 @@ async def revoke_key(services: Services, call: Call) -> Deleted:
     """Revoke an API key of the account; it stops working at once, within a second elsewhere."""
     key_id = call.path("keyId")
     now = time.time_ns() // 1_000_000
-    if not await api_keys.revoke(services.database, key_id, now, account_id=call.account_id):
+    if not is_id("key", key_id) or not await api_keys.revoke(
+        services.database, key_id, now, account_id=call.account_id
+    ):
         raise not_found(f"No key {key_id!r} in this account that still works")
     services.authenticator.forget(key_id)
     return Deleted(id=key_id)
@@ -132,6 +135,8 @@ async def audit_trail(services: Services, call: Call) -> AuditTrail:
     Kept for 90 days. There are no message bodies and no secrets in it.
     """
     query: AuditQuery = call.query
+    if query.before is not None and not is_id("aud", query.before):
+        raise bad_request(f"{query.before!r} is not the id of a record", "before")
     records = await services.audit.of_account(
         call.account_id, limit=query.limit, before=query.before
     )

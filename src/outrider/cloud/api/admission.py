@@ -18,7 +18,22 @@ from outrider.contract.errors import ApiError, ErrorCode
 
 Headers = Mapping[bytes, bytes]
 
+_ONCE: Final = (b"authorization", b"idempotency-key")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def headers_of(scope: AsgiScope) -> dict[bytes, bytes]:
+    """Return the request's headers by name.
+
+    A credential or an idempotency key that comes twice is worth nothing: a proxy before the
+    service may have looked at the other one.
+    """
+    headers = dict(scope["headers"])
+    if len(headers) != len(scope["headers"]):
+        for name in _ONCE:
+            if sum(1 for other, _ in scope["headers"] if other == name) > 1:
+                headers[name] = b""
+    return headers
 
 
 class Admission:
@@ -54,9 +69,11 @@ class Gate:
         Raises:
             ApiError: 401, 403 or 429, as the contract tells them apart.
         """
+        await self.limit_address(admission)
         try:
-            await self._limit_address(endpoint, admission)
+            await self._limit_credentials(endpoint, admission)
             if endpoint.who == "anyone":
+                _refuse_other_sites(headers)
                 return
             principal = await self._authenticator.principal(_credential(scope, headers))
             admission.principal = principal
@@ -69,12 +86,22 @@ class Gate:
             admission.standings.append(error.standing)
             raise
 
-    async def _limit_address(self, endpoint: Endpoint, admission: Admission) -> None:
-        who = bucket(admission.address)
-        admission.standings.append(await self._rates.hit("ip", who))
+    async def limit_address(self, admission: Admission) -> None:
+        """Count a request, whatever it asks for, against its address.
+
+        Raises:
+            ApiError: 429, too many came from there.
+        """
+        try:
+            admission.standings.append(await self._rates.hit("ip", bucket(admission.address)))
+        except RateLimited as error:
+            admission.standings.append(error.standing)
+            raise
+
+    async def _limit_credentials(self, endpoint: Endpoint, admission: Admission) -> None:
         if endpoint.credential_limit is not None:
             count = self._rates.hit if endpoint.credential_limit == "counted" else self._rates.check
-            admission.standings.append(await count("auth", who))
+            admission.standings.append(await count("auth", bucket(admission.address)))
 
     def _authorize(self, endpoint: Endpoint, principal: Principal) -> None:
         if endpoint.scope is not None and endpoint.scope not in principal.scopes:
@@ -143,8 +170,25 @@ def _is_own(headers: Headers) -> bool:
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != b"application/json":
         return False
+    return _same_origin(headers) is True
+
+
+def _refuse_other_sites(headers: Headers) -> None:
+    """Refuse a page of another site: it could log its visitor in to an account of its own.
+
+    Raises:
+        ApiError: 403, a browser tells that this is such a page.
+    """
+    if _same_origin(headers) is False:
+        raise ApiError(403, "A page of another site may not do this", code=ErrorCode.AUTH_FORBIDDEN)
+
+
+def _same_origin(headers: Headers) -> bool | None:
+    """Tell whether a browser made the request for a page of this site; None where none did."""
     site = headers.get(b"sec-fetch-site")
     if site is not None:
         return site == b"same-origin"
-    origin = headers.get(b"origin", b"")
-    return bool(origin) and origin.partition(b"://")[2] == headers.get(b"host")
+    origin = headers.get(b"origin")
+    if origin is None:
+        return None
+    return origin.partition(b"://")[2] == headers.get(b"host")

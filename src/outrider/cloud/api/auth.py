@@ -14,6 +14,7 @@ from outrider.contract.enrolment import (
     MachineInfo,
     OneTimeCode,
     OneTimeCodeRequest,
+    Text,
     TokenRequest,
 )
 from outrider.contract.structs import Wire
@@ -22,7 +23,7 @@ from outrider.contract.structs import Wire
 class LoginRequest(Wire, kw_only=True):
     """Who logs in."""
 
-    email: str
+    email: Text
     password: str
 
 
@@ -64,7 +65,6 @@ async def logout(services: Services, call: Call) -> Done:
     session = call.caller.session
     assert session is not None, "only sessions are let in here"
     await services.sessions.end(session.id)
-    services.authenticator.forget(call.caller.id)
     _set_cookie(services, call, "", 0)
     return Done()
 

@@ -6,19 +6,20 @@ ask for nothing but what the account owns.
 
 import asyncio
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Final
 
 import msgspec
 import structlog
-from starlette.types import Receive, Send
+from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.idempotency import Answer
-from outrider.cloud.api.admission import Admission, Gate, Headers
+from outrider.cloud.api.admission import Admission, Gate, Headers, headers_of
 from outrider.cloud.api.decode import decode_body, decode_query, read_body
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.fleet.dispatch import ClientGone
-from outrider.contract.errors import ApiError
+from outrider.contract.errors import ApiError, not_found
 
 _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
@@ -38,20 +39,53 @@ class Resource:
         self, path: str, endpoints: Mapping[str, Endpoint], services: Services, gate: Gate
     ) -> None:
         self.path = path
-        self._served = {
+        self._served: dict[str, ASGIApp] = {
             method: _Served(endpoint, services, gate) for method, endpoint in endpoints.items()
         }
-        self._allow = ", ".join(sorted(self._served))
+        allow = ", ".join(sorted(self._served))
+        self._wrong_method = Refusal(
+            services,
+            gate,
+            ApiError(405, f"This path takes {allow} and no other method"),
+            (b"allow", allow.encode()),
+        )
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        served = self._served.get(scope["method"])
-        if served is None:
-            error = ApiError(405, f"This path takes {self._allow}, not {scope['method']}")
-            allow = (b"allow", self._allow.encode())
-            await _send(send, error.status, _encoder.encode(error.body()), [allow])
-            return
-        await served(scope, receive, send)
+        await self._served.get(scope["method"], self._wrong_method)(scope, receive, send)
+
+
+class Refusal:
+    """The ASGI application for what no endpoint serves: always the same error.
+
+    The limit of its address holds for such a request too.
+    """
+
+    path = "none"
+
+    def __init__(
+        self, services: Services, gate: Gate, error: ApiError, *headers: tuple[bytes, bytes]
+    ) -> None:
+        self._services = services
+        self._gate = gate
+        self._error = error
+        self._headers = headers
+
+    async def __call__(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
+        """Refuse a request."""
+        admission = Admission(self._services.addresses.client(scope))
+        answer, headers = _told(self._error), list(self._headers)
+        try:
+            await self._gate.limit_address(admission)
+        except ApiError as error:
+            answer, headers = _told(error), _retry_after(error)
+        headers = [*self._services.rates.headers(admission.standings), *headers]
+        await _send(send, answer.status, answer.body, headers)
+
+
+def nowhere(services: Services, gate: Gate) -> Refusal:
+    """Return the application of the paths of the API that are no endpoint's."""
+    return Refusal(services, gate, not_found("There is nothing at this path: see /docs"))
 
 
 class _Served:
@@ -67,7 +101,7 @@ class _Served:
         self._mutates = endpoint.method != "GET"
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
+        headers = headers_of(scope)
         admission = Admission(self._services.addresses.client(scope))
         call: Call | None = None
         extra: list[tuple[bytes, bytes]] = []
@@ -80,8 +114,7 @@ class _Served:
                 extra = [*extra, _REPLAYED]
         except ApiError as error:
             answer = _told(error)
-            if error.retry_after is not None:
-                extra = [(b"retry-after", str(max(1, round(error.retry_after))).encode())]
+            extra = _retry_after(error)
         except (ClientGone, ConnectionError):
             self._note(scope, admission, call, _GONE)
             return
@@ -159,6 +192,12 @@ async def _never() -> None:
 
 def _told(error: ApiError) -> Answer:
     return Answer(error.status, _encoder.encode(error.body()))
+
+
+def _retry_after(error: ApiError) -> list[tuple[bytes, bytes]]:
+    if error.retry_after is None:
+        return []
+    return [(b"retry-after", str(max(1, ceil(error.retry_after))).encode())]
 
 
 def _broken(scope: AsgiScope) -> Answer:
