@@ -1,9 +1,11 @@
 """The composition root: the one place where the service's parts are made and joined."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
+import structlog
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,49 +23,71 @@ from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.api import operations
 from outrider.cloud.api.admission import Gate
 from outrider.cloud.api.endpoint import Endpoint, Services
-from outrider.cloud.api.pipeline import Resource
+from outrider.cloud.api.pipeline import Resource, nowhere
 from outrider.cloud.api.responses import Outermost, http_exception, unexpected
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.fleet.bus import MemoryBus
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.gateway import Gateway
-from outrider.cloud.fleet.presence import Presence
+from outrider.cloud.fleet.presence import MachineState, Presence
 from outrider.cloud.settings import Settings
+from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import Database
+from outrider.cloud.webhooks.guard import Guard
+from outrider.cloud.webhooks.housekeeping import keep_pruning
+from outrider.cloud.webhooks.intake import Intake
+from outrider.cloud.webhooks.queue import DeliveryQueue
+from outrider.cloud.webhooks.sender import Sender
+from outrider.cloud.webhooks.subscriptions import Subscriptions
+from outrider.contract.events import EventName
 
 GATEWAY_PATH = "/api/v1/daemon/connect"
+
+_log = structlog.get_logger(__name__)
 
 
 class Service:
     """The service: an ASGI application, and the life of what it uses."""
 
     def __init__(self, settings: Settings) -> None:
-        self._database = Database(settings.sqlalchemy_url)
-        self._presence = Presence(self._database, settings.grace_period)
+        self._settings = settings
+        self._database = database = Database(settings.sqlalchemy_url)
+        self._registry = CollectorRegistry()
+        secret = secret_key(settings.secret_key, settings.data_dir)
+        sealer = Sealer(secret)
+        guard = Guard(allow_private=settings.allow_private_webhooks)
+        self._sender = Sender(guard, settings.webhook_timeout)
+        subscriptions = Subscriptions(database, guard, sealer)
+        self._queue = DeliveryQueue(
+            database=database,
+            subscriptions=subscriptions,
+            sender=self._sender,
+            delays=settings.webhook_retry_delays,
+            registry=self._registry,
+        )
+        self._intake = Intake(database=database, subscriptions=subscriptions, queue=self._queue)
+        self._presence = Presence(database, settings.grace_period, self._announce)
         bus = MemoryBus()
         self._dispatcher = Dispatcher(
-            database=self._database,
-            presence=self._presence,
-            bus=bus,
-            timeout=settings.command_timeout,
+            database=database, presence=self._presence, bus=bus, timeout=settings.command_timeout
         )
-        enrolment = Enrolment(self._database)
+        enrolment = Enrolment(database)
         self._gateway = Gateway(
-            database=self._database,
+            database=database,
             presence=self._presence,
             dispatcher=self._dispatcher,
             bus=bus,
             owner_of=enrolment.machine,
+            take_event=self._intake.agent_event,
         )
-        secret = secret_key(settings.secret_key, settings.data_dir)
-        sessions = Sessions(self._database, secret)
-        self._authenticator = Authenticator(self._database, sessions)
-        self._quota = Quota(self._database)
-        self._audit = Audit(self._database)
-        self._idempotency = Idempotency(self._database, Sealer(secret))
+        sessions = Sessions(database, secret)
+        self._authenticator = Authenticator(database, sessions)
+        self._quota = Quota(database)
+        self._audit = Audit(database)
+        self._idempotency = Idempotency(database, sealer)
         services = Services(
             settings=settings,
-            database=self._database,
+            database=database,
             addresses=Addresses(settings.trusted_proxies),
             rates=Rates(
                 key=settings.rate_limit_key,
@@ -79,8 +103,11 @@ class Service:
             dispatcher=self._dispatcher,
             presence=self._presence,
             gateway=self._gateway,
+            subscriptions=subscriptions,
+            queue=self._queue,
+            intake=self._intake,
         )
-        registry = CollectorRegistry()
+        registry = self._registry
         machines = Gauge("outrider_machines", "Machines with a socket here.", registry=registry)
         machines.set_function(self._gateway.count)
         app = Starlette(
@@ -104,24 +131,31 @@ class Service:
         try:
             await self._database.migrate()
             await self._presence.restore()
+            if self._settings.is_single_node:
+                await deliveries.release_all(self._database)
+            # In the order in which they end: what one still hands over, the next takes.
             tasks = [
-                asyncio.create_task(self._presence.keep_saving(), name="save snapshots"),
-                asyncio.create_task(self._authenticator.keep_saving(), name="save last used"),
-                asyncio.create_task(self._audit.keep_writing(), name="write audit"),
-                asyncio.create_task(self._idempotency.keep_pruning(), name="prune keys"),
+                _background(self._presence.keep_saving(), "save snapshots"),
+                _background(self._intake.run(), "take events in"),
+                _background(self._queue.run(), "deliver"),
+                _background(keep_pruning(self._database), "prune history"),
+                _background(self._authenticator.keep_saving(), "save last used"),
+                _background(self._idempotency.keep_pruning(), "prune idempotency keys"),
+                _background(self._audit.keep_writing(), "write audit"),
             ]
             try:
                 yield
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
                 await self._dispatcher.close()
                 await self._presence.close()
+                for task in tasks:
+                    task.cancel()
+                    await asyncio.wait({task}, timeout=10)
                 await self._authenticator.save_last_used()
                 await self._quota.give_back()
                 await self._audit.write()
         finally:
+            await self._sender.close()
             await self._database.close()
 
     async def drain(self) -> None:
@@ -130,6 +164,28 @@ class Service:
         await self._idempotency.drain(1)
         await self._gateway.close()
 
+    async def _announce(self, name: EventName, state: MachineState) -> None:
+        await self._intake.machine_event(
+            name,
+            account_id=state.account_id,
+            daemon_id=state.id,
+            hostname=state.hostname,
+            nickname=state.nickname,
+            platform=state.platform,
+        )
+
+
+def _background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Start work that goes on for as long as the service; should it die, the log says so."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_tell_death)
+    return task
+
+
+def _tell_death(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.critical("background work died", work=task.get_name(), exc_info=task.exception())
+
 
 def _resources(endpoints: list[Endpoint], services: Services) -> list[BaseRoute]:
     gate = Gate(services)
@@ -137,5 +193,9 @@ def _resources(endpoints: list[Endpoint], services: Services) -> list[BaseRoute]
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     return [
-        Route(path, Resource(path, methods, services, gate)) for path, methods in by_path.items()
+        *(
+            Route(path, Resource(path, methods, services, gate))
+            for path, methods in by_path.items()
+        ),
+        Route("/api/{path:path}", nowhere(services, gate)),
     ]

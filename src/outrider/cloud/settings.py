@@ -27,6 +27,9 @@ class Settings(BaseSettings):
     command_timeout: Seconds = 60
     grace_period: Annotated[float, Field(ge=0)] = 30
     recent_login: Seconds = 600
+    webhook_timeout: Seconds = 10
+    webhook_retry_delays: Annotated[list[Seconds], NoDecode] = Field(default=[5, 25, 125])
+    webhook_allow_private: bool | None = None
     trusted_proxies: Annotated[list[ipaddress.IPv4Network | ipaddress.IPv6Network], NoDecode] = (
         Field(default=[])
     )
@@ -36,7 +39,7 @@ class Settings(BaseSettings):
     def _expand(cls, value: Path) -> Path:
         return value.expanduser().absolute()
 
-    @field_validator("trusted_proxies", mode="before")
+    @field_validator("trusted_proxies", "webhook_retry_delays", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return (
@@ -44,6 +47,21 @@ class Settings(BaseSettings):
             if isinstance(value, str)
             else value
         )
+
+    @property
+    def allow_private_webhooks(self) -> bool:
+        """Whether webhooks may go to private addresses: by default only from a laptop's own."""
+        if self.webhook_allow_private is not None:
+            return self.webhook_allow_private
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def is_single_node(self) -> bool:
+        """Whether no other node can be at work on the database."""
+        return self.sqlalchemy_url.startswith("sqlite")
 
     @property
     def sqlalchemy_url(self) -> str:

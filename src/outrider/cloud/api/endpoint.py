@@ -20,6 +20,9 @@ from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
+from outrider.cloud.webhooks.intake import Intake
+from outrider.cloud.webhooks.queue import DeliveryQueue
+from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.structs import Wire
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
@@ -50,6 +53,9 @@ class Services:
     dispatcher: Dispatcher
     presence: Presence
     gateway: Gateway
+    subscriptions: Subscriptions
+    queue: DeliveryQueue
+    intake: Intake
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ docs/protocol.md describes the protocol. The pings are the server's (`ws_ping_in
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import structlog
 from starlette.types import Receive, Scope, Send
@@ -15,13 +16,16 @@ from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.presence import MachineState, Presence, TooManySessions
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
+from outrider.contract.events import AgentEvent
 from outrider.contract.frames import (
     HELLO_TIMEOUT,
     PROTOCOL_VERSION,
+    Acknowledge,
     Change,
     CloseCode,
     CommandResult,
     DecodeError,
+    Event,
     FromService,
     Goodbye,
     Hello,
@@ -33,6 +37,20 @@ from outrider.contract.frames import (
 )
 
 _log = structlog.get_logger(__name__)
+
+
+class TakeEvent(Protocol):
+    """Takes a machine's event, and calls `stored` once it will not be lost any more."""
+
+    async def __call__(
+        self,
+        account_id: str,
+        daemon_id: str,
+        seq: int,
+        event: AgentEvent,
+        stored: Callable[[], None],
+    ) -> None:
+        """Take the event; waits while too many of them wait."""
 
 
 class _Refused(Exception):
@@ -51,6 +69,8 @@ class Connection:
         self._receive = receive
         self._send = send
         self.closed = False
+        self._stored = 0
+        self._acknowledging: asyncio.Task[None] | None = None
 
     async def send(self, frame: FromService) -> None:
         """Send a frame; waits while the machine takes none.
@@ -75,6 +95,26 @@ class Connection:
         text: str | None = message.get("text")
         return text if text is not None else message.get("bytes", b"")
 
+    def acknowledge(self, seq: int) -> None:
+        """Tell the machine that its events up to `seq` are stored; one frame may tell of many."""
+        self._stored = max(self._stored, seq)
+        if self._acknowledging is None or self._acknowledging.done():
+            self._acknowledging = asyncio.create_task(self._acknowledge(), name="acknowledge")
+
+    async def _acknowledge(self) -> None:
+        told = 0
+        while told < self._stored and not self.closed:
+            told = self._stored
+            try:
+                await self.send(Acknowledge(seq=told))
+            except ConnectionError:
+                return  # the next welcome tells it
+
+    def end(self) -> None:
+        """Stop what goes on beside the connection."""
+        if self._acknowledging is not None:
+            self._acknowledging.cancel()
+
     async def close(self, code: CloseCode, reason: str) -> None:
         """Close the socket, telling why. Harmless if it has gone already."""
         if not self.closed:
@@ -93,6 +133,7 @@ class Gateway:
 
     Args:
         owner_of: returns the machine that a connection token opens.
+        take_event: stores the events of machines.
     """
 
     def __init__(
@@ -103,7 +144,9 @@ class Gateway:
         dispatcher: Dispatcher,
         bus: MemoryBus,
         owner_of: Callable[[str], Awaitable[machines.Machine | None]],
+        take_event: TakeEvent,
     ) -> None:
+        self._take_event = take_event
         self._owner_of = owner_of
         self._database = database
         self._presence = presence
@@ -210,6 +253,7 @@ class Gateway:
                     version=__version__,
                     daemon_id=machine,
                     nickname=row.nickname,
+                    acknowledged=row.event_seq,
                 )
             )
             self._bus.hold(machine, connection)
@@ -219,6 +263,7 @@ class Gateway:
         except ConnectionError:
             _log.info("machine went away during its welcome", machine=machine)
         finally:
+            connection.end()
             self._bus.release(machine, connection)
             if self._connections.get(machine, connection) is connection:  # no newer one is there
                 self._connections.pop(machine, None)
@@ -233,10 +278,26 @@ class Gateway:
                     self._dispatcher.settle(state.id, frame)
                 case Snapshot() | Change():
                     self._presence.reported(state, frame)
+                case Event(seq=seq, event=event):
+                    await self._take(state, connection, seq, event)
                 case Goodbye():
                     _log.info("machine says goodbye", machine=state.id, why=frame.reason)
                 case _:
                     pass  # a frame of a newer version
+
+    async def _take(
+        self, state: MachineState, connection: Connection, seq: int, event: AgentEvent
+    ) -> None:
+        """Take an event in, and acknowledge it once it is stored."""
+        if seq <= state.event_seq:
+            connection.acknowledge(state.event_seq)
+            return
+
+        def stored() -> None:
+            state.event_seq = max(state.event_seq, seq)
+            connection.acknowledge(seq)
+
+        await self._take_event(state.account_id, state.id, seq, event, stored)
 
     async def _end(self, machine_id: str, code: CloseCode, reason: str) -> None:
         connection = self._connections.pop(machine_id, None)

@@ -8,7 +8,7 @@ period for each of them.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -16,6 +16,7 @@ import structlog
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import OutriderError
+from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Hello, Snapshot
 from outrider.contract.resources import Machine, Provider, Session
 
@@ -25,6 +26,13 @@ MAX_SESSIONS: Final = 1000
 _SAVE_SECONDS: Final = 5.0
 
 _log = structlog.get_logger(__name__)
+
+
+class Announce(Protocol):
+    """Told when a machine came online or went offline for good; a short absence is neither."""
+
+    async def __call__(self, name: EventName, state: "MachineState") -> None:
+        """Tell whoever has subscribed to it."""
 
 
 class TooManySessions(OutriderError):
@@ -38,6 +46,7 @@ class MachineState:
         "account_id",
         "connected_at",
         "encoded",
+        "event_seq",
         "hostname",
         "id",
         "last_seen_at",
@@ -59,6 +68,7 @@ class MachineState:
         self.version = row.version
         self.connected_at = row.connected_at
         self.last_seen_at = row.last_seen_at
+        self.event_seq = row.event_seq
         self.online = False
         self.machine: Machine | None = None
         self.providers: list[Provider] = []
@@ -113,12 +123,18 @@ class Presence:
 
     Args:
         grace_period: seconds for which a dropped machine still counts as connected.
+        announce: told of machines that come and go.
         clock: seconds since the epoch.
     """
 
     def __init__(
-        self, database: Database, grace_period: float, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        grace_period: float,
+        announce: Announce,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._announce = announce
         self._database = database
         self._grace_period = grace_period
         self._clock = clock
@@ -155,6 +171,7 @@ class Presence:
         state.replace(hello.machine, hello.providers, hello.sessions)
         state.online = True
         self._end_grace(row.id)
+        is_new = row.id not in self._machines
         self._keep(state)
         await machines.save(
             self._database,
@@ -169,6 +186,8 @@ class Presence:
                 "snapshot": state.snapshot(),
             },
         )
+        if is_new:
+            await self._announce(EventName.MACHINE_CONNECTED, state)
         return state
 
     def reported(self, state: MachineState, report: Snapshot | Change) -> None:
@@ -213,6 +232,7 @@ class Presence:
                 "snapshot": state.snapshot(),
             },
         )
+        await self._announce(EventName.MACHINE_DISCONNECTED, state)
 
     async def keep_saving(self) -> None:
         """Write reports down every few seconds, until cancelled."""

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from outrider.contract.errors import OutriderError
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The newest revision in `migrations/versions/`; a test holds it to that."""
 
 

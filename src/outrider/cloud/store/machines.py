@@ -25,6 +25,7 @@ class Machine(NamedTuple):
     connected_at: int | None
     last_seen_at: int | None
     snapshot: bytes | None
+    event_seq: int
 
 
 class Enrolment(NamedTuple):

@@ -80,6 +80,8 @@ machines = Table(
     Column("last_seen_at", BigInteger, nullable=True),
     # The newest contract.frames.Snapshot as JSON.
     Column("snapshot", LargeBinary, nullable=True),
+    # The number of the newest event that was stored for this machine.
+    Column("event_seq", BigInteger, nullable=False, server_default="0"),
     Index("ix_machines_connected", "connected"),
 )
 
@@ -153,4 +155,64 @@ idempotency_keys = Table(
     Column("status", Integer, nullable=True),
     # The body of the response, sealed.
     Column("response", LargeBinary, nullable=True),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("account_id", ForeignKey(accounts.c.id, ondelete="CASCADE"), nullable=False, index=True),
+    Column("url", Text, nullable=False),
+    Column("events", JSON, nullable=False),
+    Column("active", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("secret", LargeBinary, nullable=False),  # sealed
+    # The secret before the last rotation, sealed, and until when it signs too.
+    Column("old_secret", LargeBinary, nullable=True),
+    Column("old_secret_until", BigInteger, nullable=True),
+    Column("disabled_reason", Text, nullable=True),
+    # When the first of the deliveries failed that nothing has succeeded after.
+    Column("failing_since", BigInteger, nullable=True),
+    Column("last_delivery", JSON(none_as_null=True), nullable=True),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("account_id", ForeignKey(accounts.c.id, ondelete="CASCADE"), nullable=False),
+    Column("name", String(40), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False, index=True),
+)
+
+# The history of deliveries, and their queue: a row that is pending is due at next_attempt_at,
+# and some worker's own until claimed_until.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("webhook_id", ForeignKey(webhooks.c.id, ondelete="CASCADE"), nullable=False),
+    Column("event_id", ForeignKey(events.c.id), nullable=False, index=True),
+    Column("event", String(40), nullable=False),
+    Column("status", String(10), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    # The contract.webhooks.Attempt list, as JSON, oldest first.
+    Column("attempts", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("completed_at", BigInteger, nullable=True),
+    Column("next_attempt_at", BigInteger, nullable=True),
+    Column("claimed_until", BigInteger, nullable=False),
+    Index("ix_deliveries_webhook_id_id", "webhook_id", "id"),
+)
+Index(
+    "ix_deliveries_due",
+    deliveries.c.next_attempt_at,
+    sqlite_where=deliveries.c.status == "pending",
+    postgresql_where=deliveries.c.status == "pending",
+)
+Index(
+    "ix_deliveries_completed_at",
+    deliveries.c.completed_at,
 )

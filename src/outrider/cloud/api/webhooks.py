@@ -1,0 +1,214 @@
+"""Webhooks: subscribe, see what was delivered, try again."""
+
+import time
+
+from outrider.cloud.access.plans import PLANS
+from outrider.cloud.access.principal import Scope
+from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.responses import Deleted
+from outrider.cloud.store import deliveries, usage
+from outrider.cloud.webhooks import history
+from outrider.contract.errors import not_found
+from outrider.contract.webhooks import (
+    Delivered,
+    DeliveryList,
+    DeliveryQuery,
+    Replayed,
+    ReplayRequest,
+    Webhook,
+    WebhookChange,
+    WebhookList,
+    WebhookRequest,
+    WebhookWithSecret,
+)
+
+_REPLAYED_AT_ONCE = 1000
+
+
+async def list_webhooks(services: Services, call: Call) -> WebhookList:
+    """The account's webhooks, oldest first, without their secrets."""
+    return WebhookList(webhooks=await services.subscriptions.list(call.account_id))
+
+
+async def create_webhook(services: Services, call: Call) -> WebhookWithSecret:
+    """Subscribe a URL to events. The secret that signs the deliveries is shown this once."""
+    request: WebhookRequest = call.body
+    plan = PLANS[await usage.plan_of(services.database, call.account_id)]
+    return await services.subscriptions.create(call.account_id, request, plan.webhooks)
+
+
+async def change_webhook(services: Services, call: Call) -> Webhook:
+    """Switch a webhook on or off. Switched off, it is sent nothing; what is due to it fails."""
+    change: WebhookChange = call.body
+    return await services.subscriptions.set_active(
+        call.account_id, call.path("webhookId"), active=change.active
+    )
+
+
+async def delete_webhook(services: Services, call: Call) -> Deleted:
+    """Remove a webhook with its history. What was due to it is not delivered."""
+    webhook_id = call.path("webhookId")
+    await services.subscriptions.remove(call.account_id, webhook_id)
+    return Deleted(id=webhook_id)
+
+
+async def list_deliveries(services: Services, call: Call) -> DeliveryList:
+    """The deliveries of the last 30 days, newest first, each with its attempts."""
+    query: DeliveryQuery = call.query
+    webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
+    rows = await deliveries.of_webhook(
+        services.database, webhook.id, limit=query.limit, before=query.before
+    )
+    return DeliveryList(deliveries=[history.view(row) for row in rows])
+
+
+async def test_webhook(services: Services, call: Call) -> Delivered:
+    """Send a `webhook:test` event to this webhook, active or not.
+
+    Answers after the first attempt; `success` tells whether the receiver took it.
+    """
+    webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
+    delivery = await services.intake.test(call.account_id, webhook.id)
+    return Delivered(success=delivery.status == "succeeded", delivery=history.view(delivery))
+
+
+async def resend_delivery(services: Services, call: Call) -> Delivered:
+    """Deliver an event once more, as a new delivery with the same event id.
+
+    Answers after the first attempt; `success` tells whether the receiver took it.
+    """
+    webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
+    delivery_id = call.path("deliveryId")
+    old = await deliveries.by_id(services.database, webhook.id, delivery_id)
+    if old is None:
+        raise not_found(f"No delivery {delivery_id!r} of this webhook")
+    delivery = await services.queue.deliver_again(old)
+    return Delivered(success=delivery.status == "succeeded", delivery=history.view(delivery))
+
+
+async def replay_deliveries(services: Services, call: Call) -> Replayed:
+    """Deliver again what has failed since a time: each event once, the oldest 1000 of them.
+
+    Events that were delivered after all are left out.
+    """
+    request: ReplayRequest = call.body
+    webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
+    failed = await deliveries.failed_since(
+        services.database, webhook.id, request.since, _REPLAYED_AT_ONCE
+    )
+    now = time.time_ns() // 1_000_000
+    if failed:
+        again = [history.new_delivery(webhook.id, old.event_id, old.event, now) for old in failed]
+        await deliveries.again(services.database, again)
+        services.queue.look()
+    return Replayed(count=len(failed))
+
+
+async def rotate_secret(services: Services, call: Call) -> WebhookWithSecret:
+    """Give the webhook a new secret, shown this once.
+
+    The old one stays valid for 24 hours: until then deliveries have a `v1` of each.
+    """
+    return await services.subscriptions.rotate_secret(call.account_id, call.path("webhookId"))
+
+
+_PATH = "/api/v1/webhooks"
+_ONE = f"{_PATH}/{{webhookId}}"
+_SCOPE = Scope.WEBHOOK_MANAGE
+_TAG = "Webhooks"
+
+ENDPOINTS = [
+    Endpoint(
+        method="GET",
+        path=_PATH,
+        scope=_SCOPE,
+        summary="List webhooks",
+        handler=list_webhooks,
+        response=WebhookList,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="POST",
+        path=_PATH,
+        scope=_SCOPE,
+        recent_login=True,
+        summary="Create a webhook",
+        handler=create_webhook,
+        response=WebhookWithSecret,
+        body=WebhookRequest,
+        status=201,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="PATCH",
+        path=_ONE,
+        scope=_SCOPE,
+        recent_login=True,
+        summary="Switch a webhook on or off",
+        handler=change_webhook,
+        response=Webhook,
+        body=WebhookChange,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="DELETE",
+        path=_ONE,
+        scope=_SCOPE,
+        recent_login=True,
+        summary="Delete a webhook",
+        handler=delete_webhook,
+        response=Deleted,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_ONE}/deliveries",
+        scope=_SCOPE,
+        summary="List deliveries",
+        handler=list_deliveries,
+        response=DeliveryList,
+        query=DeliveryQuery,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/test",
+        scope=_SCOPE,
+        recent_login=True,
+        summary="Send a test",
+        handler=test_webhook,
+        response=Delivered,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/deliveries/{{deliveryId}}/resend",
+        scope=_SCOPE,
+        recent_login=True,
+        summary="Deliver an event again",
+        handler=resend_delivery,
+        response=Delivered,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/replay",
+        scope=_SCOPE,
+        recent_login=True,
+        summary="Deliver what has failed again",
+        handler=replay_deliveries,
+        response=Replayed,
+        body=ReplayRequest,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/rotate-secret",
+        scope=_SCOPE,
+        recent_login=True,
+        summary="Rotate the secret",
+        handler=rotate_secret,
+        response=WebhookWithSecret,
+        tag=_TAG,
+    ),
+]

@@ -1,0 +1,267 @@
+"""Events and their deliveries: the history, and the queue."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from outrider.cloud.store import tables, webhooks
+from outrider.cloud.store.database import Database
+
+_deliveries = tables.deliveries
+_events = tables.events
+_machines = tables.machines
+
+PRUNED_AT_ONCE = 500
+
+
+class Event(NamedTuple):
+    """An event with the body that its deliveries carry."""
+
+    id: str
+    account_id: str
+    name: str
+    body: bytes
+    created_at: int
+
+
+class Delivery(NamedTuple):
+    """A delivery. `attempts` is the JSON of its `contract.webhooks.Attempt` list."""
+
+    id: str
+    webhook_id: str
+    event_id: str
+    event: str
+    status: str
+    attempt: int
+    attempts: bytes
+    created_at: int
+    completed_at: int | None
+    next_attempt_at: int | None
+
+
+_COLUMNS = [_deliveries.c[name] for name in Delivery._fields]
+
+
+async def store(
+    database: Database,
+    events: Sequence[Event],
+    deliveries: Sequence[tuple[Delivery, int]],
+    newest: Mapping[str, int],
+) -> set[str]:
+    """Store events, their deliveries, and the newest event number of machines: all or nothing.
+
+    Args:
+        deliveries: each with the time until which it is claimed.
+        newest: by machine id.
+
+    Returns:
+        The ids of the events that were new; the deliveries of the others were left out.
+    """
+    is_sqlite = database.url.get_backend_name() == "sqlite"
+    insert_event = (sqlite_insert if is_sqlite else postgresql_insert)(_events)
+    async with database.begin() as connection:
+        new: set[str] = set()
+        if events:
+            ids = [event.id for event in events]
+            known = set(await connection.scalars(select(_events.c.id).where(_events.c.id.in_(ids))))
+            new = set(ids) - known
+            rows = {event.id: event._asdict() for event in events if event.id in new}
+            if rows:
+                await connection.execute(insert_event.on_conflict_do_nothing(), list(rows.values()))
+        wanted = [
+            {**delivery._asdict(), "claimed_until": claimed_until}
+            for delivery, claimed_until in deliveries
+            if delivery.event_id in new
+        ]
+        if wanted:
+            await connection.execute(insert(_deliveries), wanted)
+        if newest:
+            await connection.execute(
+                update(_machines)
+                .where(_machines.c.id == bindparam("machine"))
+                .values(event_seq=bindparam("seq")),
+                [{"machine": machine, "seq": seq} for machine, seq in newest.items()],
+            )
+        return new
+
+
+async def claim(
+    database: Database, *, now: int, until: int, limit: int, without: Sequence[str]
+) -> list[tuple[Delivery, bytes]]:
+    """Claim deliveries that are due until the time `until`; return them with their bodies.
+
+    Args:
+        without: webhooks that have enough of them already.
+    """
+    due = (
+        select(_deliveries.c.id)
+        .where(_deliveries.c.status == "pending", _deliveries.c.next_attempt_at <= now)
+        .where(_deliveries.c.claimed_until <= now)
+        .order_by(_deliveries.c.next_attempt_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    if without:
+        due = due.where(_deliveries.c.webhook_id.not_in(without))
+    async with database.begin() as connection:
+        ids = list(await connection.scalars(due))
+        if not ids:
+            return []
+        await connection.execute(
+            update(_deliveries).where(_deliveries.c.id.in_(ids)).values(claimed_until=until)
+        )
+        query = (
+            select(*_COLUMNS, _events.c.body)
+            .join(_events, _events.c.id == _deliveries.c.event_id)
+            .where(_deliveries.c.id.in_(ids))
+            .order_by(_deliveries.c.next_attempt_at)
+        )
+        return [(Delivery(*row[:-1]), row[-1]) for row in await connection.execute(query)]
+
+
+async def renew(database: Database, ids: Sequence[str], until: int) -> None:
+    """Keep deliveries claimed until a later time."""
+    statement = (
+        update(_deliveries)
+        .where(_deliveries.c.id == bindparam("delivery"), _deliveries.c.status == "pending")
+        .values(claimed_until=until)
+    )
+    async with database.begin() as connection:
+        await connection.execute(statement, [{"delivery": delivery} for delivery in ids])
+
+
+async def release_all(database: Database) -> None:
+    """Take it that no worker lives: every claim is void. For a database with one node only."""
+    async with database.begin() as connection:
+        await connection.execute(
+            update(_deliveries)
+            .where(_deliveries.c.status == "pending", _deliveries.c.claimed_until > 0)
+            .values(claimed_until=0)
+        )
+
+
+async def finish(
+    database: Database, deliveries: Sequence[Delivery], results: Sequence[webhooks.Result]
+) -> dict[str, int]:
+    """Write down what came of attempts, and what they say of their webhooks.
+
+    Returns:
+        By webhook, since when nothing has succeeded; those of which something has are left out.
+    """
+    statement = (
+        update(_deliveries)
+        .where(_deliveries.c.id == bindparam("delivery"))
+        .values(
+            status=bindparam("new_status"),
+            attempt=bindparam("new_attempt"),
+            attempts=bindparam("new_attempts"),
+            completed_at=bindparam("completed"),
+            next_attempt_at=bindparam("next"),
+            claimed_until=0,
+        )
+    )
+    rows = [
+        {
+            "delivery": delivery.id,
+            "new_status": delivery.status,
+            "new_attempt": delivery.attempt,
+            "new_attempts": delivery.attempts,
+            "completed": delivery.completed_at,
+            "next": delivery.next_attempt_at,
+        }
+        for delivery in deliveries
+    ]
+    async with database.begin() as connection:
+        await connection.execute(statement, rows)
+        await connection.execute(webhooks.RESULT_STATEMENT, webhooks.result_rows(results))
+        failed = [result.webhook_id for result in results if result.failed_at is not None]
+        if not failed:
+            return {}
+        query = select(tables.webhooks.c.id, tables.webhooks.c.failing_since).where(
+            tables.webhooks.c.id.in_(failed), tables.webhooks.c.failing_since.is_not(None)
+        )
+        return {row[0]: row[1] for row in await connection.execute(query)}
+
+
+async def of_webhook(
+    database: Database, webhook_id: str, *, limit: int, before: str | None
+) -> list[Delivery]:
+    """Return a webhook's deliveries, newest first, those older than the one `before`."""
+    query = select(*_COLUMNS).where(_deliveries.c.webhook_id == webhook_id)
+    if before is not None:
+        query = query.where(_deliveries.c.id < before)
+    async with database.read() as connection:
+        rows = await connection.execute(query.order_by(_deliveries.c.id.desc()).limit(limit))
+        return [Delivery._make(row) for row in rows]
+
+
+async def by_id(database: Database, webhook_id: str, delivery_id: str) -> Delivery | None:
+    """Return a delivery of a webhook."""
+    query = select(*_COLUMNS).where(
+        _deliveries.c.id == delivery_id, _deliveries.c.webhook_id == webhook_id
+    )
+    async with database.read() as connection:
+        row = (await connection.execute(query)).first()
+    return None if row is None else Delivery._make(row)
+
+
+async def failed_since(
+    database: Database, webhook_id: str, since: int, limit: int
+) -> list[Delivery]:
+    """Return the deliveries of a webhook that failed for good since a time, oldest first.
+
+    One for each event, and none whose event was delivered after all.
+    """
+    other = _deliveries.alias()
+    made_up_for = (
+        select(other.c.id)
+        .where(other.c.event_id == _deliveries.c.event_id)
+        .where(other.c.webhook_id == _deliveries.c.webhook_id)
+        .where((other.c.id > _deliveries.c.id) | (other.c.status == "succeeded"))
+    )
+    query = (
+        select(*_COLUMNS)
+        .where(_deliveries.c.webhook_id == webhook_id, _deliveries.c.status == "failed")
+        .where(_deliveries.c.completed_at >= since, ~made_up_for.exists())
+        .order_by(_deliveries.c.id)
+        .limit(limit)
+    )
+    async with database.read() as connection:
+        return [Delivery._make(row) for row in await connection.execute(query)]
+
+
+async def again(database: Database, deliveries: Sequence[Delivery]) -> None:
+    """Add deliveries of events that are stored already; they are nobody's claim."""
+    async with database.begin() as connection:
+        await connection.execute(
+            insert(_deliveries),
+            [{**delivery._asdict(), "claimed_until": 0} for delivery in deliveries],
+        )
+
+
+async def oldest_due(database: Database, now: int) -> int | None:
+    """Return when the delivery became due that has waited for the longest time."""
+    query = select(func.min(_deliveries.c.next_attempt_at)).where(
+        _deliveries.c.status == "pending", _deliveries.c.next_attempt_at <= now
+    )
+    async with database.read() as connection:
+        found: int | None = await connection.scalar(query)
+        return found
+
+
+async def prune(database: Database, before: int) -> int:
+    """Forget some deliveries that were over `before`, and their events; return how many."""
+    old = select(_deliveries.c.id).where(_deliveries.c.completed_at < before).limit(PRUNED_AT_ONCE)
+    lonely = (
+        select(_events.c.id)
+        .where(_events.c.created_at < before)
+        .where(~select(_deliveries.c.id).where(_deliveries.c.event_id == _events.c.id).exists())
+        .limit(PRUNED_AT_ONCE)
+    )
+    async with database.begin() as connection:
+        deleted = await connection.execute(delete(_deliveries).where(_deliveries.c.id.in_(old)))
+        await connection.execute(delete(_events).where(_events.c.id.in_(lonely)))
+        return deleted.rowcount

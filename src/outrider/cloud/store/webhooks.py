@@ -1,0 +1,132 @@
+"""Webhooks: the subscriptions."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import bindparam, case, delete, func, insert, select, update
+
+from outrider.cloud.store import tables
+from outrider.cloud.store.database import Database
+
+_webhooks = tables.webhooks
+
+
+class Webhook(NamedTuple):
+    """A subscription. The secrets are sealed; times are epoch milliseconds."""
+
+    id: str
+    account_id: str
+    url: str
+    events: list[str]
+    active: bool
+    created_at: int
+    updated_at: int
+    secret: bytes
+    old_secret: bytes | None
+    old_secret_until: int | None
+    disabled_reason: str | None
+    failing_since: int | None
+    last_delivery: dict[str, Any] | None
+
+
+_COLUMNS = [_webhooks.c[name] for name in Webhook._fields]
+
+
+async def add(database: Database, webhook: Webhook, maximum: int | None) -> bool:
+    """Add a webhook, unless the account has `maximum` of them already."""
+    mine = _webhooks.c.account_id == webhook.account_id
+    account = tables.accounts.c.id == webhook.account_id
+    async with database.begin() as connection:
+        # The lock on the account lets one at a time count and add.
+        await connection.execute(select(tables.accounts.c.id).where(account).with_for_update())
+        count = await connection.scalar(select(func.count()).select_from(_webhooks).where(mine))
+        if maximum is not None and (count or 0) >= maximum:
+            return False
+        await connection.execute(insert(_webhooks).values(webhook._asdict()))
+        return True
+
+
+async def of_account(database: Database, account_id: str) -> list[Webhook]:
+    """Return the account's webhooks, oldest first."""
+    query = select(*_COLUMNS).where(_webhooks.c.account_id == account_id).order_by(_webhooks.c.id)
+    async with database.read() as connection:
+        return [Webhook._make(row) for row in await connection.execute(query)]
+
+
+async def by_id(database: Database, webhook_id: str) -> Webhook | None:
+    """Return the webhook with this id, whoever owns it."""
+    async with database.read() as connection:
+        query = select(*_COLUMNS).where(_webhooks.c.id == webhook_id)
+        row = (await connection.execute(query)).first()
+    return None if row is None else Webhook._make(row)
+
+
+async def change(
+    database: Database, account_id: str, webhook_id: str, values: Mapping[str, object]
+) -> Webhook | None:
+    """Change a webhook of the account and return it; None where it has none such."""
+    statement = (
+        update(_webhooks)
+        .where(_webhooks.c.id == webhook_id, _webhooks.c.account_id == account_id)
+        .values(**values)
+        .returning(*_COLUMNS)
+    )
+    async with database.begin() as connection:
+        row = (await connection.execute(statement)).first()
+        return None if row is None else Webhook._make(row)
+
+
+async def remove(database: Database, account_id: str, webhook_id: str) -> bool:
+    """Remove a webhook of the account, with its deliveries; False where it has none such."""
+    statement = delete(_webhooks).where(
+        _webhooks.c.id == webhook_id, _webhooks.c.account_id == account_id
+    )
+    async with database.begin() as connection:
+        return (await connection.execute(statement)).rowcount == 1
+
+
+class Result(NamedTuple):
+    """What the newest deliveries say of a webhook."""
+
+    webhook_id: str
+    last_delivery: dict[str, Any]
+    failed_at: int | None
+    """When one failed for good, with none that succeeded after it; None after a success."""
+    succeeded: bool
+
+
+RESULT_STATEMENT = (
+    update(_webhooks)
+    .where(_webhooks.c.id == bindparam("webhook"))
+    .values(
+        last_delivery=bindparam("last", type_=_webhooks.c.last_delivery.type),
+        failing_since=case(
+            (bindparam("succeeded", type_=_webhooks.c.active.type), None),
+            else_=func.coalesce(_webhooks.c.failing_since, bindparam("failed")),
+        ),
+    )
+)
+"""The statement that writes results down; see `deliveries.finish`."""
+
+
+def result_rows(results: Sequence[Result]) -> list[dict[str, object]]:
+    """Return the parameters of `RESULT_STATEMENT`."""
+    return [
+        {
+            "webhook": result.webhook_id,
+            "last": result.last_delivery,
+            "succeeded": result.succeeded,
+            "failed": result.failed_at,
+        }
+        for result in results
+    ]
+
+
+async def switch_off(database: Database, webhook_id: str, reason: str, now: int) -> None:
+    """Switch a webhook off, telling why."""
+    async with database.begin() as connection:
+        await connection.execute(
+            update(_webhooks)
+            .where(_webhooks.c.id == webhook_id, _webhooks.c.active)
+            .values(active=False, disabled_reason=reason, updated_at=now)
+        )

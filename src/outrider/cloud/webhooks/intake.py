@@ -1,0 +1,179 @@
+"""Takes events in: each is stored with its deliveries in one transaction, then acknowledged.
+
+One task writes what has come since its last transaction, so that many events at once cost
+little more than one, and one alone does not wait.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from outrider.cloud.store import deliveries
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.deliveries import Delivery, Event
+from outrider.cloud.webhooks import bodies, history
+from outrider.cloud.webhooks.queue import CLAIM_SECONDS, DeliveryQueue
+from outrider.cloud.webhooks.subscriptions import Subscriptions
+from outrider.contract.events import AGENT_EVENTS, AgentEvent, EventName
+from outrider.contract.ids import new_id
+
+MAX_WAITING: Final = 1000
+"""Events that wait to be stored; a machine that sends more waits."""
+
+_AT_ONCE: Final = 200
+_RETRY_SECONDS: Final = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class _Taken(NamedTuple):
+    """An event that waits. `machine` is whose `seq` it has."""
+
+    event: Event
+    machine: str | None
+    seq: int
+    stored: Callable[[], None]
+
+
+class Intake:
+    """Takes events in.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        subscriptions: Subscriptions,
+        queue: DeliveryQueue,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._subscriptions = subscriptions
+        self._queue = queue
+        self._clock = clock
+        self._waiting: asyncio.Queue[_Taken] = asyncio.Queue(MAX_WAITING)
+
+    async def agent_event(
+        self,
+        account_id: str,
+        daemon_id: str,
+        seq: int,
+        event: AgentEvent,
+        stored: Callable[[], None],
+    ) -> None:
+        """Take a machine's event; `stored` is called once it will not be lost any more.
+
+        Waits while too many events wait. One that is not an agent's is dropped.
+        """
+        if event.event not in AGENT_EVENTS:
+            _log.warning("not an agent's event", machine=daemon_id, event_name=event.event)
+            stored()
+            return
+        body = bodies.agent_body(daemon_id, event)
+        row = Event(event.id, account_id, event.event, body, self._now())
+        await self._waiting.put(_Taken(row, daemon_id, seq, stored))
+
+    async def machine_event(
+        self,
+        name: EventName,
+        *,
+        account_id: str,
+        daemon_id: str,
+        hostname: str,
+        nickname: str,
+        platform: str,
+    ) -> None:
+        """Take it that a machine came or went. Waits while too many events wait."""
+        event_id, now = new_id("evt"), self._now()
+        body = bodies.machine_body(
+            event_id=event_id,
+            event=name,
+            daemon_id=daemon_id,
+            hostname=hostname,
+            nickname=nickname,
+            platform=platform,
+            now=now,
+        )
+        row = Event(event_id, account_id, name, body, now)
+        await self._waiting.put(_Taken(row, None, 0, _nothing))
+
+    async def test(self, account_id: str, webhook_id: str) -> Delivery:
+        """Deliver a test to one webhook, and return the delivery after its first attempt."""
+        event_id, now = new_id("evt"), self._now()
+        body = bodies.test_body(event_id=event_id, webhook_id=webhook_id, now=now)
+        event = Event(event_id, account_id, EventName.WEBHOOK_TEST, body, now)
+        delivery = history.new_delivery(webhook_id, event_id, event.name, now)
+        attempted = self._queue.attempted(delivery.id)
+        await deliveries.store(self._database, [event], [(delivery, self._claimed_until())], {})
+        self._queue.take(delivery, body)
+        return await attempted
+
+    async def run(self) -> None:
+        """Store what is taken in, until cancelled; what waits then is stored first."""
+        batch: list[_Taken] = []
+        try:
+            while True:
+                batch.append(await self._waiting.get())
+                self._fill(batch)
+                await self._store_surely(batch)
+                batch.clear()
+        finally:
+            self._fill(batch, limit=MAX_WAITING)
+            if batch:
+                await self._store(batch)
+
+    def _fill(self, batch: list[_Taken], limit: int = _AT_ONCE) -> None:
+        while len(batch) < limit and not self._waiting.empty():
+            batch.append(self._waiting.get_nowait())
+
+    async def _store_surely(self, batch: list[_Taken]) -> None:
+        """Store a batch, however long the database is away: machines wait meanwhile."""
+        while True:
+            try:
+                await self._store(batch)
+            except SQLAlchemyError as error:
+                _log.warning("events wait for the database", count=len(batch), error=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    async def _store(self, batch: list[_Taken]) -> None:
+        now, claimed_until = self._now(), self._claimed_until()
+        events: list[Event] = []
+        rows: list[tuple[Delivery, int]] = []
+        taken_of: dict[str, int] = {}
+        for taken in batch:
+            targets = await self._subscriptions.targets(taken.event.account_id)
+            wanted = [target.id for target in targets.values() if target.wants(taken.event.name)]
+            if wanted:
+                events.append(taken.event)
+            for webhook_id in wanted:
+                count = taken_of[webhook_id] = taken_of.get(webhook_id, 0) + 1
+                in_hand = self._queue.room(webhook_id, count)
+                delivery = history.new_delivery(webhook_id, taken.event.id, taken.event.name, now)
+                rows.append((delivery, claimed_until if in_hand else 0))
+        newest = {taken.machine: taken.seq for taken in batch if taken.machine is not None}
+        new = await deliveries.store(self._database, events, rows, newest)
+        body = {event.id: event.body for event in events}
+        for delivery, claimed in rows:
+            if delivery.event_id in new and claimed:
+                self._queue.take(delivery, body[delivery.event_id])
+        for taken in batch:
+            taken.stored()
+
+    def _claimed_until(self) -> int:
+        return int((self._clock() + CLAIM_SECONDS) * 1000)
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def _nothing() -> None:
+    """For an event that nobody waits to have stored."""

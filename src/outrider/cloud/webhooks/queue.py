@@ -1,0 +1,332 @@
+"""The delivery queue: pending rows of the deliveries table, and those of them in hand here.
+
+A row in hand is claimed: no other node takes it until the claim runs out, which it does on its
+own where this node dies. Each webhook has a lane with a few deliveries in flight, so that an
+endpoint which hangs holds up nobody else. What has come of attempts is written down in batches.
+"""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from sqlalchemy.exc import SQLAlchemyError
+
+from outrider.cloud.store import deliveries, webhooks
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.deliveries import Delivery
+from outrider.cloud.webhooks import history
+from outrider.cloud.webhooks.sender import Outcome, Sender
+from outrider.cloud.webhooks.subscriptions import Subscriptions
+
+IN_FLIGHT_PER_WEBHOOK: Final = 8
+IN_FLIGHT: Final = 1000
+IN_HAND_PER_WEBHOOK: Final = 200
+CLAIM_SECONDS: Final = 60.0
+
+_CLAIMED_AT_ONCE: Final = 200
+_POLL_SECONDS: Final = 1.0
+_RENEW_SECONDS: Final = 20.0
+_SPREAD: Final = 0.2
+_FAILING_SECONDS: Final = 5 * 86400.0
+
+_log = structlog.get_logger(__name__)
+
+Waiter = asyncio.Future[Delivery]
+
+
+class _Lane:
+    """One webhook's deliveries in hand: those that wait, and how many are in flight."""
+
+    __slots__ = ("flying", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Delivery, bytes]] = deque()
+        self.flying = 0
+
+
+class DeliveryQueue:
+    """Tries deliveries until they are over.
+
+    Args:
+        delays: seconds before each retry.
+        clock: seconds since the epoch.
+        chance: returns a number from 0 to 1, to spread retries.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        subscriptions: Subscriptions,
+        sender: Sender,
+        delays: Sequence[float],
+        registry: CollectorRegistry,
+        clock: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._database = database
+        self._subscriptions = subscriptions
+        self._sender = sender
+        self._delays = delays
+        self._clock = clock
+        self._chance = chance
+        self._lanes: dict[str, _Lane] = {}
+        self._in_hand: set[str] = set()
+        self._flying: set[asyncio.Task[None]] = set()
+        self._over: list[tuple[Delivery, str]] = []
+        self._waiters: dict[str, Waiter] = {}
+        self._wake_writer = asyncio.Event()
+        self._wake_claimer = asyncio.Event()
+        self._next_due = float("inf")
+        self._attempts = Counter(
+            "outrider_webhook_attempts", "Attempts, by outcome.", ["outcome"], registry=registry
+        )
+        self._seconds = Histogram(
+            "outrider_webhook_attempt_seconds", "Seconds of an attempt.", registry=registry
+        )
+        self._age = Gauge(
+            "outrider_webhook_queue_age_seconds",
+            "How long the oldest delivery that is due has waited.",
+            registry=registry,
+        )
+
+    def room(self, webhook_id: str, count: int = 1) -> bool:
+        """Tell whether this node may take so many more deliveries of a webhook in hand."""
+        lane = self._lanes.get(webhook_id)
+        return (0 if lane is None else len(lane.waiting)) + count <= IN_HAND_PER_WEBHOOK
+
+    def take(self, delivery: Delivery, body: bytes) -> None:
+        """Take a delivery in hand that is stored, and claimed by this node."""
+        lane = self._lanes.get(delivery.webhook_id)
+        if lane is None:
+            lane = self._lanes[delivery.webhook_id] = _Lane()
+        self._in_hand.add(delivery.id)
+        lane.waiting.append((delivery, body))
+        self._pump(delivery.webhook_id, lane)
+
+    async def deliver_again(self, old: Delivery) -> Delivery:
+        """Deliver an event once more, and return the new delivery after its first attempt."""
+        now = int(self._clock() * 1000)
+        delivery = history.new_delivery(old.webhook_id, old.event_id, old.event, now)
+        attempted = self.attempted(delivery.id)
+        await deliveries.again(self._database, [delivery])
+        self.look()
+        return await attempted
+
+    def attempted(self, delivery_id: str) -> Waiter:
+        """Return a future of the delivery after its next attempt, once that is written down."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters[delivery_id] = waiter
+        return waiter
+
+    def look(self) -> None:
+        """Look for due deliveries now: some were stored that nobody has in hand."""
+        self._wake_claimer.set()
+
+    async def run(self) -> None:
+        """Claim, retry and write down, until cancelled; what is in hand is given back then."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep(self._claim, self._claim_pause), name="claim")
+                group.create_task(self._keep(self._write, self._write_pause), name="outcomes")
+                group.create_task(self._keep(self._renew, self._renew_pause), name="renew")
+        finally:
+            await self._end()
+
+    def _pump(self, webhook_id: str, lane: _Lane) -> None:
+        while (
+            lane.waiting and lane.flying < IN_FLIGHT_PER_WEBHOOK and len(self._flying) < IN_FLIGHT
+        ):
+            delivery, body = lane.waiting.popleft()
+            lane.flying += 1
+            task = asyncio.create_task(self._fly(webhook_id, lane, delivery, body))
+            self._flying.add(task)
+            task.add_done_callback(self._flying.discard)
+        if not lane.waiting and not lane.flying:
+            self._lanes.pop(webhook_id, None)
+
+    async def _fly(self, webhook_id: str, lane: _Lane, delivery: Delivery, body: bytes) -> None:
+        try:
+            await self._attempt(delivery, body)
+        except SQLAlchemyError as error:
+            _log.warning("delivery waits for the database", delivery=delivery.id, error=str(error))
+            self._in_hand.discard(delivery.id)  # its claim runs out, then it is tried again
+        finally:
+            lane.flying -= 1
+            self._pump(webhook_id, lane)
+            if len(self._flying) >= IN_FLIGHT:
+                self._pump_others()
+
+    def _pump_others(self) -> None:
+        """Give a place that became free to the lanes that were held up for lack of one."""
+        loop = asyncio.get_running_loop()
+        for webhook_id, lane in list(self._lanes.items()):
+            if lane.waiting:
+                loop.call_soon(self._pump, webhook_id, lane)
+
+    async def _attempt(self, delivery: Delivery, body: bytes) -> None:
+        found = await self._subscriptions.target(delivery.webhook_id)
+        if found is None:
+            self._in_hand.discard(delivery.id)  # removed, and its deliveries with it
+            self._tell(delivery)
+            return
+        account_id, target = found
+        if not target.active and delivery.event != "webhook:test":
+            now = int(self._clock() * 1000)
+            self._settle(history.given_up(delivery, "The webhook is switched off", now), account_id)
+            return
+        outcome = await self._sender.attempt(
+            url=target.url,
+            secrets=target.secrets,
+            event=delivery.event,
+            delivery=delivery.id,
+            number=delivery.attempt + 1,
+            body=body,
+        )
+        self._measure(outcome)
+        spread = 1 + _SPREAD * (2 * self._chance() - 1)
+        self._settle(history.tried(delivery, outcome, self._delays, spread), account_id)
+        if outcome.status == 410:
+            await self._subscriptions.switch_off(
+                account_id, target.id, "The receiver answered 410: it is gone"
+            )
+
+    def _settle(self, delivery: Delivery, account_id: str) -> None:
+        if delivery.next_attempt_at is not None:
+            self._next_due = min(self._next_due, delivery.next_attempt_at / 1000)
+        self._over.append((delivery, account_id))
+        self._wake_writer.set()
+
+    def _measure(self, outcome: Outcome) -> None:
+        self._attempts.labels("delivered" if outcome.delivered else "failed").inc()
+        self._seconds.observe(outcome.duration_ms / 1000)
+
+    async def _write(self) -> None:
+        """Write down what has come of attempts."""
+        over, self._over = self._over, []
+        if not over:
+            return
+        try:
+            failing = await deliveries.finish(
+                self._database, [delivery for delivery, _ in over], _results(over)
+            )
+        except BaseException:
+            self._over = over + self._over
+            raise
+        for delivery, _ in over:
+            self._in_hand.discard(delivery.id)
+            self._tell(delivery)
+        if self._next_due < float("inf"):
+            self._wake_claimer.set()
+        await self._switch_off(failing, {d.webhook_id: account for d, account in over})
+
+    async def _switch_off(self, failing: dict[str, int], accounts: dict[str, str]) -> None:
+        """Switch off the webhooks that have done nothing but fail for days."""
+        latest = int((self._clock() - _FAILING_SECONDS) * 1000)
+        for webhook_id, since in failing.items():
+            if since <= latest:
+                reason = "Every delivery has failed for 5 days"
+                await self._subscriptions.switch_off(accounts[webhook_id], webhook_id, reason)
+
+    async def _claim(self) -> None:
+        """Take in hand what is due and nobody's."""
+        now = self._clock()
+        self._next_due = float("inf")
+        full = [webhook_id for webhook_id in self._lanes if not self.room(webhook_id)]
+        rows = await deliveries.claim(
+            self._database,
+            now=int(now * 1000),
+            until=int((now + CLAIM_SECONDS) * 1000),
+            limit=_CLAIMED_AT_ONCE,
+            without=full,
+        )
+        for delivery, body in rows:
+            if delivery.id not in self._in_hand:
+                self.take(delivery, body)
+        if len(rows) == _CLAIMED_AT_ONCE:
+            self._wake_claimer.set()
+        oldest = await deliveries.oldest_due(self._database, int(now * 1000)) if full else None
+        self._age.set(0 if oldest is None else now - oldest / 1000)
+
+    async def _renew(self) -> None:
+        """Keep what is in hand."""
+        if self._in_hand:
+            until = int((self._clock() + CLAIM_SECONDS) * 1000)
+            await deliveries.renew(self._database, list(self._in_hand), until)
+
+    async def _keep(
+        self, work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]
+    ) -> None:
+        while True:
+            try:
+                await work()
+            except SQLAlchemyError as error:
+                _log.warning("the delivery queue waits for the database", error=str(error))
+                await asyncio.sleep(_POLL_SECONDS)
+            await pause()
+
+    async def _claim_pause(self) -> None:
+        wait = min(_POLL_SECONDS, max(0.0, self._next_due - self._clock()))
+        await _wait(self._wake_claimer, wait)
+
+    async def _write_pause(self) -> None:
+        await _wait(self._wake_writer, _POLL_SECONDS)
+
+    async def _renew_pause(self) -> None:
+        await asyncio.sleep(_RENEW_SECONDS)
+
+    def _tell(self, delivery: Delivery) -> None:
+        waiter = self._waiters.pop(delivery.id, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(delivery)
+
+    async def _end(self) -> None:
+        """Stop what is in flight, write down what is over, and give the rest back."""
+        for task in self._flying:
+            task.cancel()
+        await asyncio.gather(*self._flying, return_exceptions=True)
+        try:
+            await self._write()
+            if self._in_hand:
+                await deliveries.renew(self._database, list(self._in_hand), 0)
+        except SQLAlchemyError as error:
+            _log.warning("deliveries in hand stay claimed for a minute", error=str(error))
+
+
+def _results(over: Sequence[tuple[Delivery, str]]) -> list[webhooks.Result]:
+    """Return, for each webhook, what its newest deliveries say of it."""
+    results: dict[str, webhooks.Result] = {}
+    for delivery, _ in over:
+        shown = history.view(delivery)
+        earlier = results.get(delivery.webhook_id)
+        succeeded = delivery.status == "succeeded" or (earlier is not None and earlier.succeeded)
+        failed_at = delivery.completed_at if delivery.status == "failed" else None
+        results[delivery.webhook_id] = webhooks.Result(
+            webhook_id=delivery.webhook_id,
+            last_delivery={
+                "id": delivery.id,
+                "event": delivery.event,
+                "status": delivery.status,
+                "statusCode": shown.status_code,
+                "at": delivery.completed_at or shown.attempts[-1].started_at,
+            },
+            failed_at=failed_at if failed_at or earlier is None else earlier.failed_at,
+            succeeded=succeeded,
+        )
+    return list(results.values())
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Return once the event is set, which it is no more then, or the time is over."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+    finally:
+        event.clear()
