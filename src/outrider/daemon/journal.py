@@ -52,7 +52,8 @@ class SessionRecord(Wire, kw_only=True):
     """What it takes to find a session again after a restart.
 
     `native` is the adapter's own: whatever it needs to find its agent and its transcript.
-    `generating_since` is when the turn that is not over began.
+    `generating_since` is when the turn that is not over began, `asked` the newest action and
+    `failed` the error it is in: what events have told of it.
     """
 
     id: str
@@ -64,6 +65,8 @@ class SessionRecord(Wire, kw_only=True):
     created_at: int
     last_activity_at: int
     generating_since: int | None = None
+    asked: str | None = None
+    failed: str | None = None
     native: dict[str, str] = {}
 
 

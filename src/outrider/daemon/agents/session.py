@@ -7,6 +7,7 @@ that follow from it. All methods run on the event loop's thread.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -78,6 +79,7 @@ class AgentSession:
         self._turns = turns
         self._on_change = on_change
         self._seen = Observation(status="generating")
+        self._followed = False
         self._answered: deque[str] = deque(maxlen=64)
         self._queue = deque(journal.queue(record.id))
         self._input = asyncio.Lock()
@@ -232,7 +234,7 @@ class AgentSession:
         option = _choose(pending, request)
         before = self._seen
         self._answered.append(pending.id)  # from here on every other caller is refused
-        self._set(Observation(status="generating", title=before.title, model=before.model))
+        self._set(replace(before, status="generating", pending=None, error=None))
         try:
             await self.adapter.answer(pending, option)
         except ApiError as error:
@@ -266,12 +268,14 @@ class AgentSession:
         self._set(observation)
 
     def _set(self, observation: Observation) -> None:
-        if observation == self._seen:
+        if observation == self._seen and self._followed:
             return
         previous, self._seen = self._seen, observation
         now = self._clock()
         self.updated_at = now
-        if observation.status != previous.status or observation.pending != previous.pending:
+        moved = observation.status != previous.status or observation.pending != previous.pending
+        if moved or not self._followed:
+            self._followed = True
             self.record.last_activity_at = now
             self._turns.moved(self.record, observation, now)
             self._journal.save_session(self.record)

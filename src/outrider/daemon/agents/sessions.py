@@ -9,8 +9,8 @@ import structlog
 
 from outrider.contract.commands import (
     AgentStatusQuery,
-    Launched,
     LaunchCli,
+    Launched,
     LaunchIde,
     StopCli,
     Stopped,
@@ -108,7 +108,7 @@ class Sessions:
         """
         if request.cli_type not in self._providers:
             raise self._unknown_type(request.cli_type, "cliType")
-        wanted = None if request.dir is None else str(Path(request.dir).expanduser())
+        wanted = None if request.dir is None else _expanded(request.dir)
         candidates = [
             session
             for session in self._sessions.values()
@@ -231,6 +231,10 @@ class Sessions:
         if not sessions:
             raise not_found(f"No session of {wanted} runs on this machine: launch one first")
         return max(sessions, key=lambda session: session.record.last_activity_at)
+
+
+def _expanded(path: str) -> str:
+    return str(Path(path).expanduser())
 
 
 def _directory(path: str | None) -> str:

@@ -26,28 +26,26 @@ class Turns:
     def __init__(self, ide_id: str, emit: Emit) -> None:
         self._ide_id = ide_id
         self._emit = emit
-        self._asked: str | None = None
-        self._failed: str | None = None
 
     def moved(self, record: SessionRecord, seen: Observation, now: int) -> None:
-        """Take the next state. `record.generating_since` keeps the turn over a restart."""
+        """Take the next state. What was told already is kept in `record`, over a restart."""
         if seen.status != "error":
-            self._failed = None
+            record.failed = None
         match seen.status:
             case "generating":
                 if record.generating_since is None:
                     record.generating_since = now
                     self._event(record, seen, now, EventName.GENERATING_STARTED)
             case "waiting_approval":
-                if seen.pending is not None and seen.pending.id != self._asked:
-                    self._asked = seen.pending.id
+                if seen.pending is not None and seen.pending.id != record.asked:
+                    record.asked = seen.pending.id
                     self._event(
                         record, seen, now, EventName.WAITING_APPROVAL, message=seen.pending.message
                     )
             case "error":
                 record.generating_since = None
-                if self._failed != (seen.error or ""):
-                    self._failed = seen.error or ""
+                if record.failed != (seen.error or ""):
+                    record.failed = seen.error or ""
                     self._event(record, seen, now, EventName.ERROR, message=seen.error)
             case "idle":
                 if record.generating_since is not None:

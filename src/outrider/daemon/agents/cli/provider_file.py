@@ -1,0 +1,211 @@
+"""What a provider's TOML file holds, and how one is read. docs/providers.md explains it."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from outrider.contract.errors import OutriderError
+from outrider.contract.resources import AgentStatus, OptionKind
+
+Text = Annotated[str, Meta(min_length=1)]
+Keys = Annotated[list[Text], Meta(min_length=1)]
+
+
+class ProviderFileError(OutriderError):
+    """A provider file that cannot be used: which file, which field, and what is wrong."""
+
+
+class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A table of the file; a field it does not know is a mistake in it."""
+
+
+class Environment(Part, kw_only=True):
+    """How the agent's environment differs from the daemon's."""
+
+    set: dict[str, str] = {}
+    unset: list[str] = []
+
+
+class Input(Part, kw_only=True):
+    """How text gets into the agent.
+
+    Messages that match `guard_before`, which the agent would take for a command of its own,
+    get a space in front; those that match `guard_behind` get one at the end. The agent's
+    record shows these spaces, ours does not: the patterns must match with them as well.
+    `empty` is what the screen matches when nothing stands in the input.
+    """
+
+    clear: list[Text] = []
+    submit: Keys = msgspec.field(default_factory=lambda: ["Enter"])
+    quit: list[Text] = []
+    empty: Text | None = None
+    guard_before: Text | None = None
+    guard_behind: Text | None = None
+
+
+class Kind(Part, kw_only=True):
+    """Labels that `match` are options of this kind; the first that matches counts."""
+
+    match: Text
+    kind: OptionKind
+
+
+class Choice(Part, kw_only=True):
+    """An option that the agent offers without a number to read: what it is and its keys."""
+
+    id: Text
+    label: Text
+    kind: OptionKind
+    keys: Keys
+
+
+class Dialog(Part, kw_only=True):
+    """What a question looks like.
+
+    Its text stands between the last line that matches `begin` (the top of the screen without
+    one) and the options. Those are the lines that match `option`, with groups `key` and
+    `label`, and `keys` chooses one; or they are always the same `choices`.
+    """
+
+    begin: Text | None = None
+    end: Text | None = None
+    option: Text | None = None
+    keys: list[Text] = []
+    kinds: list[Kind] = []
+    choices: list[Choice] = []
+
+    def __post_init__(self) -> None:
+        if (self.option is None) == (not self.choices):
+            raise ValueError("a dialog has either `option` (a pattern) or `choices`")
+        if self.option is not None and not self.keys:
+            raise ValueError("`option` needs `keys`, such as ['{key}']")
+
+
+class Rule(Part, kw_only=True):
+    """If the screen and the title match, this is the status. The first rule that fits counts.
+
+    `screen` is searched in the last `lines` lines that are not blank (0: in all of them).
+    For an error, group `error` of the match (or `message`) is its text. A question has its
+    `dialog`, or one like that of the rule `dialog_like`; `tool` tells that it is always about
+    a tool call, which the agent's record names.
+    """
+
+    name: Text
+    status: AgentStatus
+    screen: Text | None = None
+    title: Text | None = None
+    lines: Annotated[int, Meta(ge=0)] = 0
+    message: Text | None = None
+    dialog: Dialog | None = None
+    dialog_like: Text | None = None
+    tool: bool = False
+
+    def __post_init__(self) -> None:
+        if self.screen is None and self.title is None:
+            raise ValueError("a rule needs `screen` or `title`")
+        asks = self.dialog is not None or self.dialog_like is not None
+        if asks != (self.status == "waiting_approval"):
+            raise ValueError("`dialog` belongs to the status waiting_approval, and only to it")
+
+
+class ProviderFile(Part, kw_only=True):
+    """One kind of agent that runs in a terminal.
+
+    Times are seconds. `settle` is how long a screen must look idle before that is believed
+    where the agent's record does not say so.
+    """
+
+    type: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    category: Literal["cli"] = "cli"
+    display_name: Text
+    verified: bool = False
+    command: Keys
+    args: list[Text] = []
+    model_args: list[Text] = []
+    install: Text
+    record: Literal["claude"] | None = None
+    ready_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
+    settle: Annotated[float, Meta(ge=0, le=60)] = 1.0
+    environment: Environment = msgspec.field(default_factory=Environment)
+    input: Input = msgspec.field(default_factory=Input)
+    rules: Annotated[list[Rule], Meta(min_length=1)]
+
+
+def read_provider_files(directories: list[Path]) -> list[ProviderFile]:
+    """Return what the `*.toml` files of these directories describe, one for each type.
+
+    A file in a later directory whose `extends` (or name) is a type of an earlier one changes
+    only the fields that it has; its own `rules` are tried before those of the earlier.
+
+    Raises:
+        ProviderFileError: a file is not TOML, or a field of it is wrong.
+    """
+    tables: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for directory in directories:
+        for path in sorted(directory.glob("*.toml")):
+            table = _table(path)
+            if table.get("category", "cli") != "cli":
+                continue  # another kind of agent reads this one
+            name = str(table.get("type", path.stem))
+            base = tables.get(name)
+            tables[name] = (path, table if base is None else _merge(base[1], table))
+    return [_decode(path, table) for path, table in tables.values()]
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, UnicodeError, msgspec.DecodeError) as error:
+        raise ProviderFileError(f"{path}: not a readable TOML file: {error}") from error
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in changes.items():
+        old = base.get(name)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[name] = _merge(old, value)
+        elif name == "rules" and isinstance(old, list) and isinstance(value, list):
+            merged[name] = [*value, *old]
+        else:
+            merged[name] = value
+    return merged
+
+
+def _decode(path: Path, table: dict[str, Any]) -> ProviderFile:
+    try:
+        decoded = msgspec.convert(table, ProviderFile)
+    except msgspec.ValidationError as error:
+        raise ProviderFileError(f"{path}: {error}") from error
+    names = {rule.name: rule for rule in decoded.rules}
+    for rule in decoded.rules:
+        patterns = {"screen": rule.screen, "title": rule.title}
+        if rule.dialog is not None:
+            dialog = rule.dialog
+            patterns |= {
+                "dialog.begin": dialog.begin,
+                "dialog.end": dialog.end,
+                "dialog.option": dialog.option,
+            }
+            patterns |= {f"dialog.kinds {kind.match!r}": kind.match for kind in dialog.kinds}
+        for field, pattern in patterns.items():
+            _check_pattern(path, f"rule {rule.name!r}, {field}", pattern)
+        like = rule.dialog_like
+        if like is not None and (like not in names or names[like].dialog is None):
+            raise ProviderFileError(
+                f"{path}: rule {rule.name!r}: no rule {like!r} with a dialog for `dialog_like`"
+            )
+    _check_pattern(path, "input.empty", decoded.input.empty)
+    _check_pattern(path, "input.guard_before", decoded.input.guard_before)
+    _check_pattern(path, "input.guard_behind", decoded.input.guard_behind)
+    return decoded
+
+
+def _check_pattern(path: Path, field: str, pattern: str | None) -> None:
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise ProviderFileError(f"{path}: {field}: not a regular expression: {error}") from error

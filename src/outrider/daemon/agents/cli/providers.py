@@ -1,0 +1,154 @@
+"""The providers of agents that run in a terminal, from their files."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from typeid import TypeID
+
+from outrider.contract.errors import ApiError
+from outrider.contract.resources import Provider as Description
+from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.agents.cli.adapter import CliAdapter
+from outrider.daemon.agents.cli.provider_file import ProviderFile, read_provider_files
+from outrider.daemon.agents.cli.screen import Judge
+from outrider.daemon.agents.cli.tmux import Pane, Tmux, TmuxError
+from outrider.daemon.agents.cli.transcripts import READERS
+from outrider.daemon.agents.cli.transcripts.record import Transcript
+from outrider.daemon.agents.provider import Provider
+from outrider.daemon.journal import Journal, SessionRecord
+
+BUILT_IN: Final = Path(__file__).parents[2] / "providers"
+"""The provider files that come with Outrider."""
+
+_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
+_PLACES: Final = ("HOME", "CLAUDE_CONFIG_DIR")
+
+
+def load_providers(
+    config_dir: Path, *, tmux: Tmux, journal: Journal, environment: Mapping[str, str] | None = None
+) -> dict[str, Provider]:
+    """Return every provider of the built-in files and of `<config_dir>/providers/*.toml`.
+
+    `environment` is what agents inherit, the daemon's own where it is not given.
+
+    Raises:
+        ProviderFileError: a file is wrong; the text names the file and the field.
+    """
+    given = os.environ if environment is None else environment
+    files = read_provider_files([BUILT_IN, config_dir / "providers"])
+    return {file.type: CliProvider(file, tmux, journal, given) for file in files}
+
+
+class CliProvider:
+    """One kind of agent that runs in a terminal."""
+
+    def __init__(
+        self, file: ProviderFile, tmux: Tmux, journal: Journal, environment: Mapping[str, str]
+    ) -> None:
+        self.file = file
+        self._judge = Judge(file)
+        self._tmux = tmux
+        self._journal = journal
+        self._given = environment
+
+    def describe(self) -> Description:
+        """Return what the API tells of it. Looks for its program on the agent's PATH."""
+        path = shutil.which(self.file.command[0], path=self._environment().get("PATH"))
+        return Description(
+            type=self.file.type,
+            category=self.file.category,
+            display_name=self.file.display_name,
+            installed=path is not None,
+            path=path,
+            verified=self.file.verified,
+        )
+
+    async def launch(self, record: SessionRecord) -> Adapter:
+        """Start the agent in a window of its own and return once it is ready, or asks."""
+        environment = self._environment()
+        record.native |= {name: environment[name] for name in _PLACES if name in environment}
+        order = await asyncio.to_thread(_write_order, self._arguments(record), environment)
+        try:
+            pane = await self._tmux.open(
+                record.id, [sys.executable, "-I", "-S", str(_LAUNCHER), str(order)], record.path
+            )
+            adapter = self._adapter(record, pane)
+            try:
+                await adapter.until_ready()
+            except BaseException:
+                await asyncio.shield(adapter.close())
+                raise
+        except TmuxError as error:
+            raise ApiError(500, f"{self.file.display_name} did not start: {error}") from error
+        finally:
+            order.unlink(missing_ok=True)  # where the launcher did not come to read it
+        return adapter
+
+    async def restore(self, record: SessionRecord) -> Adapter:
+        """Find the agent's window again."""
+        adapter = self._adapter(record, await self._tmux.find(record.id), started=True)
+        await adapter.look()
+        return adapter
+
+    def _adapter(
+        self, record: SessionRecord, pane: Pane | None, *, started: bool = False
+    ) -> CliAdapter:
+        return CliAdapter(
+            self.file,
+            self._judge,
+            self._tmux,
+            pane,
+            transcript=self._transcript(record),
+            record=record,
+            journal=self._journal,
+            started=started,
+        )
+
+    def _transcript(self, record: SessionRecord) -> Transcript | None:
+        if self.file.record is None:
+            return None
+        environment = self._environment() | record.native
+        return READERS[self.file.record](environment, Path(record.path), _conversation(record))
+
+    def _arguments(self, record: SessionRecord) -> list[str]:
+        file = self.file
+        values = {
+            "conversation": _conversation(record),
+            "dir": record.path,
+            "model": record.model or "",
+        }
+        words = [*file.command, *file.args, *(file.model_args if record.model else [])]
+        return [word.format(**values) for word in words]
+
+    def _environment(self) -> dict[str, str]:
+        """Return the agent's environment: the daemon's, with what the provider file changes."""
+        changes = self.file.environment
+        kept = {
+            name: value
+            for name, value in self._given.items()
+            if not name.startswith(("OUTRIDER_", "TMUX")) and name not in changes.unset
+        }
+        return kept | changes.set
+
+
+def _conversation(record: SessionRecord) -> str:
+    """Return the UUID of the agent's conversation: the one inside the session's id.
+
+    So a daemon that was killed in the middle of a launch can still find the record of it.
+    """
+    return str(TypeID.from_string(record.id).uuid)
+
+
+def _write_order(argv: list[str], environment: dict[str, str]) -> Path:
+    """Write down for the launcher what to run; only this user may read it."""
+    file, path = tempfile.mkstemp(prefix="outrider-", suffix=".json")
+    with os.fdopen(file, "w", encoding="utf-8") as stream:
+        json.dump({"argv": argv, "environment": environment}, stream)
+    return Path(path)

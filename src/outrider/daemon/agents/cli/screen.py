@@ -1,0 +1,169 @@
+"""Judge a screen by the rules of a provider file. Pure: text in, a reading out."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from outrider.contract.resources import ActionOption, AgentStatus, OptionKind
+from outrider.daemon.agents.cli.provider_file import Dialog, Kind, ProviderFile, Rule
+
+MAX_QUESTION: Final = 16 * 1024
+"""Characters of a question's text that are kept, its end."""
+
+_MAX_WRAP: Final = 4
+"""Lines between one option's first line and the next one's, at the most."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An option that the agent shows, with the keys that choose it."""
+
+    option: ActionOption
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A dialog on the screen. `tool` tells that it is about a tool call of the agent."""
+
+    message: str
+    offers: tuple[Offer, ...]
+    tool: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what makes it the same question: its text and its options."""
+        parts = [self.message, *(offer.option.label for offer in self.offers)]
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a screen says. `status` and `rule` are None where no rule fits it."""
+
+    status: AgentStatus | None
+    rule: str | None
+    question: Question | None = None
+    error: str | None = None
+
+
+class Judge:
+    """The rules of one provider file, compiled.
+
+    Args:
+        file: the provider file; its patterns have been checked.
+    """
+
+    def __init__(self, file: ProviderFile) -> None:
+        dialogs = {rule.name: rule.dialog for rule in file.rules}
+        self._rules = [
+            (
+                rule,
+                None if rule.screen is None else re.compile(rule.screen, re.MULTILINE),
+                None if rule.title is None else re.compile(rule.title),
+                rule.dialog or dialogs.get(rule.dialog_like or ""),
+            )
+            for rule in file.rules
+        ]
+        empty = file.input.empty
+        self._empty = None if empty is None else re.compile(empty, re.MULTILINE)
+
+    def read(self, text: str, title: str) -> Reading:
+        """Return what the first rule that fits makes of this screen and terminal title."""
+        lines = [line.rstrip() for line in text.split("\n")]
+        filled = [line for line in lines if line]
+        for rule, screen, wanted_title, dialog in self._rules:
+            if wanted_title is not None and not wanted_title.search(title):
+                continue
+            match = None
+            if screen is not None:
+                match = screen.search("\n".join(filled[-rule.lines :] if rule.lines else filled))
+                if match is None:
+                    continue
+            if dialog is None:
+                error = _error(rule, match) if rule.status == "error" else None
+                return Reading(rule.status, rule.name, error=error)
+            question = read_question(dialog, lines, tool=rule.tool)
+            if question is not None:
+                return Reading(rule.status, rule.name, question)
+        return Reading(None, None)
+
+    def input_is_empty(self, text: str) -> bool | None:
+        """Tell whether nothing stands in the agent's input; None where its file has no sign."""
+        if self._empty is None:
+            return None
+        filled = "\n".join(line.rstrip() for line in text.split("\n") if line.strip())
+        return self._empty.search(filled) is not None
+
+
+def read_question(dialog: Dialog, lines: list[str], *, tool: bool) -> Question | None:
+    """Return the question that stands on the screen, None where its options do not."""
+    if dialog.option is None:
+        last = _last(re.compile(dialog.end), lines) if dialog.end else len(lines)
+        offers = tuple(
+            Offer(
+                ActionOption(id=choice.id, label=choice.label, kind=choice.kind),
+                tuple(choice.keys),
+            )
+            for choice in dialog.choices
+        )
+        first = len(lines) if last is None else last
+    else:
+        found = _options(dialog, re.compile(dialog.option), lines)
+        if found is None:
+            return None
+        first, offers = found
+    begin = None if dialog.begin is None else _last(re.compile(dialog.begin), lines[:first])
+    return Question(_plain(lines[0 if begin is None else begin + 1 : first]), offers, tool)
+
+
+def _options(
+    dialog: Dialog, pattern: re.Pattern[str], lines: list[str]
+) -> tuple[int, tuple[Offer, ...]] | None:
+    """Find the last list of options; lines indented deeper continue the label above them."""
+    rows: list[tuple[int, re.Match[str]]] = [
+        (number, match) for number, line in enumerate(lines) if (match := pattern.match(line))
+    ]
+    if not rows:
+        return None
+    start = len(rows) - 1
+    while start > 0 and rows[start - 1][1]["key"] != rows[start][1]["key"]:
+        if rows[start][1]["key"] in {"1", "a"} or rows[start][0] - rows[start - 1][0] > _MAX_WRAP:
+            break
+        start -= 1
+    offers = []
+    for number, match in rows[start:]:
+        label = match["label"].strip()
+        indent = match.start("label")
+        for line in lines[number + 1 :]:
+            if pattern.match(line) or not line.strip() or len(line) - len(line.lstrip()) < indent:
+                break
+            label = f"{label} {_plain([line])}"
+        key = match["key"]
+        option = ActionOption(id=key, label=label, kind=_kind(dialog.kinds, label))
+        offers.append(Offer(option, tuple(part.format(key=key) for part in dialog.keys)))
+    return rows[start][0], tuple(offers)
+
+
+def _kind(kinds: list[Kind], label: str) -> OptionKind:
+    """Return what choosing an option means; one that no pattern knows allows, once."""
+    found = (kind.kind for kind in kinds if re.search(kind.match, label))
+    return next(found, "allow_once")
+
+
+def _error(rule: Rule, match: re.Match[str] | None) -> str:
+    said = match.groupdict().get("error") if match is not None else None
+    text = " ".join((said or "").split())
+    return rule.message.format(error=text) if rule.message else text or rule.name
+
+
+def _last(pattern: re.Pattern[str], lines: list[str]) -> int | None:
+    return next((i for i in range(len(lines) - 1, -1, -1) if pattern.search(lines[i])), None)
+
+
+def _plain(lines: list[str]) -> str:
+    """Return lines of a dialog without its frame, its margin and doubled blank lines."""
+    bare = [line.strip().strip("│┃").strip() for line in lines]
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(bare)).strip("\n")
+    return text[-MAX_QUESTION:]

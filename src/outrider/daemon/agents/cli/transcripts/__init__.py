@@ -1,0 +1,14 @@
+"""Readers of the records that agents keep of their own chats: exact where a screen is lossy."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from outrider.daemon.agents.cli.transcripts.claude import ClaudeTranscript
+from outrider.daemon.agents.cli.transcripts.record import Transcript
+
+MakeTranscript = Callable[[Mapping[str, str], Path, str], Transcript]
+"""Takes the agent's environment, its directory and the id of its conversation."""
+
+READERS: Final[dict[str, MakeTranscript]] = {"claude": ClaudeTranscript}
+"""By the name that `record` has in a provider file."""

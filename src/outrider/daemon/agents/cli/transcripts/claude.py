@@ -1,0 +1,321 @@
+"""Claude Code's own records: the conversation (`projects/**/<id>.jsonl`), and what it is doing.
+
+Beside each conversation Claude Code keeps `sessions/<pid>.json`, where it says of itself that
+it is busy, waiting or idle. Neither file is documented, so every field is optional here, and
+whoever asks has the screen to fall back on.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import structlog
+
+from outrider.contract.ids import derived_id
+from outrider.contract.resources import Message
+from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.cli.transcripts.tail import Tail
+
+ORPHAN_WAIT: Final = 2.0
+"""Seconds that an entry waits for its parent; one that has none in the file goes on then."""
+
+_log = structlog.get_logger(__name__)
+
+_INTERRUPTED: Final = "[Request interrupted by user"
+_NOT_PROMPTS: Final = ("<bash-", "<command-", "<local-command-")
+_ACTIVITIES: Final[dict[str, Activity]] = {"busy": "busy", "waiting": "waiting", "idle": "idle"}
+
+Role = Literal["user", "assistant", "tool", "system"]
+Kind = Literal["text", "thinking", "tool_call", "tool_result"]
+
+
+class _Block(msgspec.Struct, kw_only=True):
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    id: str = ""
+    name: str = ""
+    input: Any = None
+    tool_use_id: str = ""
+    content: Any = None
+
+
+class _Body(msgspec.Struct, kw_only=True):
+    model: str | None = None
+    content: str | list[_Block] = ""
+
+
+class _Entry(msgspec.Struct, rename="camel", kw_only=True):
+    type: str = ""
+    subtype: str | None = None
+    uuid: str | None = None
+    parent_uuid: str | None = None
+    timestamp: str | None = None
+    message: _Body | None = None
+    content: Any = None
+    ai_title: str | None = None
+    is_sidechain: bool = False
+    is_meta: bool = False
+    is_compact_summary: bool = False
+    is_api_error_message: bool = False
+
+
+class _Running(msgspec.Struct, rename="camel", kw_only=True):
+    session_id: str = ""
+    status: str | None = None
+    status_updated_at: int = 0
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """One message as recorded; `key` is its entry's own id, `part` its place in the entry.
+
+    `prompt` marks the text of a message of the user, which may stand behind other blocks.
+    """
+
+    key: str
+    part: int
+    role: Role
+    kind: Kind
+    content: str
+    timestamp: int
+    prompt: bool = False
+
+
+class ClaudeTranscript:
+    """One conversation of Claude Code.
+
+    Args:
+        environment: the agent's; HOME and CLAUDE_CONFIG_DIR say where its records are.
+        directory: the agent's (Claude Code files by it, but the id is enough to find it).
+        conversation: the UUID that it was started with.
+    """
+
+    def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
+        del directory
+        home = Path(environment.get("HOME") or Path.home())
+        self._root = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+        self._conversation = conversation
+        self._tail: Tail | None = None
+        self._decoder = msgspec.json.Decoder(_Entry)
+        self._state = msgspec.json.Decoder(_Running)
+        self._state_path: Path | None = None
+        self._pieces: list[_Piece] = []
+        self._seen: set[str] = set()
+        self._early: list[tuple[float, _Entry]] = []
+        self._prompts: list[tuple[str, str]] = []
+        self._calls: dict[str, ToolCall] = {}
+        self._prompted_at = 0
+        self._open = False
+        self.title: str | None = None
+        self.model: str | None = None
+        self.failure: str | None = None
+
+    @property
+    def prompts(self) -> int:
+        """How many messages of the user the record holds."""
+        return len(self._prompts)
+
+    def poll(self) -> None:
+        """Read what has been recorded since the last time."""
+        if self._tail is None:
+            name = f"{self._conversation}.jsonl"
+            path = next((self._root / "projects").glob(f"*/{name}"), None)
+            if path is None:
+                return
+            self._tail = Tail(path)
+        for line in self._tail.lines():
+            try:
+                entry = self._decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeError) as error:
+                _log.warning("a line of the transcript was left out", error=str(error))
+                continue
+            self._place(entry)
+        while self._early and time.monotonic() - self._early[0][0] > ORPHAN_WAIT:
+            self._take(self._early.pop(0)[1])
+            self._take_followers()
+
+    def activity(self) -> Activity | None:
+        """Return what Claude Code says of itself, or what the newest turn's end tells."""
+        running = self._running()
+        if running is None or running.status not in _ACTIVITIES:
+            return "busy" if self._open and self._calls else None if self._open else "idle"
+        said = _ACTIVITIES[running.status]
+        if said == "idle" and self._open:
+            # Either it has just been told something and has not said so yet, or the record of
+            # the answer is about to be written; a turn that was interrupted has no end in it.
+            return "busy" if running.status_updated_at < self._prompted_at else None
+        return said
+
+    def open_calls(self) -> Sequence[ToolCall]:
+        """Return the tool calls without a result, oldest first."""
+        return list(self._calls.values())
+
+    def sent(self, text: str, after: int) -> str | None:
+        """Return the key of the user message `text` behind the first `after` prompts."""
+        wanted = _comparable(text)
+        for key, content in self._prompts[after:]:
+            if _comparable(content) == wanted:
+                return key
+        return None
+
+    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
+        """Return the whole chat; an id is derived from Claude Code's own where it is not given."""
+        return [
+            Message(
+                id=_message_id(piece, ids, self._conversation),
+                index=index,
+                role=piece.role,
+                kind=piece.kind,
+                content=guards.remove(piece.content) if _is_ours(piece, ids) else piece.content,
+                timestamp=piece.timestamp,
+            )
+            for index, piece in enumerate(self._pieces)
+        ]
+
+    def _running(self) -> _Running | None:
+        """Return what the file of the process that holds this conversation says."""
+        paths = [self._state_path] if self._state_path else (self._root / "sessions").glob("*.json")
+        for path in paths:
+            try:
+                running = self._state.decode(path.read_bytes())
+            except (OSError, UnicodeError, msgspec.DecodeError):
+                continue  # gone, or being written: the next look finds it
+            if running.session_id == self._conversation:
+                self._state_path = path
+                return running
+        self._state_path = None
+        return None
+
+    def _place(self, entry: _Entry) -> None:
+        """Take an entry, but not before its parent.
+
+        Claude Code writes the first entries of a file without waiting for one another: an
+        answer may stand before its question there.
+        """
+        if entry.parent_uuid is not None and entry.parent_uuid not in self._seen:
+            self._early.append((time.monotonic(), entry))
+            return
+        self._take(entry)
+        self._take_followers()
+
+    def _take_followers(self) -> None:
+        """Take what has waited for an entry that has come."""
+        found = True
+        while found:
+            found = False
+            for waiting in self._early:
+                if waiting[1].parent_uuid in self._seen:
+                    self._early.remove(waiting)
+                    self._take(waiting[1])
+                    found = True
+                    break
+
+    def _take(self, entry: _Entry) -> None:
+        if entry.ai_title:
+            self.title = entry.ai_title
+        key = entry.uuid
+        if key is None or key in self._seen:
+            return
+        self._seen.add(key)
+        if entry.is_sidechain:
+            return
+        if entry.type == "system" and entry.subtype == "turn_duration":
+            self._open = False
+        at = _millis(entry.timestamp)
+        match entry.type:
+            case "user" if entry.message is not None:
+                self._take_user(entry, entry.message, key, at)
+            case "assistant" if entry.message is not None:
+                self._take_assistant(entry, entry.message, key, at)
+            case "system" if isinstance(entry.content, str) and entry.content.strip():
+                self._pieces.append(_Piece(key, 0, "system", "text", entry.content, at))
+
+    def _take_user(self, entry: _Entry, body: _Body, key: str, at: int) -> None:
+        blocks = _blocks(body)
+        texts = [block.text for block in blocks if block.type == "text"]
+        if entry.is_meta:
+            return
+        said = bool(texts) and not any(block.type == "tool_result" for block in blocks)
+        interrupted = said and texts[0].startswith(_INTERRUPTED)
+        plain = said and not (interrupted or entry.is_compact_summary)
+        prompt = plain and not texts[0].startswith(_NOT_PROMPTS)
+        for part, block in enumerate(blocks):
+            if block.type == "tool_result":
+                self._calls.pop(block.tool_use_id, None)
+                self._pieces.append(
+                    _Piece(key, part, "tool", "tool_result", _text(block.content), at)
+                )
+            elif block.type == "text":
+                first = prompt and block.text is texts[0]
+                role: Role = "user" if prompt else "system"
+                self._pieces.append(_Piece(key, part, role, "text", block.text, at, first))
+        if interrupted:
+            self._open = False
+            self._calls.clear()
+        if prompt:
+            self._prompts.append((key, "\n".join(texts)))
+            self._prompted_at, self._open, self.failure = at, True, None
+            self._calls.clear()
+
+    def _take_assistant(self, entry: _Entry, body: _Body, key: str, at: int) -> None:
+        failed = entry.is_api_error_message
+        if not failed and body.model and body.model != "<synthetic>":
+            self.model = body.model
+        for part, block in enumerate(_blocks(body)):
+            match block.type:
+                case "text":
+                    role: Role = "system" if failed else "assistant"
+                    self._pieces.append(_Piece(key, part, role, "text", block.text, at))
+                    if failed:
+                        self.failure = block.text
+                case "thinking":
+                    self._pieces.append(
+                        _Piece(key, part, "assistant", "thinking", block.thinking, at)
+                    )
+                case "tool_use":
+                    call = {"id": block.id, "name": block.name, "input": block.input}
+                    content = msgspec.json.encode(call).decode()
+                    self._pieces.append(_Piece(key, part, "assistant", "tool_call", content, at))
+                    self._calls[block.id] = ToolCall(block.id, at)
+
+
+def _blocks(body: _Body) -> list[_Block]:
+    if isinstance(body.content, str):
+        return [_Block(type="text", text=body.content)]
+    return body.content
+
+
+def _text(content: Any) -> str:
+    """Return a tool's result as text: it is a string, or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = (block.get("text", "") for block in content if isinstance(block, dict))
+        return "\n".join(text for text in texts if isinstance(text, str) and text)
+    return "" if content is None else msgspec.json.encode(content).decode()
+
+
+def _millis(timestamp: str | None) -> int:
+    try:
+        return round(datetime.fromisoformat(timestamp or "").timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+def _comparable(text: str) -> str:
+    """Return a text as Claude Code's input changes it: tabs are spaces, the end is trimmed."""
+    return text.replace("\t", "    ").strip()
+
+
+def _message_id(piece: _Piece, ids: Mapping[str, str], conversation: str) -> str:
+    if _is_ours(piece, ids):
+        return ids[piece.key]
+    return derived_id("msg", piece.timestamp, conversation, piece.key, str(piece.part))
+
+
+def _is_ours(piece: _Piece, ids: Mapping[str, str]) -> bool:
+    """Tell whether this is a message that was sent through Outrider."""
+    return piece.prompt and piece.key in ids

@@ -1,0 +1,78 @@
+"""What a reader of an agent's own record offers, whatever the record looks like."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from outrider.contract.resources import Message
+
+Activity = Literal["busy", "waiting", "idle"]
+"""What the record says of the agent now; `waiting` is for its user to answer something."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool call without a result yet. `started` is epoch milliseconds."""
+
+    id: str
+    started: int
+
+
+class Guards:
+    """The spaces that keep an agent from acting on a message instead of reading it.
+
+    Args:
+        before: messages that match this pattern are given a space in front.
+        behind: messages in which this pattern is found are given one at the end.
+    """
+
+    def __init__(self, before: str | None = None, behind: str | None = None) -> None:
+        self._before = None if before is None else re.compile(before)
+        self._behind = None if behind is None else re.compile(behind)
+
+    def add(self, text: str) -> str:
+        """Return `text` as the agent is given it."""
+        before = " " if self._before is not None and self._before.match(text) else ""
+        behind = " " if self._behind is not None and self._behind.search(text) else ""
+        return before + text + behind
+
+    def remove(self, text: str) -> str:
+        """Return what `add` was given; the agent may have taken the last space off itself."""
+        if self._before is not None and text.startswith(" ") and self._before.match(text):
+            text = text[1:]
+        if self._behind is not None and text.endswith(" ") and self._behind.search(text[:-1]):
+            text = text[:-1]
+        return text
+
+
+class Transcript(Protocol):
+    """The record of one conversation, read as it grows. All calls are quick, local reads."""
+
+    title: str | None
+    model: str | None
+    failure: str | None
+    """The error that ended the newest turn, None where it did not end with one."""
+
+    @property
+    def prompts(self) -> int:
+        """How many messages of the user the record holds."""
+
+    def poll(self) -> None:
+        """Read what has been recorded since the last time. Never fails over a broken line."""
+
+    def activity(self) -> Activity | None:
+        """Return what the agent itself says that it is doing, None where the record is mute."""
+
+    def open_calls(self) -> Sequence[ToolCall]:
+        """Return the tool calls without a result, oldest first."""
+
+    def sent(self, text: str, after: int) -> str | None:
+        """Return the record's key of the user message `text` behind the first `after` ones."""
+
+    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
+        """Return the whole chat.
+
+        `ids` has the message id of those that were sent through Outrider, by their keys;
+        `guards` is what was put around these for the agent, and is taken off again.
+        """

@@ -1,0 +1,39 @@
+"""Follow a file of JSON lines that another program appends to."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+MAX_CHUNK: Final = 64 * 1024 * 1024
+
+
+class Tail:
+    """Gives each complete line of a file once.
+
+    A file that was replaced or has become shorter is read from its beginning again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: tuple[int, int] | None = None
+        self._offset = 0
+        self._partial = b""
+
+    def lines(self) -> Iterator[bytes]:
+        """Return the lines that are new; one without its line break waits for that."""
+        try:
+            stream = self.path.open("rb")
+        except OSError:
+            return  # not yet there, or no longer
+        with stream:
+            state = os.fstat(stream.fileno())
+            if self._file != (state.st_dev, state.st_ino) or state.st_size < self._offset:
+                self._file, self._offset, self._partial = (state.st_dev, state.st_ino), 0, b""
+            if state.st_size == self._offset:
+                return
+            stream.seek(self._offset)
+            data = stream.read(MAX_CHUNK)
+        self._offset += len(data)
+        *complete, self._partial = (self._partial + data).split(b"\n")
+        yield from (line for line in complete if line.strip())

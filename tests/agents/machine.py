@@ -1,0 +1,250 @@
+"""A machine for tests: real agents in a private tmux, a stub model, nothing inherited."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from outrider.contract.commands import (
+    AgentStatusQuery,
+    LaunchCli,
+    ReadChat,
+    ResolveAction,
+    SendChat,
+    Verdict,
+)
+from outrider.contract.events import AgentEvent
+from outrider.contract.resources import Message, Session
+from outrider.daemon.agents.cli.providers import load_providers
+from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.session import AgentSession
+from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.journal import Journal
+
+STUB = Path(__file__).parents[1] / "stub_llm" / "stub_llm.py"
+KEY = "sk-ant-stub-0123456789abcdefghijklmnop"
+DAEMON = "machine_00000000000000000000000000"
+
+
+@dataclass
+class StubModel:
+    """A stub model that runs on loopback, and the log of what it was asked."""
+
+    url: str
+    log: Path
+
+    def lines(self, **wanted: object) -> list[dict[str, object]]:
+        """Return the log's entries that have these values."""
+        entries = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [e for e in entries if all(e.get(name) == value for name, value in wanted.items())]
+
+
+@contextmanager
+def stub_model(folder: Path) -> Iterator[StubModel]:
+    """Run the stub model while the block runs."""
+    log = folder / "stub.log"
+    with subprocess.Popen(
+        [sys.executable, str(STUB), "--port", "0", "--log", str(log)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline().split()[-1]
+            yield StubModel(f"http://127.0.0.1:{port}", log)
+        finally:
+            process.kill()
+
+
+def seed_claude(home: Path, *trusted: Path) -> None:
+    """Give a HOME what Claude Code would ask for at its first start."""
+    (home / ".claude").mkdir(parents=True, exist_ok=True)
+    (home / ".claude.json").write_text(
+        json.dumps(
+            {
+                "hasCompletedOnboarding": True,
+                "theme": "dark",
+                "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
+                "projects": {str(path): {"hasTrustDialogAccepted": True} for path in trusted},
+            }
+        )
+    )
+
+
+def agent_environment(home: Path, bin_folder: Path, model: str) -> dict[str, str]:
+    """Return the whole environment of the daemon that runs the agents."""
+    return {
+        "HOME": str(home),
+        "PATH": f"{bin_folder}:{os.environ['PATH']}",
+        "LANG": "C.UTF-8",
+        "ANTHROPIC_BASE_URL": model,
+        "ANTHROPIC_API_KEY": KEY,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "OUTRIDER_SECRET_KEY": "must not reach the agent",
+    }
+
+
+@dataclass
+class Machine:
+    """One machine agent's sessions, without its link to a service."""
+
+    folder: Path
+    environment: dict[str, str]
+    socket: str
+    project: Path
+    events: list[AgentEvent] = field(default_factory=list)
+    statuses: list[tuple[float, str]] = field(default_factory=list)
+    tmux: Tmux = field(init=False)
+    journal: Journal = field(init=False)
+    sessions: Sessions = field(init=False)
+
+    async def start(self) -> None:
+        """Start the daemon's part: a new one, over the same journal and tmux server."""
+        self.tmux = Tmux(self.socket)
+        self.journal = Journal(self.folder / "journal.db")
+        self.sessions = Sessions(
+            daemon_id=DAEMON,
+            providers=load_providers(
+                self.folder / "config",
+                tmux=self.tmux,
+                journal=self.journal,
+                environment=self.environment,
+            ),
+            journal=self.journal,
+            on_change=self._changed,
+            on_remove=lambda session: None,
+            emit=self.events.append,
+        )
+        await self.sessions.restore()
+
+    async def stop(self) -> None:
+        """Stop the daemon's part and leave the agents running."""
+        await self.sessions.detach()
+        await self.tmux.close()
+        self.journal.close()
+
+    def _changed(self, session: Session) -> None:
+        self.statuses.append((time.monotonic(), session.status))
+
+    async def launch(self, directory: Path | None = None, kind: str = "claude-code") -> "Agent":
+        """Launch an agent in `directory`, the trusted project without one."""
+        launched = await self.sessions.launch_cli(
+            LaunchCli(cli_type=kind, dir=str(directory or self.project))
+        )
+        return Agent(self, launched.session_id)
+
+    def named(self, *names: str) -> list[AgentEvent]:
+        """Return the events of these names, in order."""
+        return [event for event in self.events if event.event in names]
+
+
+@dataclass
+class Agent:
+    """One session of a machine, with what a scenario does to it."""
+
+    machine: Machine
+    id: str
+
+    @property
+    def session(self) -> AgentSession:
+        """The session now; another object after the daemon was restarted."""
+        return self.machine.sessions.find(AgentStatusQuery(session_id=self.id))
+
+    @property
+    def status(self) -> str:
+        """The status now."""
+        return self.session.status
+
+    async def say(self, text: str) -> str:
+        """Send a message and return its id."""
+        return (await self.session.send(SendChat(message=text))).message_id
+
+    async def until(self, *statuses: str, seconds: float = 10) -> None:
+        """Wait until the status is one of these."""
+        await until(lambda: self.status in statuses, seconds, lambda: str(self.evidence()))
+
+    async def turn(self, text: str) -> list[Message]:
+        """Send a message, wait for the end of its turn, return what it added to the chat."""
+        before = len(await self.messages())
+        await self.say(text)
+        await self.until("idle")
+        return (await self.messages())[before:]
+
+    async def messages(self) -> list[Message]:
+        """Return the chat."""
+        return (await self.session.read(ReadChat())).messages
+
+    async def resolve(self, action: Verdict) -> None:
+        """Approve or reject."""
+        await self.session.resolve(ResolveAction(action=action))
+
+    def evidence(self) -> dict[str, object]:
+        """Return what the status was judged from."""
+        return self.session.adapter.evidence()
+
+    @property
+    def pid(self) -> int:
+        """The agent's process."""
+        return pane_pid(self.machine.socket, self.id)
+
+
+def kill_server(socket: str) -> None:
+    """Kill a tmux server, if there is one."""
+    subprocess.run(["tmux", "-L", socket, "kill-server"], check=False, capture_output=True)
+
+
+def pane_pid(socket: str, window: str) -> int:
+    """Return the process of a window, as tmux tells it."""
+    listed = subprocess.run(
+        ["tmux", "-L", socket, "list-panes", "-a", "-F", "#{window_name} #{pane_pid}"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return int(dict(line.split() for line in listed.stdout.splitlines())[window])
+
+
+async def until(
+    condition: Callable[[], bool], seconds: float, why: Callable[[], str] = lambda: ""
+) -> None:
+    """Wait until `condition` holds; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {why()}"
+        await asyncio.sleep(0.01)
+
+
+def running_in(home: Path) -> list[str]:
+    """Return the processes that have this HOME, the tests' own aside."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("HOME") == str(home):
+                found.append(" ".join(process.cmdline()))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@asynccontextmanager
+async def machine(folder: Path, bin_folder: Path, model: str) -> AsyncIterator[Machine]:
+    """Run a machine, and check in the end that nothing of it is left."""
+    home, project = folder / "home", folder / "project"
+    project.mkdir()
+    seed_claude(home, project)
+    socket = f"outrider-test-{uuid.uuid4().hex[:8]}"
+    made = Machine(folder, agent_environment(home, bin_folder, model), socket, project)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+        kill_server(socket)
+        await until(lambda: not running_in(home), 10, lambda: str(running_in(home)))

@@ -1,0 +1,98 @@
+"""A scripted agent: for what a real one cannot be made to show when the test wants it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from outrider.contract.commands import ChatInput
+from outrider.contract.errors import ApiError
+from outrider.contract.resources import ActionOption, Message, PendingAction
+from outrider.contract.resources import Provider as Description
+from outrider.daemon.agents.adapter import Observation, Observer
+from outrider.daemon.journal import SessionRecord
+
+OPTIONS = [
+    ActionOption(id="1", label="Yes", kind="allow_once"),
+    ActionOption(id="2", label="Always", kind="allow_always"),
+    ActionOption(id="3", label="No", kind="reject_once"),
+]
+
+
+class ScriptedAdapter:
+    """Does what the test says, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.observer: Observer | None = None
+        self.first = Observation(status="idle")
+        self.submitted: list[str] = []
+        self.answered: list[tuple[str, str]] = []
+        self.chat: list[Message] = []
+        self.refuse: ApiError | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.closed = self.detached = False
+
+    def see(self, status: str, **more: Any) -> None:
+        assert self.observer is not None
+        self.observer(Observation(status=status, **more))  # type: ignore[arg-type]
+
+    def ask(self, action_id: str, message: str = "May I?") -> None:
+        self.see(
+            "waiting_approval",
+            pending=PendingAction(id=action_id, message=message, options=OPTIONS),
+        )
+
+    def observe(self, observer: Observer) -> None:
+        self.observer = observer
+        observer(self.first)
+
+    async def submit(self, message_id: str, message: ChatInput) -> None:
+        await self.gate.wait()
+        if self.refuse is not None:
+            raise self.refuse
+        self.submitted.append(message.as_text())
+        self.see("generating")
+
+    async def answer(self, action: PendingAction, option: ActionOption) -> None:
+        await self.gate.wait()
+        if self.refuse is not None:
+            self.see("waiting_approval", pending=action)
+            raise self.refuse
+        self.answered.append((action.id, option.id))
+        self.see("generating")
+
+    async def messages(self) -> Sequence[Message]:
+        return self.chat
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def detach(self) -> None:
+        self.detached = True
+
+    def evidence(self) -> dict[str, Any]:
+        return {}
+
+
+class ScriptedProvider:
+    """Launches scripted agents."""
+
+    def __init__(self, kind: str = "robot") -> None:
+        self.kind = kind
+        self.installed = True
+        self.made: list[ScriptedAdapter] = []
+        self.next_first = Observation(status="idle")
+
+    def describe(self) -> Description:
+        return Description(
+            type=self.kind, category="cli", display_name=self.kind.title(),
+            installed=self.installed, path=None, verified=False,
+        )  # fmt: skip
+
+    async def launch(self, record: SessionRecord) -> ScriptedAdapter:
+        adapter = ScriptedAdapter()
+        adapter.first = self.next_first
+        self.made.append(adapter)
+        return adapter
+
+    restore = launch

@@ -1,0 +1,72 @@
+"""Provider files: strict, with errors that name the file and the field, and mergeable."""
+
+from pathlib import Path
+
+import pytest
+
+from outrider.daemon.agents.cli.provider_file import ProviderFileError, read_provider_files
+from outrider.daemon.agents.cli.providers import BUILT_IN
+from outrider.daemon.agents.cli.transcripts.record import Guards
+
+MINIMAL = """
+type = "python"
+display_name = "Python"
+command = ["python3", "-q"]
+install = "apt install python3"
+[[rules]]
+name = "prompt"
+status = "idle"
+screen = '^>>>$'
+"""
+
+
+def test_a_minimal_file(tmp_path: Path) -> None:
+    (tmp_path / "python.toml").write_text(MINIMAL)
+    (file,) = read_provider_files([tmp_path])
+    assert (file.type, file.category, file.verified) == ("python", "cli", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("type = [", "not a readable TOML file"),
+        (MINIMAL.replace('install = "apt install python3"', ""), "install"),
+        (MINIMAL + "colour = 3\n", "colour"),
+        (MINIMAL.replace('"idle"', '"bored"'), "rules[0].status"),
+        (MINIMAL.replace("'^>>>$'", "'('"), "rule 'prompt', screen"),
+        (MINIMAL.replace("screen = '^>>>$'", ""), "`screen` or `title`"),
+        (MINIMAL.replace('"idle"', '"waiting_approval"'), "`dialog`"),
+        (MINIMAL.replace('["python3", "-q"]', "[]"), "command"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "python.toml").write_text(text)
+    with pytest.raises(ProviderFileError) as error:
+        read_provider_files([tmp_path])
+    assert str(tmp_path / "python.toml") in str(error.value)
+    assert said in str(error.value)
+
+
+def test_a_later_file_changes_a_built_in_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'type = "claude-code"\ncommand = ["my-claude"]\n[environment]\nset = { A = "b" }\n'
+        "[[rules]]\nname = 'mine'\nstatus = 'error'\nscreen = 'oh no'\n"
+    )
+    built_in = {file.type: file for file in read_provider_files([BUILT_IN])}["claude-code"]
+    changed = {f.type: f for f in read_provider_files([BUILT_IN, tmp_path])}["claude-code"]
+    assert changed.command == ["my-claude"]
+    assert changed.environment.set == {**built_in.environment.set, "A": "b"}
+    assert changed.environment.unset == built_in.environment.unset
+    assert [r.name for r in changed.rules] == ["mine", *(r.name for r in built_in.rules)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain", "/help", " /help", "!ls", "  !ls", "a/b", "trailing \\", "see @file", "@", "a@b c",
+        "/x\\", "multi\n/line", "spaces at the end  ", "\\ ",
+    ],
+)  # fmt: skip
+def test_guards_come_off_as_they_went_on(text: str) -> None:
+    guards = Guards("^ *[/!]", r"(?:@\S*|\\) *\Z")
+    assert guards.remove(guards.add(text)) == text

@@ -1,0 +1,286 @@
+"""What is the same for every kind of agent: queue, approvals, events, targets, stop."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.contract.commands import (
+    AgentStatusQuery,
+    LaunchCli,
+    ReadChat,
+    ResolveAction,
+    SendChat,
+    StopCli,
+)
+from outrider.contract.errors import ApiError
+from outrider.contract.events import AgentEvent
+from outrider.contract.resources import Message
+from outrider.daemon.agents.adapter import Observation
+from outrider.daemon.agents.session import MAX_QUEUED, AgentSession
+from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.journal import Journal
+from tests.agents.machine import until
+from tests.agents.scripted import ScriptedAdapter, ScriptedProvider
+
+DAEMON = "machine_x"
+
+
+class Desk:
+    """Sessions over scripted agents, with everything that they reported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.provider = ScriptedProvider()
+        self.other = ScriptedProvider("android")
+        self.events: list[AgentEvent] = []
+        self.time = itertools.count(1000, 1000)
+        self.open()
+
+    def open(self) -> None:
+        self.journal = Journal(self.folder / "journal.db")
+        self.sessions = Sessions(
+            daemon_id=DAEMON,
+            providers={"robot": self.provider, "android": self.other},
+            journal=self.journal,
+            on_change=lambda session: None,
+            on_remove=lambda session_id: None,
+            emit=self.events.append,
+            clock=lambda: next(self.time),
+        )
+
+    async def launch(self, kind: str = "robot", folder: Path | None = None) -> AgentSession:
+        launched = await self.sessions.launch_cli(
+            LaunchCli(cli_type=kind, dir=str(folder or self.folder))
+        )
+        return self.sessions.find(AgentStatusQuery(session_id=launched.session_id))
+
+    @property
+    def agent(self) -> ScriptedAdapter:
+        return self.provider.made[-1]
+
+    def names(self) -> list[str]:
+        return [event.event.removeprefix("agent:") for event in self.events]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.journal.close()
+
+
+async def refused(awaitable: Any) -> ApiError:
+    with pytest.raises(ApiError) as error:
+        await awaitable
+    return error.value
+
+
+async def test_messages_wait_while_the_agent_is_generating_and_go_in_order(desk: Desk) -> None:
+    session = await desk.launch()
+    assert not (await session.send(SendChat(message="0"))).queued
+    for number in range(1, MAX_QUEUED + 1):
+        assert (await session.send(SendChat(message=str(number)))).queued
+    full = await refused(session.send(SendChat(message="one too many")))
+    assert full.status == 409
+    for number in range(1, MAX_QUEUED + 1):
+        desk.agent.see("idle")
+        await until(lambda n=number: desk.agent.submitted[-1] == str(n), 5)  # type: ignore[misc]
+    assert desk.agent.submitted == [str(number) for number in range(MAX_QUEUED + 1)]
+    desk.agent.see("idle")
+    assert not (await session.send(SendChat(message="after"))).queued
+
+
+async def test_the_queue_outlives_the_daemon(desk: Desk) -> None:
+    session = await desk.launch()
+    await session.send(SendChat(message="now"))
+    await session.send(SendChat(message="later"))
+    await desk.sessions.detach()
+    desk.journal.close()
+    assert desk.agent.detached
+    assert not desk.agent.closed
+    desk.open()
+    await desk.sessions.restore()
+    await until(lambda: desk.agent.submitted == ["later"], 5)
+
+
+async def test_a_queued_message_that_is_not_taken_waits_for_the_next_idle(desk: Desk) -> None:
+    session = await desk.launch()
+    await session.send(SendChat(message="first"))
+    await session.send(SendChat(message="second"))
+    desk.agent.refuse = ApiError(500, "not now")
+    desk.agent.see("idle")
+    await asyncio.sleep(0)
+    desk.agent.see("generating")
+    await until(lambda: session._draining is None or session._draining.done(), 5)
+    desk.agent.refuse = None
+    desk.agent.see("idle")
+    await until(lambda: desk.agent.submitted == ["first", "second"], 5)
+
+
+async def test_of_two_answers_at_once_one_wins(desk: Desk) -> None:
+    session = await desk.launch()
+    desk.agent.ask("act_1")
+    desk.agent.gate.clear()
+    first = asyncio.create_task(session.resolve(ResolveAction(action="approve")))
+    await asyncio.sleep(0)
+    second = await refused(session.resolve(ResolveAction(action="reject", action_id="act_1")))
+    assert second.status == 409
+    desk.agent.ask("act_1")  # a screen that is older than the answer
+    third = await refused(session.resolve(ResolveAction(action="approve")))
+    assert (third.status, third.code) == (409, "NO_PENDING_ACTION")
+    desk.agent.gate.set()
+    assert (await first).action_id == "act_1"
+    assert desk.agent.answered == [("act_1", "1")]
+
+
+async def test_an_answer_that_had_no_effect_can_be_given_again(desk: Desk) -> None:
+    session = await desk.launch()
+    desk.agent.ask("act_1")
+    desk.agent.refuse = ApiError(500, "the agent did not react")
+    assert (await refused(session.resolve(ResolveAction(action="approve")))).status == 500
+    desk.agent.refuse = None
+    assert session.status == "waiting_approval"
+    resolved = await session.resolve(ResolveAction(action="reject"))
+    assert (resolved.option_id, desk.agent.answered) == ("3", [("act_1", "3")])
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (ResolveAction(action="approve", option_id="3"), 400),
+        (ResolveAction(action="approve", option_id="9"), 400),
+        (ResolveAction(action="approve", action_id="act_0"), 409),
+        (ResolveAction(action="approve", agent_type="somebody"), 404),
+    ],
+)
+async def test_answers_that_do_not_fit(desk: Desk, request_: ResolveAction, status: int) -> None:
+    session = await desk.launch()
+    desk.agent.ask("act_1")
+    assert (await refused(session.resolve(request_))).status == status
+    assert desk.agent.answered == []
+
+
+async def test_an_option_can_be_named(desk: Desk) -> None:
+    session = await desk.launch()
+    desk.agent.ask("act_1")
+    await session.resolve(ResolveAction(action="approve", option_id="2"))
+    assert desk.agent.answered == [("act_1", "2")]
+
+
+async def test_no_message_while_the_agent_asks_or_is_gone(desk: Desk) -> None:
+    session = await desk.launch()
+    desk.agent.ask("act_1")
+    error = await refused(session.send(SendChat(message="hello")))
+    assert (error.status, error.code) == (409, "APPROVAL_PENDING")
+    desk.agent.see("error", error="It has ended", gone=True)
+    error = await refused(session.send(SendChat(message="hello")))
+    assert error.status == 500
+    assert "It has ended" in error.message
+
+
+async def test_each_turn_has_its_events(desk: Desk) -> None:
+    await desk.launch()
+    desk.agent.see("generating")
+    desk.agent.see("generating", title="now with a title")
+    desk.agent.ask("act_1")
+    desk.agent.ask("act_1", "the same, drawn again")
+    desk.agent.see("generating")
+    desk.agent.see("idle")
+    desk.agent.see("generating")
+    desk.agent.see("error", error="no credit")
+    desk.agent.see("error", error="no credit", title="new")
+    desk.agent.see("idle")
+    assert desk.names() == [
+        "generating_started", "waiting_approval", "generating_completed",
+        "generating_started", "error",
+    ]  # fmt: skip
+    completed = desk.events[2]
+    assert completed.duration is not None
+    assert completed.duration > 0
+    assert completed.ide_id == f"{DAEMON}:cli:robot"
+
+
+async def test_nothing_is_told_twice_over_a_restart(desk: Desk) -> None:
+    await desk.launch()
+    desk.agent.see("generating")
+    desk.agent.ask("act_1")
+    (session,) = desk.sessions.describe()
+    await desk.sessions.detach()
+    desk.journal.close()
+    desk.provider.next_first = Observation(
+        status="waiting_approval", pending=session.pending_action
+    )
+    desk.open()
+    await desk.sessions.restore()
+    desk.agent.see("generating")
+    desk.agent.see("idle")
+    assert desk.names() == ["generating_started", "waiting_approval", "generating_completed"]
+
+
+async def test_an_agent_found_generating_had_its_turn_announced_or_is_announced(desk: Desk) -> None:
+    await desk.launch()
+    await desk.sessions.detach()
+    desk.journal.close()
+    desk.provider.next_first = Observation(status="generating")
+    desk.open()
+    await desk.sessions.restore()
+    assert desk.names() == ["generating_started"]
+
+
+async def test_targets(desk: Desk) -> None:
+    first, second = await desk.launch(), await desk.launch("android")
+    assert desk.sessions.find(AgentStatusQuery()) is second
+    assert desk.sessions.find(AgentStatusQuery(target=f"{DAEMON}:cli:robot")) is first
+    assert desk.sessions.find(AgentStatusQuery(target=second.target_id)) is second
+    await first.send(SendChat(message="hello"))
+    assert desk.sessions.find(AgentStatusQuery()) is first
+    for target in ("nonsense", "machine_y:cli:robot", f"{DAEMON}:acp:robot", f"{DAEMON}:session:x"):
+        with pytest.raises(ApiError) as error:
+            desk.sessions.find(AgentStatusQuery(target=target))
+        assert error.value.status == 404
+
+
+async def test_stop_wants_to_know_which(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    one, two = await desk.launch(), await desk.launch(folder=tmp_path / "elsewhere")
+    error = await refused(desk.sessions.stop(StopCli(cli_type="robot")))
+    assert (error.status, error.code) == (409, "AMBIGUOUS_TARGET")
+    assert (await refused(desk.sessions.stop(StopCli(cli_type="android")))).status == 404
+    assert (await refused(desk.sessions.stop(StopCli(cli_type="toaster")))).status == 400
+    stopped = await desk.sessions.stop(StopCli(cli_type="robot", dir=str(tmp_path / "elsewhere")))
+    assert stopped.stopped == [two.record.id]
+    assert desk.agent.closed
+    assert (await desk.sessions.stop(StopCli(cli_type="robot"))).stopped == [one.record.id]
+    assert desk.journal.sessions() == []
+
+
+@pytest.mark.parametrize("wrong", ["relative/path", "/no/such/directory"])
+async def test_a_launch_that_cannot_be(desk: Desk, wrong: str) -> None:
+    launch = LaunchCli(cli_type="robot", dir=wrong)
+    assert (await refused(desk.sessions.launch_cli(launch))).status == 400
+    assert (await refused(desk.sessions.launch_cli(LaunchCli(cli_type="toaster")))).status == 400
+    desk.provider.installed = False
+    fine = LaunchCli(cli_type="robot", dir=str(desk.folder))
+    assert (await refused(desk.sessions.launch_cli(fine))).status == 400
+    assert desk.journal.sessions() == []
+
+
+async def test_reading_a_part_of_the_chat(desk: Desk) -> None:
+    session = await desk.launch()
+    desk.agent.chat = [
+        Message(id=f"msg_{n}", index=n, role="user", kind="text", content="x", timestamp=n)
+        for n in range(5)
+    ]
+
+    async def ids(**query: Any) -> list[int]:
+        return [message.index for message in (await session.read(ReadChat(**query))).messages]
+
+    assert await ids() == [0, 1, 2, 3, 4]
+    assert await ids(limit=2) == [3, 4]
+    assert await ids(after="msg_1") == [2, 3, 4]
+    assert await ids(after="msg_1", limit=1) == [2]
+    assert (await refused(session.read(ReadChat(after="msg_9")))).status == 400

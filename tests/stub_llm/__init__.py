@@ -1,0 +1,1 @@
+"""A stub model, as a program of its own."""
