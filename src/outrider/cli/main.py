@@ -4,6 +4,7 @@ Imports stand inside the commands so that each starts fast and loads only its ow
 """
 
 import asyncio
+import sys
 from typing import Annotated
 
 import typer
@@ -106,7 +107,9 @@ def setup(
 
 def run() -> None:
     """Run the command line."""
-    from outrider.cli import admin
+    wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    if wanted in (None, "admin"):  # the others need not load the service's side for it
+        from outrider.cli import admin
 
-    app.add_typer(admin.app, name="admin")
+        app.add_typer(admin.app, name="admin")
     app()

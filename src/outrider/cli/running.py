@@ -4,20 +4,25 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import typer
 import uvloop
-from pydantic import ValidationError
 
-from outrider.cloud.settings import Settings
 from outrider.contract.errors import OutriderError
+
+if TYPE_CHECKING:
+    from outrider.cloud.settings import Settings
 
 T = TypeVar("T")
 
 
-def service_settings() -> Settings:
+def service_settings() -> "Settings":
     """Return the settings of the service, or end the command telling which one is wrong."""
+    from pydantic import ValidationError
+
+    from outrider.cloud.settings import Settings
+
     try:
         return Settings()
     except ValidationError as error:

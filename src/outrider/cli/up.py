@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -67,6 +67,18 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
         group.create_task(_stopping_both(stop, _machine(settings, url, local, serving, stop)))
 
 
+class _Once:
+    """A call that is made only the first time."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work: Callable[[], None] | None = work
+
+    def __call__(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
+
+
 async def _machine(
     settings: Settings, url: str, local: Local, serving: asyncio.Event, stop: asyncio.Event
 ) -> None:
@@ -76,7 +88,8 @@ async def _machine(
         return
     daemon_settings = DaemonSettings.from_environment()
     await _enrolled(settings, daemon_settings, url, local)
-    await run_daemon(daemon_settings, stop, lambda: _greet(url, local))
+    greeting = _Once(lambda: _greet(url, local))
+    await run_daemon(daemon_settings, stop, on_connected=greeting)
     typer.echo("Stopped. Agents that were running go on in tmux; `outrider up` finds them again.")
 
 
