@@ -1,6 +1,7 @@
 """A scripted machine as a program of its own, to be killed or stopped: URL and token in.
 
-It says `ready`, then `took` for each command; `answer` as third argument makes it answer.
+It says `ready`, then `took` for each command; the word `answer` makes it answer them, the word
+`quietly` leaves the `took` out.
 """
 
 import asyncio
@@ -15,7 +16,8 @@ async def main(url: str, token: str, *words: str) -> None:
         print("ready", flush=True)  # noqa: T201
         while True:
             command = await machine.waits_for_a_command()
-            print("took", flush=True)  # noqa: T201
+            if "quietly" not in words:
+                print("took", flush=True)  # noqa: T201
             if "answer" in words:
                 await machine.answers(command)
 

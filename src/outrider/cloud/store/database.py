@@ -71,10 +71,16 @@ class Database:
         """Bring the schema to `HEAD`. Harmless if it is there already.
 
         Raises:
-            DatabaseError: the database cannot be reached or written.
+            DatabaseError: the database cannot be reached or written, or is of a newer Outrider.
         """
         try:
-            if await self._revision() != HEAD:
+            revision = await self._revision()
+            if revision is not None and revision > HEAD:
+                raise DatabaseError(
+                    f"The database {self.url.render_as_string(hide_password=True)} is of a newer "
+                    f"Outrider (schema {revision}; this one knows {HEAD}): update this one"
+                )
+            if revision != HEAD:
                 # Alembic takes longer to import than to find that there is nothing to do.
                 from outrider.cloud.store.migrations.run import upgrade
 
