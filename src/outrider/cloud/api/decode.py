@@ -70,10 +70,9 @@ def decode_query(model: type[Wire], query: bytes) -> Any:
     Raises:
         ApiError: 400, telling the parameter and what is wrong with it.
     """
-    if not query:
-        return model()
     try:
-        pairs = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict"))
+        text = query.decode("ascii")
+        pairs = dict(parse_qsl(text, keep_blank_values=True, errors="strict")) if text else {}
         return msgspec.convert(pairs, model, strict=False)
     except msgspec.ValidationError as error:
         raise _wrong_field(str(error), "") from error
