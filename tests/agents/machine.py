@@ -198,8 +198,10 @@ class Agent:
 
 
 def kill_server(socket: str) -> None:
-    """Kill a tmux server, if there is one."""
+    """Kill a tmux server, if there is one, and take away the socket that it leaves behind."""
     subprocess.run(["tmux", "-L", socket, "kill-server"], check=False, capture_output=True)
+    folder = Path(os.environ.get("TMUX_TMPDIR", "/tmp")) / f"tmux-{os.getuid()}"
+    (folder / socket).unlink(missing_ok=True)
 
 
 def pane_pid(socket: str, window: str) -> int:
