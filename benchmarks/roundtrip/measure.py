@@ -43,17 +43,17 @@ class Sides(msgspec.Struct, frozen=True):
 
 
 def benchmark(effort: Effort, progress: Console) -> Report:
-    """Measure the round trip, then what the programs cost at rest."""
+    """Measure what the programs cost at rest, then the round trip."""
     require_wrk()
     with stage() as here:
+        at_rest = footprint.measure(here, progress)
         with _sides(here) as sides:
             _check_same(sides)
-            sections = [
+            compared = [
                 _compare(name, request, sides, effort, progress)
                 for name, request in sides.requests().items()
             ]
-        sections.append(footprint.measure(here, progress))
-    return Report(benchmark="roundtrip", sections=sections)
+    return Report(benchmark="roundtrip", sections=[*compared, at_rest])
 
 
 @contextmanager
