@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from outrider.cli.running import service_settings
+from outrider.cloud.access.sealing import SecretKeyError, secret_key
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database, DatabaseError
 
@@ -69,3 +70,29 @@ def test_a_database_that_cannot_be_used(url: str) -> None:
         Database(Settings(database_url=url).sqlalchemy_url)
     assert "hunter2" not in str(error.value)
     assert "OUTRIDER_DATA" in str(error.value)
+
+
+class TestSecretKey:
+    """contract.md: made on first start, mode 0600 in the data directory."""
+
+    def test_made_once(self, tmp_path: Path) -> None:
+        made = secret_key(None, tmp_path / "data")
+        assert len(made) >= 32
+        assert secret_key(None, tmp_path / "data") == made
+        (file,) = (tmp_path / "data").iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600
+
+    def test_chosen(self, tmp_path: Path) -> None:
+        assert secret_key("x" * 32, tmp_path / "data") == "x" * 32
+        assert not (tmp_path / "data").exists()
+
+    def test_too_short(self, tmp_path: Path) -> None:
+        with pytest.raises(SecretKeyError, match="OUTRIDER_SECRET_KEY"):
+            secret_key("x" * 31, tmp_path)
+
+    @pytest.mark.parametrize("left", ["", "\n", "half-a-key"])
+    def test_a_file_whose_writing_was_cut_short(self, tmp_path: Path, left: str) -> None:
+        """Nobody's session is signed with a key that anybody can guess."""
+        (tmp_path / "secret.key").write_text(left)
+        with pytest.raises(SecretKeyError, match="damaged"):
+            secret_key(None, tmp_path)

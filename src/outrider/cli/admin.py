@@ -46,7 +46,7 @@ def account_create(
     plan: Annotated[str, typer.Option(help=f"One of {', '.join(_PLANS)}.")] = "free",
     password: Annotated[
         str | None,
-        typer.Option(envvar="OUTRIDER_PASSWORD", help="For the dashboard; asked for without."),
+        typer.Option(envvar="OUTRIDER_PASSWORD", help="For the dashboard; none, no login."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from outrider.contract.errors import OutriderError
 
 _NONCE = 12
+_SHORTEST = 32
 
 
 class SecretKeyError(OutriderError):
@@ -61,8 +62,10 @@ def secret_key(chosen: str | None, data_dir: Path) -> str:
         SecretKeyError: it is too short, or its file cannot be read or written.
     """
     if chosen is not None:
-        if len(chosen) < 32:
-            raise SecretKeyError("OUTRIDER_SECRET_KEY is too short: give it 32 characters or more")
+        if len(chosen) < _SHORTEST:
+            raise SecretKeyError(
+                f"OUTRIDER_SECRET_KEY is too short: give it {_SHORTEST} characters or more"
+            )
         return chosen
     path = data_dir / "secret.key"
     try:
@@ -70,7 +73,12 @@ def secret_key(chosen: str | None, data_dir: Path) -> str:
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            return path.read_text().strip()
+            kept = path.read_text().strip()
+            if len(kept) < _SHORTEST:  # such as one whose writing was cut short: guessable
+                raise SecretKeyError(
+                    f"The secret key {path} is damaged: restore it, or remove it to get a new one"
+                ) from None
+            return kept
         made = secrets.token_urlsafe(48)
         with os.fdopen(handle, "w") as file:
             file.write(made + "\n")
