@@ -71,7 +71,7 @@ async def run_service(
         access_log=False,
         server_header=False,
         proxy_headers=False,  # whom to believe is a setting of ours
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=2,  # on top of the commands' time to end
         timeout_keep_alive=75,
         backlog=2048,
     )

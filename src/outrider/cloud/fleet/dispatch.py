@@ -20,7 +20,7 @@ from outrider.contract.ids import new_id
 PATIENCE: Final = 0.1
 """Seconds after which a command is slow enough to look whether its client is still there."""
 
-DRAIN_SECONDS: Final = 4.0
+DRAIN_SECONDS: Final = 3.0
 """Seconds that a stopping service gives the commands under way."""
 
 _FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
@@ -128,10 +128,20 @@ class Dispatcher:
                 )
 
     async def drain(self) -> None:
-        """Wait until no command is under way, `DRAIN_SECONDS` at the most."""
+        """Wait until no command is under way; after `DRAIN_SECONDS` the others get a 503."""
         futures = [waiting.future for waiting in self._waiting.values()]
-        if futures:
-            await asyncio.wait(futures, timeout=DRAIN_SECONDS)
+        if not futures:
+            return
+        _, late = await asyncio.wait(futures, timeout=DRAIN_SECONDS)
+        for future in late:
+            if not future.done():
+                future.set_exception(
+                    ApiError(
+                        503,
+                        "The service stopped before the machine answered; "
+                        "what was asked may have been done. Try again in a moment",
+                    )
+                )
 
     async def close(self) -> None:
         """Wait, briefly, for the cancellations that are on their way."""

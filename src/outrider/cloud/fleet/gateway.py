@@ -309,8 +309,8 @@ class Gateway:
 
     async def _goodbye(self, connection: Connection) -> None:
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(0.5):  # a frozen machine must not hold the service up
                 await connection.send(Goodbye(reason="The service is stopping"))
+                await connection.close(CloseCode.GOING_AWAY, "The service is stopping")
         except (ConnectionError, TimeoutError):
-            return
-        await connection.close(CloseCode.GOING_AWAY, "The service is stopping")
+            _log.debug("machine did not hear that the service stops")
