@@ -50,9 +50,10 @@ class Rates:
             "ip": RateLimitItemPerMinute(ip, namespace="ip"),
             "auth": RateLimitItemPerMinute(auth, 5, namespace="auth"),
         }
+        self._windows = {name: WindowStorage(clock=clock) for name in self._items}
         self._limiters = {
-            name: SlidingWindowCounterRateLimiter(WindowStorage(clock=clock))
-            for name in self._items
+            name: SlidingWindowCounterRateLimiter(windows)
+            for name, windows in self._windows.items()
         }
         self._policies = {
             name: f'"{name}";q={item.amount};w={_SECONDS[name]}'
@@ -88,10 +89,15 @@ class Rates:
         return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", state.encode())]
 
     async def _standing(self, name: LimitName, who: str) -> Standing:
-        stats = await self._limiters[name].get_window_stats(self._items[name], who)
-        # Past the moment, not at it: only then has the older window lost a hit.
-        seconds = round(stats.reset_time - time.time(), 2)
-        return Standing(name, stats.remaining, max(1, floor(seconds) + 1))
+        item, length = self._items[name], _SECONDS[name]
+        before, before_left, now, now_left = await self._windows[name].get_sliding_window(
+            item.key_for(who), length
+        )
+        old = floor(before * before_left / length)
+        # When the window before loses its next hit; or, where it has none, when this one ends
+        # and begins to lose its own. Past the moment, not at it, hence the second more.
+        until = before_left % (length / before) if old else now_left - length
+        return Standing(name, max(0, item.amount - old - now), floor(until) + 1)
 
     def _refusal(self, standing: Standing) -> ApiError:
         amount, seconds = self._items[standing.limit].amount, _SECONDS[standing.limit]

@@ -127,7 +127,8 @@ class Gate:
     def _is_recent(self, principal: Principal) -> bool:
         if principal.auth_time is None:
             return False
-        return self._clock() - principal.auth_time / 1000 <= self._recent_login
+        # `abs`: a login on a node whose clock is far ahead is not recent until that time.
+        return abs(self._clock() - principal.auth_time / 1000) <= self._recent_login
 
 
 def _credential(scope: AsgiScope, headers: Headers) -> str:
