@@ -6,6 +6,7 @@ import pytest
 
 from outrider.cloud.access.enrolment import Enrolment
 from tests.service.errors import assert_error, paths
+from tests.service.machine import ScriptedMachine, hello
 from tests.service.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -70,6 +71,13 @@ async def test_enrolling_again_keeps_the_id_and_replaces_the_token(owner: Owner)
     assert second["token"] != first["token"]
     assert second["nickname"] == "Old"
     assert (await enrol(owner, daemonId=first["daemonId"], nickname="New"))["nickname"] == "New"
+
+
+async def test_enrolling_again_closes_the_socket_of_the_old_token(owner: Owner, site: Site) -> None:
+    first = await enrol(owner)
+    async with ScriptedMachine(site.gateway, first["token"], hello()) as machine:
+        await enrol(owner, daemonId=first["daemonId"])
+        assert (await machine.closed())[0] == 4401
 
 
 async def test_another_accounts_id_is_not_taken_over(owner: Owner, site: Site) -> None:

@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -62,9 +62,16 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     url = f"http://{_reachable(host)}:{port}"
     local = await _local_account(settings)
     serving = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_stopping_both(stop, run_service(settings, listener, stop, serving.set)))
-        group.create_task(_stopping_both(stop, _machine(settings, url, local, serving, stop)))
+    halves = (
+        asyncio.create_task(run_service(settings, listener, stop, serving.set), name="service"),
+        asyncio.create_task(_machine(settings, url, local, serving, stop), name="machine"),
+    )
+    # Whichever ends, for whatever reason, the other one stops too.
+    await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    await asyncio.wait(halves)
+    for half in halves:
+        half.result()
 
 
 class _Once:
@@ -90,7 +97,7 @@ async def _machine(
     await _enrolled(settings, daemon_settings, url, local)
     greeting = _Once(lambda: _greet(url, local))
     await run_daemon(daemon_settings, stop, on_connected=greeting)
-    typer.echo("Stopped. Agents that were running go on in tmux; `outrider up` finds them again.")
+    typer.echo("Stopped. Agents that still run go on in tmux; `outrider up` finds them again.")
 
 
 async def _enrolled(
@@ -161,14 +168,6 @@ def _greet(url: str, local: Local) -> None:
         f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/daemons\n\n"
         "Ctrl-C stops it.\n"
     )
-
-
-async def _stopping_both(stop: asyncio.Event, work: Awaitable[None]) -> None:
-    """Whichever half ends, for whatever reason, the other one stops too."""
-    try:
-        await work
-    finally:
-        stop.set()
 
 
 async def _first(*events: asyncio.Event) -> None:

@@ -9,7 +9,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import Route, WebSocketRoute
 
 from outrider.cloud.access.addresses import Addresses
 from outrider.cloud.access.audit import Audit
@@ -23,6 +23,7 @@ from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.api import operations
 from outrider.cloud.api.admission import Gate
 from outrider.cloud.api.endpoint import Endpoint, Services
+from outrider.cloud.api.paths import Paths
 from outrider.cloud.api.pipeline import Resource, nowhere
 from outrider.cloud.api.responses import Outermost, http_exception, unexpected
 from outrider.cloud.api.table import ENDPOINTS
@@ -110,16 +111,17 @@ class Service:
         registry = self._registry
         machines = Gauge("outrider_machines", "Machines with a socket here.", registry=registry)
         machines.set_function(self._gateway.count)
-        app = Starlette(
+        gate = Gate(services)
+        others = Starlette(
             routes=[
-                *_resources(ENDPOINTS, services),
                 WebSocketRoute(GATEWAY_PATH, self._gateway),
                 *operations.routes(ENDPOINTS, self._database, registry),
+                Route("/api/{path:path}", nowhere(services, gate)),
             ],
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
-        app.router.redirect_slashes = False
-        self.app = Outermost(app, registry)
+        others.router.redirect_slashes = False
+        self.app = Outermost(Paths(_resources(services, gate), others), registry)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -187,15 +189,8 @@ def _tell_death(task: asyncio.Task[None]) -> None:
         _log.critical("background work died", work=task.get_name(), exc_info=task.exception())
 
 
-def _resources(endpoints: list[Endpoint], services: Services) -> list[BaseRoute]:
-    gate = Gate(services)
+def _resources(services: Services, gate: Gate) -> list[Resource]:
     by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in endpoints:
+    for endpoint in ENDPOINTS:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [
-        *(
-            Route(path, Resource(path, methods, services, gate))
-            for path, methods in by_path.items()
-        ),
-        Route("/api/{path:path}", nowhere(services, gate)),
-    ]
+    return [Resource(path, methods, services, gate) for path, methods in by_path.items()]

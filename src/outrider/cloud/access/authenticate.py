@@ -52,6 +52,7 @@ class Authenticator:
         self._sessions = sessions
         self._clock = clock
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
+        self._looking: dict[bytes, asyncio.Task[_Remembered | None]] = {}
         self._used: dict[str, int] = {}
 
     async def principal(self, token: str) -> Principal:
@@ -105,13 +106,25 @@ class Authenticator:
         known = self._remembered.get(digest)
         if known is None or known.until <= now:
             known = await self._looked_up(digest, now)
-            self._remember(digest, known)
         if known is None or known.expires_at <= now:
             return None
         self._used[known.principal.id] = int(now * 1000)
         return known.principal
 
     async def _looked_up(self, digest: bytes, now: float) -> _Remembered | None:
+        """Look a key up, once for all the requests that wait for it."""
+        task = self._looking.get(digest)
+        if task is None:
+            task = self._looking[digest] = asyncio.create_task(self._look_up(digest, now))
+            task.add_done_callback(lambda _: self._looking.pop(digest, None))
+        return await asyncio.shield(task)  # one of those that wait may be cancelled
+
+    async def _look_up(self, digest: bytes, now: float) -> _Remembered | None:
+        known = await self._read(digest, now)
+        self._remember(digest, known)
+        return known
+
+    async def _read(self, digest: bytes, now: float) -> _Remembered | None:
         key = await api_keys.by_hash(self._database, digest)
         if key is None or key.revoked_at is not None:
             return None

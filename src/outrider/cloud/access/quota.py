@@ -20,7 +20,7 @@ from outrider.cloud.store import usage
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError, ErrorCode
 
-_MOST_AT_ONCE: Final = 100
+_MOST_AT_ONCE: Final = 10_000
 _PLAN_SECONDS: Final = 60.0
 
 

@@ -176,6 +176,12 @@ class Gateway:
         """Close the machine's socket; it is offline at once, and may come back by itself."""
         await self._end(machine_id, CloseCode.DISCONNECTED, "Disconnected from the dashboard")
 
+    async def token_replaced(self, machine_id: str) -> None:
+        """Close a socket that the machine's old token opened: it was enrolled again."""
+        if machine_id in self._connections:
+            reason = "This machine was set up again: start its agent with the new token"
+            await self._end(machine_id, CloseCode.UNAUTHORIZED, reason)
+
     async def revoke(self, machine_id: str) -> None:
         """Make the machine's token worthless and close its socket for good."""
         await machines.revoke_token(self._database, machine_id)

@@ -1,0 +1,49 @@
+"""Fixtures: `outrider up` on a machine of its own."""
+
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from outrider.daemon.settings import DaemonSettings
+from tests.agents.conftest import agents_bin, model  # noqa: F401  # fixtures
+from tests.agents.machine import StubModel, agent_environment, kill_server, seed_claude
+from tests.service.processes import environment
+from tests.system.up import Up
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The HOME of the user who starts `outrider up`, with a project in it."""
+    folder = tmp_path / "home"
+    (folder / "project").mkdir(parents=True)
+    seed_claude(folder, folder / "project")
+    return folder
+
+
+@pytest.fixture
+def tmux_socket(tmp_path: Path) -> Iterator[str]:
+    """The name of the tmux server of `up`, which is killed at the end."""
+    name = DaemonSettings(tmp_path / "config").tmux_socket
+    yield name
+    kill_server(name)
+
+
+@pytest.fixture
+async def up(
+    tmp_path: Path,
+    home: Path,
+    tmux_socket: str,  # for the end of its server
+    agents_bin: Path,  # noqa: F811
+    model: StubModel,  # noqa: F811
+) -> AsyncIterator[Up]:
+    """`outrider up` with Claude Code installed and a stub model behind it."""
+    env = environment(tmp_path / "data", port="0")
+    env |= agent_environment(home, agents_bin, model.url)
+    env["OUTRIDER_SECRET_KEY"] = "long enough, and it must not reach the agent"
+    async with Up("-m", "outrider", "up", env=env) as running:
+        await running.greeting()
+        yield running
+        running.signal(signal.SIGINT)
+        assert await running.ends(within=10) == 0

@@ -1,0 +1,107 @@
+"""`outrider up`: what it makes, what it reuses, and what it says when it cannot start."""
+
+import signal
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from outrider.daemon.settings import DaemonSettings
+from tests.service.processes import environment, outrider
+from tests.system.up import Up
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """An environment in which nothing has been set up yet."""
+    (tmp_path / "home").mkdir()
+    return environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
+
+
+async def started(env: dict[str, str]) -> tuple[str, str, str]:
+    """Start it, list the machines with the key that it prints, stop it with Ctrl-C.
+
+    Returns the key, the login, and the machine's id.
+    """
+    async with Up("-m", "outrider", "up", env=env) as up:
+        greeting = await up.greeting()
+        (machine,) = (await up.call("GET", "/daemons"))["daemons"]
+        up.signal(signal.SIGINT)
+        assert await up.ends(within=10) == 0
+        with pytest.raises(httpx.ConnectError):
+            await up.call("GET", "/daemons")
+    login = next(line for line in greeting.splitlines() if line.startswith("Login"))
+    return up.key, login, machine["id"]
+
+
+async def test_a_second_start_reuses_everything(env: dict[str, str]) -> None:
+    first = await started(env)
+    assert await started(env) == first
+
+
+async def test_what_it_keeps_is_for_its_owner_only(env: dict[str, str], tmp_path: Path) -> None:
+    await started(env)
+    for path in (tmp_path / "data", tmp_path / "config"):
+        assert path.stat().st_mode & 0o077 == 0, path
+    for path in (
+        tmp_path / "data" / "local.json",
+        tmp_path / "data" / "secret.key",
+        tmp_path / "config" / "connection.json",
+    ):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+async def test_a_revoked_key_is_replaced(env: dict[str, str]) -> None:
+    key, login, machine = await started(env)
+    keys = (
+        await outrider("admin", "key", "list", "--account", login.split()[1], "--json", env=env)
+    ).json()
+    (await outrider("admin", "key", "revoke", keys["keys"][0]["id"], "--json", env=env)).json()
+    new_key, same_login, same_machine = await started(env)
+    assert new_key != key
+    assert (same_login, same_machine) == (login, machine)
+
+
+async def test_a_port_that_is_taken(env: dict[str, str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        env["OUTRIDER_PORT"] = str(taken.getsockname()[1])
+        sentence = (await outrider("up", env=env)).assert_sentence()
+    assert "OUTRIDER_PORT" in sentence
+
+
+async def test_a_data_directory_that_cannot_be_written(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    env["OUTRIDER_DATA_DIR"] = str(tmp_path / "file" / "data")
+    assert "OUTRIDER_DATA_DIR" in (await outrider("up", env=env)).assert_sentence()
+
+
+async def test_no_tmux(env: dict[str, str], tmp_path: Path) -> None:
+    env["PATH"] = str(tmp_path)
+    assert "tmux" in (await outrider("up", env=env)).assert_sentence()
+
+
+async def test_a_machine_of_another_service_is_left_alone(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    settings = DaemonSettings(tmp_path / "config")
+    settings.make_directory()
+    kept = '{"server":"https://elsewhere.example","daemonId":"machine_x","token":"omt_x","nickname":"n"}'
+    settings.connection_file.write_text(kept)
+    outcome = await outrider("up", env=env)
+    assert outcome.code == 1
+    assert "OUTRIDER_CONFIG_DIR" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert settings.connection_file.read_text() == kept
+
+
+async def test_two_at_once(env: dict[str, str]) -> None:
+    async with Up("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        outcome = await outrider("up", env=env)
+        assert outcome.code == 1
+        assert "already" in outcome.err
+        assert "Traceback" not in outcome.err
+        await up.call("GET", "/daemons")
