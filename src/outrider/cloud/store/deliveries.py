@@ -65,12 +65,12 @@ async def store(
     async with database.begin() as connection:
         new: set[str] = set()
         if events:
-            ids = [event.id for event in events]
-            known = set(await connection.scalars(select(_events.c.id).where(_events.c.id.in_(ids))))
-            new = set(ids) - known
-            rows = {event.id: event._asdict() for event in events if event.id in new}
-            if rows:
-                await connection.execute(insert_event.on_conflict_do_nothing(), list(rows.values()))
+            # Another node may store the same event at the same time: whose row it is, is new.
+            added = await connection.scalars(
+                insert_event.on_conflict_do_nothing().returning(_events.c.id),
+                [event._asdict() for event in events],
+            )
+            new = set(added)
         wanted = [
             {**delivery._asdict(), "claimed_until": claimed_until}
             for delivery, claimed_until in deliveries
@@ -82,6 +82,7 @@ async def store(
             await connection.execute(
                 update(_machines)
                 .where(_machines.c.id == bindparam("machine"))
+                .where(_machines.c.event_seq < bindparam("seq"))
                 .values(event_seq=bindparam("seq")),
                 [{"machine": machine, "seq": seq} for machine, seq in newest.items()],
             )
@@ -233,23 +234,33 @@ async def failed_since(
         return [Delivery._make(row) for row in await connection.execute(query)]
 
 
-async def again(database: Database, deliveries: Sequence[Delivery]) -> None:
-    """Add deliveries of events that are stored already; they are nobody's claim."""
+async def again(
+    database: Database, deliveries: Sequence[Delivery], claimed_until: int = 0
+) -> dict[str, bytes]:
+    """Add deliveries of events that are stored already.
+
+    Returns:
+        The bodies of those that are claimed, by the event's id.
+    """
+    rows = [{**delivery._asdict(), "claimed_until": claimed_until} for delivery in deliveries]
     async with database.begin() as connection:
-        await connection.execute(
-            insert(_deliveries),
-            [{**delivery._asdict(), "claimed_until": 0} for delivery in deliveries],
-        )
+        await connection.execute(insert(_deliveries), rows)
+        if not claimed_until:
+            return {}
+        ids = {delivery.event_id for delivery in deliveries}
+        query = select(_events.c.id, _events.c.body).where(_events.c.id.in_(ids))
+        return {row[0]: row[1] for row in await connection.execute(query)}
 
 
-async def oldest_due(database: Database, now: int) -> int | None:
-    """Return when the delivery became due that has waited for the longest time."""
-    query = select(func.min(_deliveries.c.next_attempt_at)).where(
-        _deliveries.c.status == "pending", _deliveries.c.next_attempt_at <= now
+async def due_times(database: Database, now: int) -> tuple[int | None, int | None]:
+    """Return when the delivery became due that has waited longest, and when the next will be."""
+    earliest = select(func.min(_deliveries.c.next_attempt_at)).where(
+        _deliveries.c.status == "pending"
     )
     async with database.read() as connection:
-        found: int | None = await connection.scalar(query)
-        return found
+        oldest = await connection.scalar(earliest.where(_deliveries.c.next_attempt_at <= now))
+        upcoming = await connection.scalar(earliest.where(_deliveries.c.next_attempt_at > now))
+        return oldest, upcoming
 
 
 async def prune(database: Database, before: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from outrider.cloud.store.deliveries import Delivery
-from outrider.cloud.webhooks.sender import Outcome
+from outrider.cloud.webhooks.sender import GONE, Outcome
 from outrider.contract.ids import new_id
 from outrider.contract.webhooks import Attempt
 from outrider.contract.webhooks import Delivery as View
@@ -46,12 +46,11 @@ def tried(delivery: Delivery, outcome: Outcome, delays: Sequence[float], spread:
         started_at=outcome.started_at,
         duration_ms=outcome.duration_ms,
     )
-    ended = outcome.started_at + outcome.duration_ms
-    attempts = _encoder.encode([*_attempts.decode(delivery.attempts), attempt])
-    delivery = delivery._replace(attempt=number, attempts=attempts)
+    ended = outcome.ended_at
+    delivery = delivery._replace(attempt=number, attempts=_with(delivery.attempts, attempt))
     if outcome.delivered:
         return delivery._replace(status="succeeded", completed_at=ended, next_attempt_at=None)
-    if outcome.status == 410 or number > len(delays):
+    if outcome.status == GONE or number > len(delays):
         return delivery._replace(status="failed", completed_at=ended, next_attempt_at=None)
     delay = max(delays[number - 1] * spread, outcome.retry_after)
     return delivery._replace(next_attempt_at=ended + int(delay * 1000))
@@ -67,9 +66,11 @@ def given_up(delivery: Delivery, reason: str, now: int) -> Delivery:
         started_at=now,
         duration_ms=0,
     )
-    attempts = _encoder.encode([*_attempts.decode(delivery.attempts), attempt])
     return delivery._replace(
-        attempts=attempts, status="failed", completed_at=now, next_attempt_at=None
+        attempts=_with(delivery.attempts, attempt),
+        status="failed",
+        completed_at=now,
+        next_attempt_at=None,
     )
 
 
@@ -93,3 +94,9 @@ def view(delivery: Delivery) -> View:
         next_attempt_at=delivery.next_attempt_at,
         attempts=attempts,
     )
+
+
+def _with(attempts: bytes, attempt: Attempt) -> bytes:
+    """Return the JSON of a list of attempts with one more, the others not read."""
+    encoded = _encoder.encode(attempt)
+    return b"[%b]" % encoded if attempts == b"[]" else b"%b,%b]" % (attempts[:-1], encoded)

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery, Event
 from outrider.cloud.webhooks import bodies, history
-from outrider.cloud.webhooks.queue import CLAIM_SECONDS, DeliveryQueue
+from outrider.cloud.webhooks.queue import AWAY, CLAIM_SECONDS, DeliveryQueue
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import AGENT_EVENTS, AgentEvent, EventName
-from outrider.contract.ids import new_id
+from outrider.contract.ids import is_id, new_id
 
 MAX_WAITING: Final = 1000
 """Events that wait to be stored; a machine that sends more waits."""
@@ -31,9 +30,12 @@ _log = structlog.get_logger(__name__)
 
 
 class _Taken(NamedTuple):
-    """An event that waits. `machine` is whose `seq` it has."""
+    """An event that waits. `machine` is whose `seq` it has.
 
-    event: Event
+    One that is not told keeps its place, so that none before it is acknowledged too early.
+    """
+
+    event: Event | None
     machine: str | None
     seq: int
     stored: Callable[[], None]
@@ -70,14 +72,14 @@ class Intake:
     ) -> None:
         """Take a machine's event; `stored` is called once it will not be lost any more.
 
-        Waits while too many events wait. One that is not an agent's is dropped.
+        Waits while too many events wait. One that is not an agent's is not told.
         """
-        if event.event not in AGENT_EVENTS:
-            _log.warning("not an agent's event", machine=daemon_id, event_name=event.event)
-            stored()
-            return
-        body = bodies.agent_body(daemon_id, event)
-        row = Event(event.id, account_id, event.event, body, self._now())
+        row: Event | None = None
+        if event.event in AGENT_EVENTS and is_id("evt", event.id):
+            body = bodies.agent_body(daemon_id, event)
+            row = Event(event.id, account_id, event.event, body, self._now())
+        else:
+            _log.warning("not an agent's event", machine=daemon_id, name=event.event, id=event.id)
         await self._waiting.put(_Taken(row, daemon_id, seq, stored))
 
     async def machine_event(
@@ -110,10 +112,8 @@ class Intake:
         body = bodies.test_body(event_id=event_id, webhook_id=webhook_id, now=now)
         event = Event(event_id, account_id, EventName.WEBHOOK_TEST, body, now)
         delivery = history.new_delivery(webhook_id, event_id, event.name, now)
-        attempted = self._queue.attempted(delivery.id)
         await deliveries.store(self._database, [event], [(delivery, self._claimed_until())], {})
-        self._queue.take(delivery, body)
-        return await attempted
+        return await self._queue.deliver(delivery, body)
 
     async def run(self) -> None:
         """Store what is taken in, until cancelled; what waits then is stored first."""
@@ -138,7 +138,7 @@ class Intake:
         while True:
             try:
                 await self._store(batch)
-            except SQLAlchemyError as error:
+            except AWAY as error:
                 _log.warning("events wait for the database", count=len(batch), error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
@@ -149,17 +149,24 @@ class Intake:
         events: list[Event] = []
         rows: list[tuple[Delivery, int]] = []
         taken_of: dict[str, int] = {}
+        seen: set[str] = set()
+        newest: dict[str, int] = {}
         for taken in batch:
-            targets = await self._subscriptions.targets(taken.event.account_id)
-            wanted = [target.id for target in targets.values() if target.wants(taken.event.name)]
+            if taken.machine is not None:
+                newest[taken.machine] = max(taken.seq, newest.get(taken.machine, 0))
+            event = taken.event
+            if event is None or event.id in seen:
+                continue
+            seen.add(event.id)
+            targets = await self._subscriptions.targets(event.account_id)
+            wanted = [target.id for target in targets.values() if target.wants(event.name)]
             if wanted:
-                events.append(taken.event)
+                events.append(event)
             for webhook_id in wanted:
                 count = taken_of[webhook_id] = taken_of.get(webhook_id, 0) + 1
                 in_hand = self._queue.room(webhook_id, count)
-                delivery = history.new_delivery(webhook_id, taken.event.id, taken.event.name, now)
+                delivery = history.new_delivery(webhook_id, event.id, event.name, now)
                 rows.append((delivery, claimed_until if in_hand else 0))
-        newest = {taken.machine: taken.seq for taken in batch if taken.machine is not None}
         new = await deliveries.store(self._database, events, rows, newest)
         body = {event.id: event.body for event in events}
         for delivery, claimed in rows:

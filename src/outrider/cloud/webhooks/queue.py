@@ -8,9 +8,9 @@ endpoint which hangs holds up nobody else. What has come of attempts is written 
 import asyncio
 import random
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -20,8 +20,10 @@ from outrider.cloud.store import deliveries, webhooks
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.webhooks import history
-from outrider.cloud.webhooks.sender import Outcome, Sender
+from outrider.cloud.webhooks.sender import GONE, Outcome, Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
+from outrider.contract.errors import OutriderError
+from outrider.contract.events import EventName
 
 IN_FLIGHT_PER_WEBHOOK: Final = 8
 IN_FLIGHT: Final = 1000
@@ -30,6 +32,7 @@ CLAIM_SECONDS: Final = 60.0
 
 _CLAIMED_AT_ONCE: Final = 200
 _POLL_SECONDS: Final = 1.0
+_ASKED_SECONDS: Final = 30.0
 _RENEW_SECONDS: Final = 20.0
 _SPREAD: Final = 0.2
 _FAILING_SECONDS: Final = 5 * 86400.0
@@ -37,6 +40,18 @@ _FAILING_SECONDS: Final = 5 * 86400.0
 _log = structlog.get_logger(__name__)
 
 Waiter = asyncio.Future[Delivery]
+
+AWAY: Final = (SQLAlchemyError, OSError)
+"""What is raised while the database cannot be used. Drivers raise the latter themselves."""
+
+
+class _Over(NamedTuple):
+    """A delivery after an attempt, which is not written down yet."""
+
+    delivery: Delivery
+    account_id: str
+    status_code: int | None
+    at: int
 
 
 class _Lane:
@@ -77,8 +92,11 @@ class DeliveryQueue:
         self._chance = chance
         self._lanes: dict[str, _Lane] = {}
         self._in_hand: set[str] = set()
+        self._held_up: OrderedDict[str, _Lane] = OrderedDict()
         self._flying: set[asyncio.Task[None]] = set()
-        self._over: list[tuple[Delivery, str]] = []
+        self._places = IN_FLIGHT
+        self._ending = False
+        self._over: list[_Over] = []
         self._waiters: dict[str, Waiter] = {}
         self._wake_writer = asyncio.Event()
         self._wake_claimer = asyncio.Event()
@@ -100,29 +118,47 @@ class DeliveryQueue:
         lane = self._lanes.get(webhook_id)
         return (0 if lane is None else len(lane.waiting)) + count <= IN_HAND_PER_WEBHOOK
 
-    def take(self, delivery: Delivery, body: bytes) -> None:
-        """Take a delivery in hand that is stored, and claimed by this node."""
+    def take(self, delivery: Delivery, body: bytes, *, first: bool = False) -> None:
+        """Take a delivery in hand that is stored, and claimed by this node.
+
+        Args:
+            first: put it before those of its webhook that wait.
+        """
         lane = self._lanes.get(delivery.webhook_id)
         if lane is None:
             lane = self._lanes[delivery.webhook_id] = _Lane()
         self._in_hand.add(delivery.id)
-        lane.waiting.append((delivery, body))
+        if first:
+            lane.waiting.appendleft((delivery, body))
+        else:
+            lane.waiting.append((delivery, body))
         self._pump(delivery.webhook_id, lane)
+
+    async def deliver(self, delivery: Delivery, body: bytes) -> Delivery:
+        """Take a delivery in hand that somebody waits for.
+
+        Returns:
+            The delivery once its attempt is written down, or as it was where that takes more
+            than half a minute.
+        """
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters[delivery.id] = waiter
+        self.take(delivery, body, first=True)
+        try:
+            async with asyncio.timeout(_ASKED_SECONDS):
+                return await waiter
+        except TimeoutError:
+            return delivery
+        finally:
+            del self._waiters[delivery.id]
 
     async def deliver_again(self, old: Delivery) -> Delivery:
         """Deliver an event once more, and return the new delivery after its first attempt."""
-        now = int(self._clock() * 1000)
-        delivery = history.new_delivery(old.webhook_id, old.event_id, old.event, now)
-        attempted = self.attempted(delivery.id)
-        await deliveries.again(self._database, [delivery])
-        self.look()
-        return await attempted
-
-    def attempted(self, delivery_id: str) -> Waiter:
-        """Return a future of the delivery after its next attempt, once that is written down."""
-        waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._waiters[delivery_id] = waiter
-        return waiter
+        now = self._clock()
+        delivery = history.new_delivery(old.webhook_id, old.event_id, old.event, int(now * 1000))
+        claimed_until = int((now + CLAIM_SECONDS) * 1000)
+        body = await deliveries.again(self._database, [delivery], claimed_until)
+        return await self.deliver(delivery, body[old.event_id])
 
     def look(self) -> None:
         """Look for due deliveries now: some were stored that nobody has in hand."""
@@ -139,35 +175,35 @@ class DeliveryQueue:
             await self._end()
 
     def _pump(self, webhook_id: str, lane: _Lane) -> None:
-        while (
-            lane.waiting and lane.flying < IN_FLIGHT_PER_WEBHOOK and len(self._flying) < IN_FLIGHT
-        ):
+        """Start as many of a lane's deliveries as have a place."""
+        while lane.waiting and lane.flying < IN_FLIGHT_PER_WEBHOOK and not self._ending:
+            if not self._places:
+                self._held_up[webhook_id] = lane
+                return
             delivery, body = lane.waiting.popleft()
             lane.flying += 1
+            self._places -= 1
             task = asyncio.create_task(self._fly(webhook_id, lane, delivery, body))
             self._flying.add(task)
             task.add_done_callback(self._flying.discard)
         if not lane.waiting and not lane.flying:
-            self._lanes.pop(webhook_id, None)
+            del self._lanes[webhook_id]
 
     async def _fly(self, webhook_id: str, lane: _Lane, delivery: Delivery, body: bytes) -> None:
         try:
             await self._attempt(delivery, body)
-        except SQLAlchemyError as error:
+        except AWAY as error:
             _log.warning("delivery waits for the database", delivery=delivery.id, error=str(error))
             self._in_hand.discard(delivery.id)  # its claim runs out, then it is tried again
+        except Exception:  # noqa: BLE001  # a defect must not keep it in hand for ever
+            _log.exception("delivery broke, it is tried again later", delivery=delivery.id)
+            self._in_hand.discard(delivery.id)
         finally:
             lane.flying -= 1
+            self._places += 1
+            if self._held_up:  # they have waited for a place, this lane has just had one
+                self._pump(*self._held_up.popitem(last=False))
             self._pump(webhook_id, lane)
-            if len(self._flying) >= IN_FLIGHT:
-                self._pump_others()
-
-    def _pump_others(self) -> None:
-        """Give a place that became free to the lanes that were held up for lack of one."""
-        loop = asyncio.get_running_loop()
-        for webhook_id, lane in list(self._lanes.items()):
-            if lane.waiting:
-                loop.call_soon(self._pump, webhook_id, lane)
 
     async def _attempt(self, delivery: Delivery, body: bytes) -> None:
         found = await self._subscriptions.target(delivery.webhook_id)
@@ -176,13 +212,17 @@ class DeliveryQueue:
             self._tell(delivery)
             return
         account_id, target = found
-        if not target.active and delivery.event != "webhook:test":
-            now = int(self._clock() * 1000)
-            self._settle(history.given_up(delivery, "The webhook is switched off", now), account_id)
+        if not target.active and delivery.event != EventName.WEBHOOK_TEST:
+            self._give_up(delivery, account_id, "The webhook is switched off")
+            return
+        try:
+            secrets = self._subscriptions.secrets(target)
+        except OutriderError as error:
+            self._give_up(delivery, account_id, str(error))
             return
         outcome = await self._sender.attempt(
             url=target.url,
-            secrets=target.secrets,
+            secrets=secrets,
             event=delivery.event,
             delivery=delivery.id,
             number=delivery.attempt + 1,
@@ -190,16 +230,19 @@ class DeliveryQueue:
         )
         self._measure(outcome)
         spread = 1 + _SPREAD * (2 * self._chance() - 1)
-        self._settle(history.tried(delivery, outcome, self._delays, spread), account_id)
-        if outcome.status == 410:
+        tried = history.tried(delivery, outcome, self._delays, spread)
+        self._settle(_Over(tried, account_id, outcome.status, outcome.ended_at))
+        if outcome.status == GONE:
             await self._subscriptions.switch_off(
                 account_id, target.id, "The receiver answered 410: it is gone"
             )
 
-    def _settle(self, delivery: Delivery, account_id: str) -> None:
-        if delivery.next_attempt_at is not None:
-            self._next_due = min(self._next_due, delivery.next_attempt_at / 1000)
-        self._over.append((delivery, account_id))
+    def _give_up(self, delivery: Delivery, account_id: str, reason: str) -> None:
+        now = int(self._clock() * 1000)
+        self._settle(_Over(history.given_up(delivery, reason, now), account_id, None, now))
+
+    def _settle(self, over: _Over) -> None:
+        self._over.append(over)
         self._wake_writer.set()
 
     def _measure(self, outcome: Outcome) -> None:
@@ -213,17 +256,18 @@ class DeliveryQueue:
             return
         try:
             failing = await deliveries.finish(
-                self._database, [delivery for delivery, _ in over], _results(over)
+                self._database, [one.delivery for one in over], _results(over)
             )
         except BaseException:
             self._over = over + self._over
             raise
-        for delivery, _ in over:
+        soon = (self._clock() + _POLL_SECONDS) * 1000
+        for delivery, *_ in over:
             self._in_hand.discard(delivery.id)
             self._tell(delivery)
-        if self._next_due < float("inf"):
-            self._wake_claimer.set()
-        await self._switch_off(failing, {d.webhook_id: account for d, account in over})
+            if delivery.next_attempt_at is not None and delivery.next_attempt_at < soon:
+                self._wake_claimer.set()
+        await self._switch_off(failing, {one.delivery.webhook_id: one.account_id for one in over})
 
     async def _switch_off(self, failing: dict[str, int], accounts: dict[str, str]) -> None:
         """Switch off the webhooks that have done nothing but fail for days."""
@@ -235,23 +279,24 @@ class DeliveryQueue:
 
     async def _claim(self) -> None:
         """Take in hand what is due and nobody's."""
-        now = self._clock()
-        self._next_due = float("inf")
-        full = [webhook_id for webhook_id in self._lanes if not self.room(webhook_id)]
+        now = int(self._clock() * 1000)
+        oldest, upcoming = await deliveries.due_times(self._database, now)
+        self._next_due = float("inf") if upcoming is None else upcoming / 1000
+        self._age.set(0 if oldest is None else (now - oldest) / 1000)
+        if oldest is None:
+            return
         rows = await deliveries.claim(
             self._database,
-            now=int(now * 1000),
-            until=int((now + CLAIM_SECONDS) * 1000),
+            now=now,
+            until=now + int(CLAIM_SECONDS * 1000),
             limit=_CLAIMED_AT_ONCE,
-            without=full,
+            without=[webhook_id for webhook_id in self._lanes if not self.room(webhook_id)],
         )
         for delivery, body in rows:
             if delivery.id not in self._in_hand:
                 self.take(delivery, body)
         if len(rows) == _CLAIMED_AT_ONCE:
             self._wake_claimer.set()
-        oldest = await deliveries.oldest_due(self._database, int(now * 1000)) if full else None
-        self._age.set(0 if oldest is None else now - oldest / 1000)
 
     async def _renew(self) -> None:
         """Keep what is in hand."""
@@ -265,7 +310,7 @@ class DeliveryQueue:
         while True:
             try:
                 await work()
-            except SQLAlchemyError as error:
+            except AWAY as error:
                 _log.warning("the delivery queue waits for the database", error=str(error))
                 await asyncio.sleep(_POLL_SECONDS)
             await pause()
@@ -287,6 +332,7 @@ class DeliveryQueue:
 
     async def _end(self) -> None:
         """Stop what is in flight, write down what is over, and give the rest back."""
+        self._ending = True
         for task in self._flying:
             task.cancel()
         await asyncio.gather(*self._flying, return_exceptions=True)
@@ -294,29 +340,27 @@ class DeliveryQueue:
             await self._write()
             if self._in_hand:
                 await deliveries.renew(self._database, list(self._in_hand), 0)
-        except SQLAlchemyError as error:
+        except AWAY as error:
             _log.warning("deliveries in hand stay claimed for a minute", error=str(error))
 
 
-def _results(over: Sequence[tuple[Delivery, str]]) -> list[webhooks.Result]:
+def _results(over: Sequence[_Over]) -> list[webhooks.Result]:
     """Return, for each webhook, what its newest deliveries say of it."""
     results: dict[str, webhooks.Result] = {}
-    for delivery, _ in over:
-        shown = history.view(delivery)
+    for delivery, _, status_code, at in over:
         earlier = results.get(delivery.webhook_id)
-        succeeded = delivery.status == "succeeded" or (earlier is not None and earlier.succeeded)
-        failed_at = delivery.completed_at if delivery.status == "failed" else None
+        failed = delivery.status == "failed"
         results[delivery.webhook_id] = webhooks.Result(
             webhook_id=delivery.webhook_id,
             last_delivery={
                 "id": delivery.id,
                 "event": delivery.event,
                 "status": delivery.status,
-                "statusCode": shown.status_code,
-                "at": delivery.completed_at or shown.attempts[-1].started_at,
+                "statusCode": status_code,
+                "at": at,
             },
-            failed_at=failed_at if failed_at or earlier is None else earlier.failed_at,
-            succeeded=succeeded,
+            failed_at=at if failed else None if earlier is None else earlier.failed_at,
+            succeeded=delivery.status == "succeeded" or (earlier is not None and earlier.succeeded),
         )
     return list(results.values())
 

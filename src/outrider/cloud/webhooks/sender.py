@@ -1,5 +1,6 @@
 """One attempt to deliver: a signed POST, bounded in time and in what is read of the answer."""
 
+import io
 import time
 import zlib
 from collections.abc import Callable
@@ -18,6 +19,11 @@ KEPT_BYTES: Final = 16 * 1024
 
 LONGEST_RETRY_AFTER: Final = 3600.0
 
+_LARGE_BYTES: Final = 64 * 1024
+
+GONE: Final = 410
+"""The status by which a receiver says that it wants no more deliveries, ever."""
+
 
 class Outcome(NamedTuple):
     """What came of an attempt. Without a status there was no answer: `error` says why."""
@@ -28,6 +34,11 @@ class Outcome(NamedTuple):
     started_at: int
     duration_ms: int
     retry_after: float
+
+    @property
+    def ended_at(self) -> int:
+        """When it was over, epoch milliseconds."""
+        return self.started_at + self.duration_ms
 
     @property
     def delivered(self) -> bool:
@@ -89,11 +100,13 @@ class Sender:
             signatures.DELIVERY_HEADER: delivery,
             signatures.ATTEMPT_HEADER: str(number),
         }
+        # A large body goes out in pieces, so that the loop is not held up.
+        data = io.BytesIO(body) if len(body) > _LARGE_BYTES else body
         began = time.perf_counter()
         status, text, error, retry_after = None, None, None, 0.0
         try:
             async with self._session.post(
-                url, data=body, headers=headers, allow_redirects=False
+                url, data=data, headers=headers, allow_redirects=False
             ) as response:
                 status = response.status
                 retry_after = self._retry_after(response.headers.get("Retry-After"))
@@ -117,16 +130,17 @@ class Sender:
         """Return the seconds that a `Retry-After` header asks for, an hour at the most."""
         if value is None:
             return 0.0
-        if value.strip().isdigit():
-            seconds = float(value.strip()[:9])
+        value = value.strip()
+        if value.isascii() and value.isdigit():
+            seconds = float(value[:9])
         else:
             try:
                 date = parsedate_to_datetime(value)
-            except ValueError:
+                if date.tzinfo is None:
+                    date = date.replace(tzinfo=UTC)
+                seconds = (date - datetime.fromtimestamp(self._clock(), UTC)).total_seconds()
+            except (ValueError, OverflowError):
                 return 0.0
-            if date.tzinfo is None:
-                date = date.replace(tzinfo=UTC)
-            seconds = (date - datetime.fromtimestamp(self._clock(), UTC)).total_seconds()
         return min(max(0.0, seconds), LONGEST_RETRY_AFTER)
 
 

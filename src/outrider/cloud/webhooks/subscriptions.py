@@ -24,6 +24,7 @@ OLD_SECRET_SECONDS: Final = 86400.0
 _SECRET: Final = "webhook secret"  # noqa: S105  # what a sealed secret is sealed as
 _REMEMBERED_SECONDS: Final = 1.0
 _REMEMBERED_ACCOUNTS: Final = 10_000
+_REMEMBERED_OWNERS: Final = 100_000
 
 
 class Sealer(Protocol):
@@ -37,13 +38,13 @@ class Sealer(Protocol):
 
 
 class Target(NamedTuple):
-    """Where a delivery goes. `secrets` sign it, the newest first."""
+    """Where a delivery goes. `sealed` are the secrets that sign it, the newest first."""
 
     id: str
     url: str
     active: bool
     events: frozenset[str]
-    secrets: list[str]
+    sealed: tuple[bytes, ...]
 
     def wants(self, event: str) -> bool:
         """Tell whether it is subscribed to an event."""
@@ -69,6 +70,8 @@ class Subscriptions:
         self._sealer = sealer
         self._clock = clock
         self._remembered: OrderedDict[str, tuple[float, dict[str, Target]]] = OrderedDict()
+        self._owners: OrderedDict[str, str] = OrderedDict()
+        self._changes = 0
 
     async def targets(self, account_id: str) -> dict[str, Target]:
         """Return the account's webhooks by id; a change elsewhere shows within a second."""
@@ -76,18 +79,39 @@ class Subscriptions:
         now = self._clock()
         if known is not None and known[0] > now:
             return known[1]
+        changes = self._changes
         rows = await webhooks.of_account(self._database, account_id)
         targets = {row.id: self._target(row) for row in rows}
-        self._remembered[account_id] = (now + _REMEMBERED_SECONDS, targets)
-        self._remembered.move_to_end(account_id)
-        if len(self._remembered) > _REMEMBERED_ACCOUNTS:
-            self._remembered.popitem(last=False)
+        if changes == self._changes:  # what was read is not older than a change
+            self._remembered[account_id] = (now + _REMEMBERED_SECONDS, targets)
+            self._remembered.move_to_end(account_id)
+            if len(self._remembered) > _REMEMBERED_ACCOUNTS:
+                self._remembered.popitem(last=False)
         return targets
 
     async def target(self, webhook_id: str) -> tuple[str, Target] | None:
-        """Return the account and the target of a webhook, None where it is no more."""
-        row = await webhooks.by_id(self._database, webhook_id)
-        return None if row is None else (row.account_id, self._target(row))
+        """Return the account and the target of a webhook, None where it is no more.
+
+        A change elsewhere shows within a second.
+        """
+        account_id = self._owners.get(webhook_id)
+        if account_id is None:
+            row = await webhooks.by_id(self._database, webhook_id)
+            if row is None:
+                return None
+            account_id = self._owners[webhook_id] = row.account_id
+            if len(self._owners) > _REMEMBERED_OWNERS:
+                self._owners.popitem(last=False)
+        target = (await self.targets(account_id)).get(webhook_id)
+        return None if target is None else (account_id, target)
+
+    def secrets(self, target: Target) -> list[str]:
+        """Return the secrets that sign a target's deliveries, the newest first.
+
+        Raises:
+            OutriderError: they were sealed with another key than this service has.
+        """
+        return [self._sealer.open(sealed, _SECRET).decode() for sealed in target.sealed]
 
     async def list(self, account_id: str) -> list[Webhook]:
         """Return the account's webhooks, oldest first."""
@@ -180,6 +204,7 @@ class Subscriptions:
 
     def forget(self, account_id: str) -> None:
         """Read the account's webhooks again at the next event."""
+        self._changes += 1
         self._remembered.pop(account_id, None)
 
     async def _change(
@@ -200,7 +225,7 @@ class Subscriptions:
             url=row.url,
             active=row.active,
             events=frozenset(row.events),
-            secrets=[self._sealer.open(secret, _SECRET).decode() for secret in sealed],
+            sealed=tuple(sealed),
         )
 
     def _now(self) -> int:

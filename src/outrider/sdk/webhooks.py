@@ -1,0 +1,91 @@
+"""For receivers of webhooks: whether a delivery is Outrider's own, and what it tells.
+
+```python
+from outrider.sdk import webhooks
+
+event = webhooks.verify(body, request.headers["X-Service-Signature"], secret)
+```
+"""
+
+import hmac
+import time
+from typing import Any, Final
+
+import msgspec
+
+from outrider.contract import signatures
+from outrider.contract.errors import OutriderError
+
+TOLERANCE: Final = 300.0
+"""Seconds by which a delivery's time may differ from this machine's, unless told otherwise."""
+
+
+class VerificationError(OutriderError):
+    """The delivery is not to be believed. The base of the errors below."""
+
+
+class MalformedHeader(VerificationError):
+    """There is no signature header, or it is not of the form `t=…,v1=…`."""
+
+
+class SignatureMismatch(VerificationError):
+    """No signature fits: the body was changed, or another secret signed it."""
+
+
+class TimestampOutOfRange(VerificationError):
+    """It was signed too long ago (somebody may be playing it again), or in the future."""
+
+
+class MalformedBody(VerificationError):
+    """It is signed truly, but is not a JSON object."""
+
+
+def verify(
+    body: bytes,
+    header: str | None,
+    secret: str,
+    tolerance: float = TOLERANCE,
+    *,
+    now: float | None = None,
+) -> dict[str, Any]:
+    """Return the event that a delivery tells, once its signature is found to be true.
+
+    Args:
+        body: the request's body exactly as it came, not decoded and encoded again.
+        header: the value of `X-Service-Signature`.
+        secret: the webhook's secret, `whsec_…`.
+        tolerance: seconds that may lie between the signature and now.
+        now: seconds since the epoch, in place of this machine's clock.
+
+    Raises:
+        VerificationError: the delivery is not to be believed; answer it with a 400.
+        ValueError: `secret` is empty, or `tolerance` is not a positive number.
+    """
+    if not secret:
+        raise ValueError("The secret is empty: anybody could sign with it")
+    if not tolerance > 0:
+        raise ValueError("The tolerance is a positive number of seconds")
+    signature = signatures.parse(header or "")
+    if signature is None:
+        raise MalformedHeader(
+            f"The header {signatures.SIGNATURE_HEADER} is missing or not of the form t=…,v1=…"
+        )
+    expected = signatures.digest(secret, signature.timestamp, body).encode()
+    # Every digest is compared, so that the time taken tells nothing of which one fits.
+    fits = [
+        hmac.compare_digest(expected, one.encode(errors="replace")) for one in signature.digests
+    ]
+    if not any(fits):
+        raise SignatureMismatch(
+            "The signature does not fit the body: check that the body is the raw one and the "
+            "secret is this webhook's"
+        )
+    apart = abs((time.time() if now is None else now) - signature.timestamp / 1000)
+    if apart > tolerance:
+        raise TimestampOutOfRange(
+            f"The delivery was signed {apart:.0f} seconds from now; {tolerance:g} are allowed"
+        )
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise MalformedBody(f"The body is not a JSON object: {error}") from error

@@ -1,0 +1,175 @@
+"""The parts that deliver, joined without the rest of the service, on a clock that tests set."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from outrider.cloud.access.sealing import Sealer
+from outrider.cloud.store import accounts, deliveries
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.deliveries import Delivery
+from outrider.cloud.webhooks import history
+from outrider.cloud.webhooks.guard import Guard
+from outrider.cloud.webhooks.intake import Intake
+from outrider.cloud.webhooks.queue import DeliveryQueue
+from outrider.cloud.webhooks.sender import Sender
+from outrider.cloud.webhooks.subscriptions import Subscriptions
+from outrider.contract.events import AgentEvent, EventName
+from outrider.contract.ids import new_id
+from outrider.contract.webhooks import Delivery as View
+from outrider.contract.webhooks import WebhookRequest, WebhookWithSecret
+from tests.access.clock import Clock
+from tests.service.patience import eventually
+
+DELAYS = (5.0, 25.0, 125.0)
+DAEMON = "machine_01jz3v7k2qf8ar4n0w5h6xt9cd"
+
+
+def agent_event(name: EventName = EventName.GENERATING_STARTED, **fields: object) -> AgentEvent:
+    """Return an event as a machine reports it."""
+    values: dict[str, object] = {
+        "id": new_id("evt"),
+        "event": name,
+        "session_id": "session_1",
+        "ide_id": f"{DAEMON}:cli:claude-code",
+        "ide_type": "claude-code",
+        "chat_title": "Fix the build",
+        "duration": 2.5 if name == EventName.GENERATING_COMPLETED else None,
+        "timestamp": 1_750_000_000_000,
+    }
+    return AgentEvent(**values | fields)  # type: ignore[arg-type]
+
+
+class Office:
+    """A node: its own queue and intake, on a database that nodes may share."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        account_id: str,
+        *,
+        timeout: float = 10.0,
+        delays: Sequence[float] = DELAYS,
+    ) -> None:
+        self.database = database
+        self.clock = clock
+        self.account_id = account_id
+        self.chance = 0.5
+        self.registry = CollectorRegistry()
+        guard = Guard(allow_private=True)
+        self.sender = Sender(guard, timeout, clock)
+        self.subscriptions = Subscriptions(database, guard, Sealer("k" * 32), clock)
+        self.queue = DeliveryQueue(
+            database=database,
+            subscriptions=self.subscriptions,
+            sender=self.sender,
+            delays=delays,
+            registry=self.registry,
+            clock=clock,
+            chance=lambda: self.chance,
+        )
+        self.intake = Intake(
+            database=database, subscriptions=self.subscriptions, queue=self.queue, clock=clock
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self.seq = 0
+
+    async def open(self) -> None:
+        """Begin to work."""
+        self._tasks = [
+            asyncio.create_task(self.intake.run()),
+            asyncio.create_task(self.queue.run()),
+        ]
+
+    async def close(self) -> None:
+        """End as the service does."""
+        for task in self._tasks:
+            task.cancel()
+            await asyncio.wait({task}, timeout=10)
+        await self.sender.close()
+
+    async def webhook(self, url: str, *events: str) -> WebhookWithSecret:
+        """Subscribe."""
+        request = WebhookRequest(url=url, events=list(events) or ["*"])
+        return await self.subscriptions.create(self.account_id, request, None)
+
+    async def happens(self, event: AgentEvent | None = None) -> AgentEvent:
+        """Take an event in; return it once it is stored."""
+        event = event or agent_event()
+        stored = asyncio.Event()
+        self.seq += 1
+        await self.intake.agent_event(self.account_id, DAEMON, self.seq, event, stored.set)
+        async with asyncio.timeout(10):
+            await stored.wait()
+        return event
+
+    async def history(self, webhook_id: str) -> list[View]:
+        """Return a webhook's deliveries, newest first."""
+        rows = await deliveries.of_webhook(self.database, webhook_id, limit=1000, before=None)
+        return [history.view(row) for row in rows]
+
+    async def settles(self, webhook_id: str, attempt: int = 1, index: int = 0) -> View:
+        """Return a delivery (the newest, or an older one) once an attempt is written down."""
+        seen: list[View] = []
+
+        async def tried() -> bool:
+            seen[:] = await self.history(webhook_id)
+            return len(seen) > index and seen[index].attempt >= attempt
+
+        await eventually(tried)
+        return seen[index]
+
+    async def waits(self, seconds: float) -> None:
+        """Let time pass, and see to it that the queue looks."""
+        self.clock.passes(seconds)
+        self.queue.look()
+
+    async def store(self, webhook_id: str, count: int, claimed_until: int = 0) -> list[Delivery]:
+        """Put deliveries into the database that no queue knows of."""
+        now = int(self.clock() * 1000)
+        made = []
+        for _ in range(count):
+            event = agent_event()
+            row = deliveries.Event(event.id, self.account_id, event.event, b'{"event":"x"}', now)
+            made.append((row, history.new_delivery(webhook_id, event.id, event.event, now)))
+        await deliveries.store(
+            self.database,
+            [row for row, _ in made],
+            [(delivery, claimed_until) for _, delivery in made],
+            {},
+        )
+        return [delivery for _, delivery in made]
+
+
+async def new_account(database: Database) -> str:
+    """Make an account."""
+    account_id = new_id("acct")
+    await accounts.create(
+        database,
+        account_id=account_id,
+        user_id=new_id("user"),
+        email=f"{account_id}@example.org",
+        plan="enterprise",
+        password_hash=None,
+        now=1,
+    )
+    return account_id
+
+
+@asynccontextmanager
+async def offices(path: Path, count: int = 1, **options: float) -> AsyncIterator[list[Office]]:
+    """Give nodes that share a migrated database, and the clock."""
+    database = Database(f"sqlite+aiosqlite:///{path}")
+    clock = Clock()
+    account_id = await new_account(database)
+    made = [Office(database, clock, account_id, **options) for _ in range(count)]  # type: ignore[arg-type]
+    try:
+        yield made
+    finally:
+        for office in made:
+            await office.close()
+        await database.close()
