@@ -235,7 +235,8 @@ async def _owned(owner: Owner, endpoint: Endpoint) -> list[dict[str, str]]:
         page = await dashboard(owner)
         url = {"url": "http://127.0.0.1:9/hook", "events": ["*"]}
         webhook = (await page.post(f"{V1}/webhooks", json=url)).json()["id"]
-        sent = (await page.post(f"{V1}/webhooks/{webhook}/test")).json()["delivery"]["id"]
+        tested = await page.post(f"{V1}/webhooks/{webhook}/test")
+        sent = tested.json()["delivery"]["id"]
         return [{"webhookId": webhook, "deliveryId": sent}]
     running = session()
     machine = (await owner.machine(running)).obliges()

@@ -183,12 +183,12 @@ async def test_enterprise_has_no_limit(database: Database, clock: Clock) -> None
 
 
 async def test_the_database_is_asked_seldom(database: Database, clock: Clock) -> None:
-    """Calls are set aside a hundred at a time, where the plan is large."""
+    """Calls are set aside by the percent of what is left."""
     account_id = await _account(database, "team")
     quota = Quota(database, clock)
     await quota.spend(account_id)
     month = (await quota.used(account_id))[0]
-    assert await usage.calls(database, account_id, month) == 100
+    assert await usage.calls(database, account_id, month) == 5000
     await quota.give_back()
     assert await usage.calls(database, account_id, month) == 1
 

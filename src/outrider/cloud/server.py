@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from outrider.cloud.app import Service
 from outrider.cloud.settings import Settings
@@ -16,6 +17,10 @@ from outrider.contract.frames import MAX_FRAME_BYTES, PING_INTERVAL
 _PONG_SECONDS = 60.0
 """How long a machine may be silent after a ping: as long as the default command timeout, so
 that a machine which is frozen rather than gone is told by a 504."""
+
+
+_MAX_HEAD_BYTES = 64 * 1024
+"""The longest request line with headers that is read on, once it comes in pieces."""
 
 
 class PortTaken(OutriderError):
@@ -61,7 +66,7 @@ async def run_service(
     service = Service(settings)
     config = uvicorn.Config(
         service.app,
-        http="httptools",
+        http=_Protocol,
         ws="websockets-sansio",
         ws_max_size=MAX_FRAME_BYTES,
         ws_ping_interval=PING_INTERVAL,
@@ -102,6 +107,29 @@ async def _stop(stop: asyncio.Event, service: Service, server: uvicorn.Server) -
     await stop.wait()
     await service.drain()
     server.should_exit = True
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, with an end to the headers: it would keep endless ones in memory."""
+
+    _head = 0
+    _in_head = False
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._head = 0
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._head += len(data)
+            if self._head > _MAX_HEAD_BYTES:
+                self.transport.abort()
 
 
 class _Server(uvicorn.Server):

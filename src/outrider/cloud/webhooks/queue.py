@@ -30,6 +30,8 @@ IN_FLIGHT: Final = 1000
 IN_HAND_PER_WEBHOOK: Final = 200
 CLAIM_SECONDS: Final = 60.0
 
+_RUNNING_LOW: Final = 100
+
 _CLAIMED_AT_ONCE: Final = 200
 _POLL_SECONDS: Final = 1.0
 _ASKED_SECONDS: Final = 30.0
@@ -92,6 +94,7 @@ class DeliveryQueue:
         self._chance = chance
         self._lanes: dict[str, _Lane] = {}
         self._in_hand: set[str] = set()
+        self._spilled: set[str] = set()
         self._held_up: OrderedDict[str, _Lane] = OrderedDict()
         self._flying: set[asyncio.Task[None]] = set()
         self._places = IN_FLIGHT
@@ -114,9 +117,15 @@ class DeliveryQueue:
         )
 
     def room(self, webhook_id: str, count: int = 1) -> bool:
-        """Tell whether this node may take so many more deliveries of a webhook in hand."""
+        """Tell whether this node may take so many more deliveries of a webhook in hand.
+
+        Where it may not, they are to stay in the table; it takes them when it has room.
+        """
         lane = self._lanes.get(webhook_id)
-        return (0 if lane is None else len(lane.waiting)) + count <= IN_HAND_PER_WEBHOOK
+        has_room = (0 if lane is None else len(lane.waiting)) + count <= IN_HAND_PER_WEBHOOK
+        if not has_room:
+            self._spilled.add(webhook_id)
+        return has_room
 
     def take(self, delivery: Delivery, body: bytes, *, first: bool = False) -> None:
         """Take a delivery in hand that is stored, and claimed by this node.
@@ -150,7 +159,7 @@ class DeliveryQueue:
         except TimeoutError:
             return delivery
         finally:
-            del self._waiters[delivery.id]
+            self._waiters.pop(delivery.id, None)
 
     async def deliver_again(self, old: Delivery) -> Delivery:
         """Deliver an event once more, and return the new delivery after its first attempt."""
@@ -181,6 +190,9 @@ class DeliveryQueue:
                 self._held_up[webhook_id] = lane
                 return
             delivery, body = lane.waiting.popleft()
+            if len(lane.waiting) <= _RUNNING_LOW and webhook_id in self._spilled:
+                self._spilled.discard(webhook_id)
+                self._wake_claimer.set()
             lane.flying += 1
             self._places -= 1
             task = asyncio.create_task(self._fly(webhook_id, lane, delivery, body))
@@ -285,13 +297,15 @@ class DeliveryQueue:
         self._age.set(0 if oldest is None else (now - oldest) / 1000)
         if oldest is None:
             return
+        full = [one for one, lane in self._lanes.items() if len(lane.waiting) > _RUNNING_LOW]
         rows = await deliveries.claim(
             self._database,
             now=now,
             until=now + int(CLAIM_SECONDS * 1000),
             limit=_CLAIMED_AT_ONCE,
-            without=[webhook_id for webhook_id in self._lanes if not self.room(webhook_id)],
+            without=full,
         )
+        self._spilled.update(full)  # there may be more of theirs
         for delivery, body in rows:
             if delivery.id not in self._in_hand:
                 self.take(delivery, body)
