@@ -63,10 +63,8 @@ class Authenticator:
         """
         if token.startswith(_JWT_START) and len(token) <= _MAX_TOKEN:
             principal = await self._sessions.principal(token)
-        elif secrets.is_key(token):
-            principal = await self._key(token)
         else:
-            principal = None
+            principal = await self._key(token)
         if principal is None:
             raise ApiError(
                 401,
@@ -105,6 +103,8 @@ class Authenticator:
         digest, now = secrets.digest(token), self._clock()
         known = self._remembered.get(digest)
         if known is None or known.until <= now:
+            if not secrets.is_key(token):
+                return None
             known = await self._looked_up(digest, now)
         if known is None or known.expires_at <= now:
             return None

@@ -1,16 +1,14 @@
 """The rate limits: per key, per address, and on the routes that take credentials.
 
 The headers are those of the IETF draft `RateLimit header fields for HTTP`
-(draft-ietf-httpapi-ratelimit-headers).
+(draft-ietf-httpapi-ratelimit-headers). The counting is a storage of the `limits` library; its
+strategy object is left out, as it costs as much again as the counting (4.2 us against 2.1).
 """
 
 import time
 from collections.abc import Callable
 from math import floor
 from typing import Final, Literal, NamedTuple
-
-from limits import RateLimitItem, RateLimitItemPerMinute
-from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from outrider.cloud.access.windows import WindowStorage
 from outrider.contract.errors import ApiError, ErrorCode
@@ -45,19 +43,11 @@ class Rates:
     def __init__(
         self, *, key: int, ip: int, auth: int, clock: Callable[[], float] = time.time
     ) -> None:
-        self._items: dict[LimitName, RateLimitItem] = {
-            "key": RateLimitItemPerMinute(key, namespace="key"),
-            "ip": RateLimitItemPerMinute(ip, namespace="ip"),
-            "auth": RateLimitItemPerMinute(auth, 5, namespace="auth"),
-        }
-        self._windows = {name: WindowStorage(clock=clock) for name in self._items}
-        self._limiters = {
-            name: SlidingWindowCounterRateLimiter(windows)
-            for name, windows in self._windows.items()
-        }
+        self._amounts: dict[LimitName, int] = {"key": key, "ip": ip, "auth": auth}
+        self._windows = {name: WindowStorage(clock=clock) for name in self._amounts}
         self._policies = {
-            name: f'"{name}";q={item.amount};w={_SECONDS[name]}'
-            for name, item in self._items.items()
+            name: f'"{name}";q={amount};w={_SECONDS[name]}'
+            for name, amount in self._amounts.items()
         }
 
     async def hit(self, name: LimitName, who: str) -> Standing:
@@ -66,7 +56,8 @@ class Rates:
         Raises:
             ApiError: 429 `RATE_LIMITED`, the window is full; `standings` has where they stand.
         """
-        allowed = await self._limiters[name].hit(self._items[name], who)
+        amount, seconds = self._amounts[name], _SECONDS[name]
+        allowed = await self._windows[name].acquire_sliding_window_entry(who, amount, seconds)
         standing = await self._standing(name, who)
         if not allowed:
             raise self._refusal(standing)
@@ -74,9 +65,8 @@ class Rates:
 
     async def check(self, name: LimitName, who: str) -> Standing:
         """Raise as `hit` would, but count nothing."""
-        allowed = await self._limiters[name].test(self._items[name], who)
         standing = await self._standing(name, who)
-        if not allowed:
+        if standing.remaining < 1:
             raise self._refusal(standing)
         return standing
 
@@ -89,18 +79,23 @@ class Rates:
         return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", state.encode())]
 
     async def _standing(self, name: LimitName, who: str) -> Standing:
-        item, length = self._items[name], _SECONDS[name]
+        seconds = _SECONDS[name]
         before, before_left, now, now_left = await self._windows[name].get_sliding_window(
-            item.key_for(who), length
+            who, seconds
         )
-        old = floor(before * before_left / length)
-        # When the window before loses its next hit; or, where it has none, when this one ends
-        # and begins to lose its own. Past the moment, not at it, hence the second more.
-        until = before_left % (length / before) if old else now_left - length
-        return Standing(name, max(0, item.amount - old - now), floor(until) + 1)
+        remaining = max(0, self._amounts[name] - floor(before * before_left / seconds + now))
+        # Until the older window loses a hit, or this one becomes the older.
+        waits = []
+        if before:
+            waits.append(before_left % (seconds / before) or seconds / before)
+        if now:
+            waits.append(now_left % seconds or seconds)
+        # Past the moment, not at it: only then is there room.
+        reset = floor(round(min(waits, default=0.0), 2)) + 1
+        return Standing(name, remaining, reset)
 
     def _refusal(self, standing: Standing) -> ApiError:
-        amount, seconds = self._items[standing.limit].amount, _SECONDS[standing.limit]
+        amount, seconds = self._amounts[standing.limit], _SECONDS[standing.limit]
         return RateLimited(
             f"Over {amount} requests in {seconds} seconds by {_WHOSE[standing.limit]}: "
             f"try again in {standing.reset} s",
