@@ -83,22 +83,36 @@ def daemon() -> None:
 def setup(
     server: Annotated[str, typer.Option(help="The service's address, as in https://host.")],
     code: Annotated[
-        str | None, typer.Option(help="A one-time code from `outrider admin enroll`.")
+        str | None,
+        typer.Option(help="A one-time code; without it a user approves this machine."),
     ] = None,
     nickname: Annotated[str | None, typer.Option(help="A name for this machine.")] = None,
 ) -> None:
     """Enrol this machine with a service."""
     from outrider.cli.running import fail
+    from outrider.contract.enrolment import DeviceAuthorization
     from outrider.contract.errors import OutriderError
-    from outrider.daemon.enrolment import enrol
+    from outrider.daemon.enrolment import enrol, enrol_by_approval
     from outrider.daemon.settings import DaemonSettings
 
-    if code is None:
-        fail("Give a one-time code with --code; `outrider admin enroll` makes one", 2)
+    def show(asked: DeviceAuthorization) -> None:
+        typer.echo(
+            f"To let this machine into your account, open\n\n    {asked.verification_uri}\n\n"
+            f"and enter the code    {asked.user_code}\n\n"
+            f"Waiting for the approval, {asked.expires_in // 60} minutes at the most; "
+            "Ctrl-C gives up."
+        )
+
+    settings = DaemonSettings.from_environment()
     try:
-        enrolled = enrol(DaemonSettings.from_environment(), server, code, nickname)
+        if code is None:
+            enrolled = enrol_by_approval(settings, server, nickname, show=show)
+        else:
+            enrolled = enrol(settings, server, code, nickname)
     except OutriderError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        fail("Given up; nothing has changed on this machine", 130)
     typer.echo(
         f"This machine is enrolled as {enrolled.nickname!r} ({enrolled.daemon_id}).\n"
         "Start its agent with: outrider daemon"

@@ -1,27 +1,35 @@
-"""Connecting this machine to an account: a one-time code against a token that stays."""
+"""Connecting this machine to an account, for a token that stays.
+
+With a one-time code, or by a user's approval after RFC 8628: the machine shows a short code
+and asks every few seconds whether a user has approved it.
+"""
 
 import socket
 import sys
-from http.client import HTTPException
-from typing import Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
-
-import msgspec
+import time
+from collections.abc import Callable
+from typing import Final
 
 from outrider import __version__
-from outrider.contract.enrolment import Enrolled, EnrolRequest
-from outrider.contract.errors import ErrorBody, OutriderError
+from outrider.contract.enrolment import (
+    DeviceAuthorization,
+    Enrolled,
+    EnrolRequest,
+    MachineInfo,
+    TokenRequest,
+)
+from outrider.contract.errors import ErrorCode
+from outrider.daemon.calling import EnrolmentError, RefusedError, UnavailableError, ask, shown
 from outrider.daemon.settings import Connection, DaemonSettings, SettingsError, server_url
 
 ENROL_PATH: Final = "/api/v1/auth/enroll"
+DEVICE_PATH: Final = "/api/v1/auth/device"
+TOKEN_PATH: Final = "/api/v1/auth/device/token"  # noqa: S105
 
-_TIMEOUT: Final = 15.0
-_MAX_ANSWER: Final = 64 * 1024
+_SLOWER_SECONDS: Final = 5.0  # RFC 8628, section 3.5
+_LONGEST_PAUSE: Final = 60.0
 
-
-class EnrolmentError(OutriderError):
-    """The machine could not be connected. The text says what to do."""
+__all__ = ["EnrolmentError", "enrol", "enrol_by_approval"]
 
 
 def enrol(
@@ -45,7 +53,69 @@ def enrol(
         nickname=nickname,
         daemon_id=_earlier_id(settings, server),
     )
-    enrolled = _ask(server, request)
+    return _kept(settings, server, ask(server, ENROL_PATH, request, Enrolled))
+
+
+def enrol_by_approval(
+    settings: DaemonSettings,
+    server: str,
+    nickname: str | None = None,
+    *,
+    show: Callable[[DeviceAuthorization], None],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Connection:
+    """Connect this machine to the account of the user who approves it, and remember that.
+
+    Waits until the user has decided or the code expires, ten minutes with the usual service;
+    one that is out of reach for a while meanwhile is asked again. As `enrol` keeps the id.
+
+    Args:
+        show: shows the user the page and the code.
+        clock: seconds, of any beginning.
+
+    Raises:
+        EnrolmentError: the user refuses or does nothing, or the service cannot be reached.
+        SettingsError: `server` is not a URL, or the connection cannot be written.
+    """
+    server = server_url(server)
+    settings.make_directory()
+    request = MachineInfo(
+        hostname=socket.gethostname(),
+        platform=sys.platform,
+        version=__version__,
+        nickname=nickname,
+        daemon_id=_earlier_id(settings, server),
+    )
+    asked = ask(server, DEVICE_PATH, request, DeviceAuthorization)
+    end = clock() + asked.expires_in
+    asked.user_code, asked.verification_uri = shown(asked.user_code), shown(asked.verification_uri)
+    asked.verification_uri_complete = shown(asked.verification_uri_complete)
+    show(asked)
+    interval = pause = max(1.0, float(asked.interval))
+    while clock() + pause < end:
+        sleep(pause)
+        try:
+            token = TokenRequest(device_code=asked.device_code)
+            return _kept(settings, server, ask(server, TOKEN_PATH, token, Enrolled))
+        except UnavailableError:
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            continue
+        except RefusedError as refusal:
+            match refusal.code:
+                case ErrorCode.AUTHORIZATION_PENDING:
+                    pause = interval
+                case ErrorCode.SLOW_DOWN:
+                    interval += _SLOWER_SECONDS
+                    pause = interval
+                case ErrorCode.RATE_LIMITED:
+                    pause = max(interval, refusal.wait or 0.0)
+                case _:
+                    raise
+    raise EnrolmentError("Nobody has approved this machine in time: run setup again")
+
+
+def _kept(settings: DaemonSettings, server: str, enrolled: Enrolled) -> Connection:
     connection = Connection(
         server=server,
         daemon_id=enrolled.daemon_id,
@@ -62,67 +132,3 @@ def _earlier_id(settings: DaemonSettings, server: str) -> str | None:
     except SettingsError:
         return None  # there is none, or none that can be read: it is about to be replaced
     return earlier.daemon_id if earlier.server == server else None
-
-
-def _ask(server: str, request: EnrolRequest) -> Enrolled:
-    try:
-        answer = _opener.open(
-            Request(  # noqa: S310  # server_url lets only http and https pass
-                server + ENROL_PATH,
-                data=msgspec.json.encode(request),
-                headers={
-                    "Content-Type": "application/json",
-                    "Accept": "application/json",
-                    "User-Agent": f"outrider/{__version__}",
-                },
-                method="POST",
-            ),
-            timeout=_TIMEOUT,
-        )
-        with answer:
-            data = answer.read(_MAX_ANSWER)
-    except HTTPError as error:
-        with error:
-            raise EnrolmentError(_refusal(server, error)) from error
-    except (OSError, HTTPException) as error:
-        reason = error.reason if isinstance(error, URLError) else error
-        raise EnrolmentError(
-            f"The service at {server} cannot be reached ({reason}): "
-            "check the address, and that the service runs"
-        ) from error
-    try:
-        return msgspec.json.decode(data, type=Enrolled)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise EnrolmentError(
-            f"What answers at {server} is not an Outrider service: check the address"
-        ) from error
-
-
-def _refusal(server: str, error: HTTPError) -> str:
-    """Return what the service says about it, or what its status means."""
-    if 300 <= error.code < 400:
-        target = (error.headers.get("Location") or "another address").removesuffix(ENROL_PATH)
-        return f"The service at {server} has moved: give {target} as the server instead"
-    try:
-        body = msgspec.json.decode(error.read(_MAX_ANSWER), type=ErrorBody)
-    except (msgspec.DecodeError, UnicodeError, OSError, HTTPException):
-        if error.code >= 500:
-            return f"The service at {server} is in trouble (HTTP {error.code}): try again later"
-        return (
-            f"What answers at {server} is not an Outrider service (HTTP {error.code}): "
-            "check the address"
-        )
-    wait = error.headers.get("Retry-After")
-    if error.code == 429 and wait:
-        return f"{body.error} (try again in {wait} s)"
-    return body.error
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    """A code and a token go only to the address that the person has given."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Follow none: the redirect becomes an `HTTPError`."""
-
-
-_opener = build_opener(_NoRedirect)
