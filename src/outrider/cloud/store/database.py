@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +39,10 @@ class Database:
         try:
             self.url = make_url(url)
             self.engine = _engine(self.url)
+            # Writers of SQLite take turns: left to itself it lets them sleep and try again.
+            self._turn: asyncio.Lock | nullcontext[None] = (
+                asyncio.Lock() if self.url.get_backend_name() == "sqlite" else nullcontext()
+            )
         except ModuleNotFoundError as error:
             raise DatabaseError(
                 f"OUTRIDER_DATABASE_URL needs the driver {error.name}, which is not installed"
@@ -52,7 +56,7 @@ class Database:
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
         """Open a transaction; it is committed at the end, rolled back on an error."""
-        async with self.engine.begin() as connection:
+        async with self._turn, self.engine.begin() as connection:
             yield connection
 
     @asynccontextmanager
