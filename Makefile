@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: up test lint bench clean
+.PHONY: up test test-agents lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
@@ -14,6 +14,10 @@ up: $(READY)  ## Start the service and this machine's agent.
 test: $(READY) lint  ## Pass the tests.
 	@scripts/system-packages tmux npm
 	$(BIN)/python -m pytest
+
+test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.
+	@scripts/system-packages tmux npm
+	$(BIN)/python -m pytest -m 'real_agent or other_agents' tests/agents
 
 lint: $(READY)  ## Formatting, rules, types, and which package may import which.
 	$(BIN)/ruff format --check

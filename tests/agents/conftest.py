@@ -3,32 +3,50 @@
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.agents.kind import AgentKind
+from tests.agents.kinds.claude_code import CLAUDE_CODE
 from tests.agents.machine import Machine, StubModel, machine, stub_model
 
 REPOSITORY = Path(__file__).parents[2]
 
+Install = Callable[[AgentKind], Path]
+"""Installs an agent, once, and returns the folder with its command."""
+
 
 @pytest.fixture(scope="session")
-def agents_bin() -> Path:
-    """The folder with the agents' commands, installed if need be (minutes, the first time)."""
+def install() -> Install:
+    """What installs an agent if need be (minutes, the first time)."""
     missing = [program for program in ("tmux", "npm", "node") if shutil.which(program) is None]
     if missing:
         reason = f"real agents need {' and '.join(missing)} on PATH"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    cache = Path(os.environ.get("OUTRIDER_TEST_AGENTS") or REPOSITORY / ".cache" / "agents")
+    cached = Path(os.environ.get("OUTRIDER_TEST_AGENTS") or REPOSITORY / ".cache" / "agents")
     script = Path(__file__).with_name("install.sh")
-    installed = subprocess.run(
-        ["sh", str(script), str(cache)], check=False, capture_output=True, text=True
-    )
-    assert installed.returncode == 0, installed.stdout + installed.stderr
-    return cache / "claude" / "node_modules" / ".bin"
+
+    @cache
+    def installed(kind: AgentKind) -> Path:
+        done = subprocess.run(
+            ["sh", str(script), str(cached), kind.type],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return cached / kind.type / kind.bin
+
+    return installed
+
+
+@pytest.fixture(scope="session")
+def agents_bin(install: Install) -> Path:
+    """The folder with the command of Claude Code."""
+    return install(CLAUDE_CODE)
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +57,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StubModel]:
 
 
 @pytest.fixture
-async def box(tmp_path: Path, agents_bin: Path, model: StubModel) -> AsyncIterator[Machine]:
+def kind() -> AgentKind:
+    """The kind of agent that a test is about, where it does not run with all of them."""
+    return CLAUDE_CODE
+
+
+@pytest.fixture
+async def box(
+    tmp_path: Path, kind: AgentKind, install: Install, model: StubModel
+) -> AsyncIterator[Machine]:
     """A machine on which agents can be launched."""
-    async with machine(tmp_path, agents_bin, model.url) as running:
+    async with machine(tmp_path, kind, install(kind), model.url) as running:
         yield running

@@ -1,17 +1,34 @@
 #!/bin/sh
-# Installs the coding agents that the tests run, pinned, into a folder of their own.
-# usage: install.sh FOLDER
+# Installs coding agents that the tests run, pinned, each into a folder of its own.
+# usage: install.sh FOLDER AGENT...      (without AGENT: all of them)
 #
 # npm 11 asks before it runs a package's install script, npm 10 runs it; here neither does,
-# and the one script that is needed (it puts the native program in place) is run by name.
+# and a script that is needed (it puts the native program in place) is run by name.
 set -eu
-folder=$1
-package=@anthropic-ai/claude-code
-version=2.1.197
-[ -f "$folder/claude/ok-$version" ] && exit 0
-mkdir -p "$folder/claude"
-npm install --prefix "$folder/claude" --no-save --no-fund --no-audit --ignore-scripts \
-    --loglevel=error "$package@$version"
-(cd "$folder/claude/node_modules/$package" && node install.cjs)
-"$folder/claude/node_modules/.bin/claude" --version | grep -q "^$version "
-: >"$folder/claude/ok-$version"
+cache=$1
+shift
+[ $# -gt 0 ] || set -- claude-code codex opencode
+
+# npm_agent PACKAGE VERSION COMMAND [SCRIPT]: into $folder, with the SCRIPT of the package
+npm_agent() {
+    [ -f "$folder/ok-$2" ] && return
+    mkdir -p "$folder"
+    npm install --prefix "$folder" --no-save --no-fund --no-audit --ignore-scripts \
+        --loglevel=error "$1@$2"
+    [ -z "${4-}" ] || (cd "$folder/node_modules/$1" && node "$4")
+    HOME=$folder "$folder/node_modules/.bin/$3" --version | grep -qwF "$2"
+    : >"$folder/ok-$2"
+}
+
+for agent in "$@"; do
+    folder=$cache/$agent
+    case $agent in
+        claude-code) npm_agent @anthropic-ai/claude-code 2.1.197 claude install.cjs ;;
+        codex) npm_agent @openai/codex 0.169.0 codex ;;
+        opencode) npm_agent opencode-ai 1.18.33 opencode postinstall.mjs ;;
+        *)
+            echo "install.sh: no agent $agent is known" >&2
+            exit 1
+            ;;
+    esac
+done

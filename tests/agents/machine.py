@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +30,9 @@ from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.journal import Journal
+from tests.agents.kind import AgentKind
 
 STUB = Path(__file__).parents[1] / "stub_llm" / "stub_llm.py"
-KEY = "sk-ant-stub-0123456789abcdefghijklmnop"
 DAEMON = "machine_00000000000000000000000000"
 
 
@@ -46,6 +47,15 @@ class StubModel:
         """Return the log's entries that have these values."""
         entries = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [e for e in entries if all(e.get(name) == value for name, value in wanted.items())]
+
+    def answer(self, text: str) -> str:
+        """Return what the model answers to this message."""
+        body = {"messages": [{"role": "user", "content": text}]}
+        request = urllib.request.Request(f"{self.url}/chat/completions", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            content = json.load(reply)["choices"][0]["message"]["content"]
+        assert isinstance(content, str)
+        return content
 
 
 @contextmanager
@@ -65,31 +75,14 @@ def stub_model(folder: Path) -> Iterator[StubModel]:
             process.kill()
 
 
-def seed_claude(home: Path, *trusted: Path) -> None:
-    """Give a HOME what Claude Code would ask for at its first start."""
-    (home / ".claude").mkdir(parents=True, exist_ok=True)
-    (home / ".claude.json").write_text(
-        json.dumps(
-            {
-                "hasCompletedOnboarding": True,
-                "theme": "dark",
-                "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
-                "projects": {str(path): {"hasTrustDialogAccepted": True} for path in trusted},
-            }
-        )
-    )
-
-
-def agent_environment(home: Path, bin_folder: Path, model: str) -> dict[str, str]:
-    """Return the whole environment of the daemon that runs the agents."""
+def agent_environment(home: Path, bin_folder: Path, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of the daemon; `own` is what the kind of agent needs."""
     return {
         "HOME": str(home),
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
         "LANG": "C.UTF-8",
-        "ANTHROPIC_BASE_URL": model,
-        "ANTHROPIC_API_KEY": KEY,
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "OUTRIDER_SECRET_KEY": "must not reach the agent",
+        **own,
     }
 
 
@@ -97,6 +90,7 @@ def agent_environment(home: Path, bin_folder: Path, model: str) -> dict[str, str
 class Machine:
     """One machine agent's sessions, without its link to a service."""
 
+    kind: AgentKind
     folder: Path
     environment: dict[str, str]
     socket: str
@@ -135,16 +129,20 @@ class Machine:
     def _changed(self, session: Session) -> None:
         self.statuses.append((time.monotonic(), session.status))
 
-    async def launch(self, directory: Path | None = None, kind: str = "claude-code") -> "Agent":
+    async def launch(self, directory: Path | None = None, kind: str | None = None) -> "Agent":
         """Launch an agent in `directory`, the trusted project without one."""
         launched = await self.sessions.launch_cli(
-            LaunchCli(cli_type=kind, dir=str(directory or self.project))
+            LaunchCli(cli_type=kind or self.kind.type, dir=str(directory or self.project))
         )
         return Agent(self, launched.session_id)
 
     def named(self, *names: str) -> list[AgentEvent]:
         """Return the events of these names, in order."""
         return [event for event in self.events if event.event in names]
+
+    def event_names(self) -> list[str]:
+        """Return the names of all events so far, without `agent:`."""
+        return [event.event.removeprefix("agent:") for event in self.events]
 
 
 @dataclass
@@ -166,7 +164,9 @@ class Agent:
 
     async def say(self, text: str) -> str:
         """Send a message and return its id."""
-        return (await self.session.send(SendChat(message=text))).message_id
+        message_id = (await self.session.send(SendChat(message=text))).message_id
+        assert message_id is not None
+        return message_id
 
     async def until(self, *statuses: str, seconds: float = 10) -> None:
         """Wait until the status is one of these."""
@@ -236,13 +236,16 @@ def running_in(home: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def machine(folder: Path, bin_folder: Path, model: str) -> AsyncIterator[Machine]:
-    """Run a machine, and check in the end that nothing of it is left."""
+async def machine(
+    folder: Path, kind: AgentKind, bin_folder: Path, model: str
+) -> AsyncIterator[Machine]:
+    """Run a machine for agents of this kind, and check in the end that nothing of it is left."""
     home, project = folder / "home", folder / "project"
     project.mkdir()
-    seed_claude(home, project)
+    kind.seed(home, project, model)
     socket = f"outrider-test-{uuid.uuid4().hex[:8]}"
-    made = Machine(folder, agent_environment(home, bin_folder, model), socket, project)
+    environment = agent_environment(home, bin_folder, kind.environment(model))
+    made = Machine(kind, folder, environment, socket, project)
     await made.start()
     try:
         yield made

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from outrider.daemon.settings import DaemonSettings
-from tests.agents.conftest import agents_bin, model  # noqa: F401  # fixtures
-from tests.agents.machine import StubModel, agent_environment, kill_server, seed_claude
+from tests.agents.conftest import agents_bin, install, model  # noqa: F401  # fixtures
+from tests.agents.kinds.claude_code import environment as claude_environment
+from tests.agents.kinds.claude_code import seed_claude
+from tests.agents.machine import StubModel, agent_environment, kill_server
 from tests.service.processes import environment
 from tests.system.up import Up
 
@@ -40,7 +42,7 @@ async def up(
 ) -> AsyncIterator[Up]:
     """`outrider up` with Claude Code installed and a stub model behind it."""
     env = environment(tmp_path / "data", port="0")
-    env |= agent_environment(home, agents_bin, model.url)
+    env |= agent_environment(home, agents_bin, claude_environment(model.url))
     env["OUTRIDER_SECRET_KEY"] = "long enough, and it must not reach the agent"
     async with Up("-m", "outrider", "up", env=env) as running:
         await running.greeting()

@@ -1,0 +1,52 @@
+"""What happens to an agent in the scenario that all of them go through."""
+
+import asyncio
+import subprocess
+import time
+
+from tests.agents.machine import Agent
+
+SPECIAL = [
+    "/help me with this",
+    "!echo is not a command",
+    "@nobody says hello",
+    "# not a memory",
+    "  /indented like this",
+    "ends with a backslash \\",
+    "look at @appr",
+    "quotes ' \" ` $HOME $(id) ; #{pane_id} %1 \\n",
+    "several\nlines\n\n  with  spaces\nand ünïcödé 🎉 漢字",
+    "\n".join(f"line {number} of 'many'" for number in range(200)),
+]
+"""Messages that an agent, a terminal, tmux or a shell might change or act on."""
+
+
+def press(agent: Agent, *keys: str) -> None:
+    """Press keys in the agent's terminal, as a person would who is attached to it."""
+    target = ["-t", f"=outrider:={agent.id}"]
+    subprocess.run(["tmux", "-L", agent.machine.socket, "send-keys", *target, *keys], check=True)
+
+
+def interrupt(agent: Agent) -> None:
+    """Interrupt the agent, as a person would."""
+    for key in agent.machine.kind.interrupt:
+        press(agent, key)
+
+
+async def stays(agent: Agent, status: str, seconds: float) -> None:
+    """Sample the status every 50 ms: it is never another."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert agent.status == status, agent.evidence()
+        await asyncio.sleep(0.05)
+
+
+async def wants(agent: Agent, command: str) -> None:
+    """Make the agent ask whether it may run `command`."""
+    await agent.say(agent.machine.kind.wants(command))
+    await agent.until("waiting_approval")
+
+
+async def said(agent: Agent, role: str) -> list[str]:
+    """Return the texts of one side of the chat."""
+    return [m.content for m in await agent.messages() if (m.role, m.kind) == (role, "text")]

@@ -1,0 +1,273 @@
+"""One scenario for every kind of real agent, in a real tmux, against a stub model."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from outrider.contract.commands import ResolveAction, SendChat, StopCli
+from outrider.contract.errors import ApiError
+from tests.agents.kind import AgentKind
+from tests.agents.kinds import KINDS
+from tests.agents.machine import Machine, StubModel, kill_server, running_in, until
+from tests.agents.scenario import SPECIAL, interrupt, press, said, stays, wants
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test with every kind; an agent that cannot do what it is about is left out."""
+    name = metafunc.function.__name__
+    metafunc.parametrize("kind", [_param(kind, name) for kind in KINDS])
+
+
+def _param(kind: AgentKind, name: str) -> object:
+    usual = kind.type == "claude-code"
+    marks = [pytest.mark.real_agent if usual else pytest.mark.other_agents]
+    if name in kind.cannot:
+        marks.append(pytest.mark.skip(reason=f"{kind.type}: {kind.cannot[name]}"))
+    return pytest.param(kind, id=kind.type, marks=marks)
+
+
+async def test_from_launch_to_stop(box: Machine) -> None:
+    agent = await box.launch()
+    assert agent.status == "idle"
+    pid = agent.pid
+    environment = psutil.Process(pid).environ()
+    assert not [name for name in environment if name.startswith(("OUTRIDER_", "TMUX"))]
+    assert environment["HOME"] == box.environment["HOME"]
+
+    message_id = await agent.say("hello there")
+    assert "generating" in [status for _, status in box.statuses]
+    await agent.until("idle")
+    user, answer = await agent.messages()
+    assert (user.id, user.role, user.content) == (message_id, "user", "hello there")
+    assert (answer.role, answer.content) == ("assistant", "Hello from stub. You said: hello there")
+    assert [event.event for event in box.events] == [
+        "agent:generating_started",
+        "agent:generating_completed",
+    ]
+
+    running = [process.pid for process in psutil.Process(pid).children(recursive=True)]
+    stopped = await box.sessions.stop(StopCli(cli_type=box.kind.type))
+    assert stopped.stopped == [agent.id]
+    await until(lambda: not any(map(psutil.pid_exists, [pid, *running])), 2)  # reaped by then
+    assert not running_in(Path(box.environment["HOME"]))
+
+
+async def test_answers_are_exact(box: Machine, model: StubModel) -> None:
+    agent = await box.launch()
+    for text in ("be SLOW:0.02", "be LONG SLOW:0", "use MD"):
+        await agent.turn(text)
+        assert (await said(agent, "assistant"))[-1] == model.answer(text)
+    assert box.event_names() == ["generating_started", "generating_completed"] * 3
+
+
+async def test_every_message_arrives_as_it_was_written(box: Machine) -> None:
+    (box.project / "approved.txt").touch()
+    agent = await box.launch()
+    ids = []
+    for text in SPECIAL:
+        added = await agent.turn(text)
+        assert [(m.role, m.content) for m in added if m.role == "user"] == [("user", text)]
+        ids += [m.id for m in added]
+    before = await agent.messages()
+    assert [message.id for message in before] == ids
+    await box.stop()
+    await box.start()
+    assert await agent.messages() == before
+
+
+async def test_approve_and_reject(box: Machine) -> None:
+    agent = await box.launch()
+    await wants(agent, "touch approved")
+    pending = agent.session.state().pending_action
+    assert pending is not None
+    assert "touch approved" in pending.message
+    assert tuple(option.kind for option in pending.options) == box.kind.offers
+    with pytest.raises(ApiError) as refused:
+        await agent.say("not now")
+    assert (refused.value.status, refused.value.code) == (409, "APPROVAL_PENDING")
+    results = await asyncio.gather(
+        *(agent.session.resolve(ResolveAction(action="approve")) for _ in range(10)),
+        return_exceptions=True,
+    )
+    assert [r.status for r in results if isinstance(r, ApiError)] == [409] * 9
+    assert len(results) == 10
+    await agent.until("idle")
+    assert (box.project / "approved").exists()
+
+    await wants(agent, "touch rejected")
+    await agent.resolve("reject")
+    await agent.until("idle")
+    assert not (box.project / "rejected").exists()
+    kinds = [message.kind for message in await agent.messages()]
+    if box.kind.records_tools:
+        assert kinds.count("tool_call") == kinds.count("tool_result") == 2
+    assert len(box.named("agent:waiting_approval")) == 2
+    assert (await agent.turn("and now"))[0].content == "and now"
+
+
+async def test_always(box: Machine) -> None:
+    agent = await box.launch()
+    await wants(agent, "touch again")
+    pending = agent.session.state().pending_action
+    assert pending is not None
+    always = next(option for option in pending.options if option.kind == "allow_always")
+    await agent.session.resolve(ResolveAction(action="approve", option_id=always.id))
+    await agent.until("idle")
+    (box.project / "again").unlink()
+    await agent.turn(box.kind.wants("touch again"))
+    assert (box.project / "again").exists()
+    assert len(box.named("agent:waiting_approval")) == 1
+
+
+async def test_two_identical_questions_are_two_actions(box: Machine) -> None:
+    agent = await box.launch()
+    seen = []
+    for _ in range(2):
+        await wants(agent, "touch same")
+        pending = agent.session.state().pending_action
+        assert pending is not None
+        seen.append(pending.id)
+        await agent.session.resolve(ResolveAction(action="reject", action_id=pending.id))
+        await agent.until("idle")
+    assert seen[0] != seen[1]
+    with pytest.raises(ApiError) as refused:
+        await agent.session.resolve(ResolveAction(action="approve", action_id=seen[0]))
+    assert refused.value.status == 409
+
+
+async def test_queued_messages_arrive_in_order(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.say("first SLOW:0.05")
+    assert agent.status == "generating"
+    for text in ("second", "third", "fourth"):
+        assert (await agent.session.send(SendChat(message=text))).queued
+    await until(lambda: len(box.named("agent:generating_completed")) == 4, 30)
+    assert await said(agent, "user") == ["first SLOW:0.05", "second", "third", "fourth"]
+    assert agent.status == "idle"
+
+
+async def test_the_model_refuses(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.say("give ERROR400")
+    await agent.until("error")
+    assert box.kind.bad_request in (agent.session.state().error or "")
+    assert len(box.named("agent:error")) == 1
+    assert await said(agent, "user") == ["give ERROR400"]
+    assert (await agent.turn("go on"))[0].content == "go on"
+
+
+async def test_the_model_fails(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.say("give ERROR500")
+    if box.kind.retries:
+        await stays(agent, "generating", 3)
+        interrupt(agent)
+        await agent.until("idle", "error")
+    else:
+        await agent.until("error")
+    assert (await agent.turn("and on"))[0].content == "and on"
+
+
+async def test_a_silent_model_is_still_generating(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.say("HANG\nwith a second line")
+    await stays(agent, "generating", 5)
+    assert not box.named("agent:generating_completed")
+    interrupt(agent)
+    await agent.until("idle")
+    # the agent may have put the prompt back into its input; it must not become part of the next
+    assert (await agent.turn("after that"))[0].content == "after that"
+
+
+async def test_a_daemon_that_is_killed_in_the_middle_of_a_turn(
+    box: Machine, model: StubModel
+) -> None:
+    agent = await box.launch()
+    message_id = await agent.say("hello SLOW:0.1")
+    await box.stop()
+    began = time.monotonic()
+    await box.start()
+    assert agent.status == "generating"
+    assert time.monotonic() - began < 2
+    await agent.until("idle")
+    assert box.event_names() == ["generating_started", "generating_completed"]
+    user, answer = await agent.messages()
+    assert user.id == message_id
+    assert answer.content == model.answer("hello SLOW:0")
+
+    await agent.say("hello SLOW:0.02")
+    await box.stop()
+    await asyncio.sleep(3)  # the turn ends while there is no daemon
+    await box.start()
+    await agent.until("idle", seconds=2)
+    assert box.event_names() == ["generating_started", "generating_completed"] * 2
+
+
+async def test_a_daemon_that_is_killed_while_the_agent_asks(box: Machine) -> None:
+    agent = await box.launch()
+    await wants(agent, "touch later")
+    before = agent.session.state().pending_action
+    await box.stop()
+    await box.start()
+    await agent.until("waiting_approval", seconds=2)
+    assert agent.session.state().pending_action == before
+    assert len(box.named("agent:waiting_approval")) == 1
+    await agent.resolve("approve")
+    await agent.until("idle")
+    assert (box.project / "later").exists()
+
+
+async def test_the_tmux_server_is_killed(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.turn("hello")
+    kill_server(box.socket)
+    await agent.until("error", seconds=2)
+    assert "tmux server has ended" in (agent.session.state().error or "")
+    assert len(await agent.messages()) == 2
+    with pytest.raises(ApiError) as refused:
+        await agent.say("anybody?")
+    assert refused.value.status == 500
+    await box.stop()
+    await box.start()
+    assert agent.status == "error"
+    again = await box.launch()
+    assert (await again.turn("hello"))[0].content == "hello"
+    await box.sessions.stop(StopCli(cli_type=box.kind.type, session_id=agent.id))
+
+
+async def test_an_agent_that_dies_says_so(box: Machine) -> None:
+    agent = await box.launch()
+    psutil.Process(agent.pid).kill()
+    await agent.until("error", seconds=3)
+    assert "has ended by a signal" in (agent.session.state().error or "")
+
+
+async def test_folder_trust_is_a_question(box: Machine, tmp_path: Path) -> None:
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    agent = await box.launch(strange)
+    if not box.kind.trusts:
+        assert agent.status == "idle"
+        return
+    assert agent.status == "waiting_approval"
+    pending = agent.session.state().pending_action
+    assert pending is not None
+    assert "allow_once" in [option.kind for option in pending.options]
+    assert "reject_once" in [option.kind for option in pending.options]
+    await agent.resolve("approve")
+    await agent.until("idle")
+    assert (await agent.turn("hello"))[0].content == "hello"
+
+
+async def test_what_a_person_types_in_the_terminal_is_seen(box: Machine) -> None:
+    agent = await box.launch()
+    press(agent, "-l", "typed by hand")
+    await asyncio.sleep(0.3)
+    press(agent, "Enter")
+    await until(lambda: bool(box.named("agent:generating_completed")), 10)
+    assert await said(agent, "user") == ["typed by hand"]
