@@ -1,11 +1,11 @@
 """A scripted agent: for what a real one cannot be made to show when the test wants it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outrider.contract.commands import ChatInput
-from outrider.contract.errors import ApiError
+from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Observation, Observer
@@ -67,7 +67,10 @@ class ScriptedAdapter:
     async def close(self) -> None:
         self.closed = True
 
-    def detach(self) -> None:
+    async def change(self, values: Mapping[str, str | bool]) -> None:
+        raise bad_request("a robot has no controls", "controls")
+
+    async def detach(self) -> None:
         self.detached = True
 
     def evidence(self) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.daemon.agents.cli.provider_file import ProviderFileError, read_provider_files
-from outrider.daemon.agents.cli.providers import BUILT_IN
+from outrider.daemon.agents.cli.provider_file import read_provider_files
 from outrider.daemon.agents.cli.transcripts.record import Guards
+from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError
 
 MINIMAL = """
 type = "python"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from outrider.daemon.agents.cli.provider_file import read_provider_files
-from outrider.daemon.agents.cli.providers import BUILT_IN
 from outrider.daemon.agents.cli.screen import Judge
+from outrider.daemon.agents.provider_file import BUILT_IN
 
 CAPTURES = Path(__file__).with_name("captures")
 

@@ -84,16 +84,27 @@ class ChatInput(Wire, kw_only=True):
 
 
 class SendChat(Targeted, kw_only=True):
-    """Send a message to an agent. `input` wins where both forms are given."""
+    """Send a message to an agent. `input` wins where both forms are given.
+
+    `controls` are changed before, by their ids; without a message, that is all that happens.
+    """
 
     message: str | None = None
     input: ChatInput | None = None
+    controls: Annotated[dict[Name, str | bool], Meta(max_length=32)] = {}
 
     def __post_init__(self) -> None:
-        if self.input is None and self.message is None:
+        if self.controls and not self.has_message:
+            return
+        if not self.has_message:
             raise ValueError("`message` is missing: give it (a string), or `input`")
         if self.input is None and not (self.message or "").strip():
             raise ValueError("`message` is empty: give it at least one visible character")
+
+    @property
+    def has_message(self) -> bool:
+        """Whether there is a message to be sent, and not only controls to be changed."""
+        return self.input is not None or self.message is not None
 
     def as_input(self) -> ChatInput:
         """Return the message in its canonical form, whichever form was given."""
@@ -185,9 +196,12 @@ class Stopped(Result, kw_only=True):
 
 
 class Accepted(Result, kw_only=True):
-    """A message that the agent has taken, or that waits in its queue (`queued`)."""
+    """A message that the agent has taken, or that waits in its queue (`queued`).
 
-    message_id: str
+    `message_id` is null where only controls were changed.
+    """
+
+    message_id: str | None
     session_id: str
     status: AgentStatus
     queued: bool

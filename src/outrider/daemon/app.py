@@ -8,8 +8,8 @@ import structlog
 
 from outrider import __version__
 from outrider.contract.frames import Snapshot
-from outrider.daemon.agents.cli.providers import load_providers
 from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.handlers import handlers
 from outrider.daemon.journal import Journal

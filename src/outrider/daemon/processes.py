@@ -3,6 +3,7 @@
 import os
 import signal
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Final
 
 import psutil
@@ -15,8 +16,10 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("OUTRIDER_")}
 
 
-def kill_tree(leader: int) -> None:
+def kill_tree(leader: int | None, known: Sequence[psutil.Process] = ()) -> None:
     """Kill the session that `leader` leads, and its descendants in other sessions too.
+
+    `known` are killed as well: descendants found by `family` before their parents ended.
 
     They are stopped before they are killed, until no new one turns up, so that none of them
     forks away meanwhile. Out of reach is only what has both left the session and lost its
@@ -24,7 +27,8 @@ def kill_tree(leader: int) -> None:
     """
     stopped: dict[int, psutil.Process] = {}
     for _ in range(_ROUNDS):
-        new = [process for process in _tree(leader) if process.pid not in stopped]
+        found = [*known, *(family(leader) if leader is not None else ())]
+        new = [process for process in found if process.pid not in stopped]
         if not new:
             break
         for process in new:
@@ -34,24 +38,24 @@ def kill_tree(leader: int) -> None:
         _send(process, signal.SIGKILL)
 
 
-def _tree(leader: int) -> list[psutil.Process]:
-    """Return the session's members and the descendants of every one of them."""
+def family(leader: int) -> list[psutil.Process]:
+    """Return the members of the session of `leader`, and all that descend from them."""
     children: defaultdict[int, list[psutil.Process]] = defaultdict(list)
-    family: dict[int, psutil.Process] = {}
+    found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         try:
             children[process.ppid()].append(process)
         except psutil.NoSuchProcess:
             continue
         if _session_of(process.pid) == leader:
-            family[process.pid] = process
-    unseen = list(family)
+            found[process.pid] = process
+    unseen = list(found)
     while unseen:
         for child in children[unseen.pop()]:
-            if child.pid not in family:
-                family[child.pid] = child
+            if child.pid not in found:
+                found[child.pid] = child
                 unseen.append(child.pid)
-    return list(family.values())
+    return list(found.values())
 
 
 def _session_of(pid: int) -> int | None:

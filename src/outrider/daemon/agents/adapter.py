@@ -5,7 +5,7 @@ into the five verbs and the one stream of observations below. Queueing, approval
 one caller, events and target ids are the session's business, the same for all kinds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -74,14 +74,26 @@ class Adapter(Protocol):
             ApiError: 500, the agent did not react.
         """
 
+    async def change(self, values: Mapping[str, str | bool]) -> None:
+        """Change controls, by their ids; the observer is told before the return.
+
+        Raises:
+            ApiError: 400, there is no such control, or it has no such value;
+                500, the agent did not react.
+        """
+
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat, oldest first; index, id and timestamp never change."""
 
     async def close(self) -> None:
         """End the agent and every process of it. Harmless if it is gone already."""
 
-    def detach(self) -> None:
-        """Stop looking, leave the agent running: the daemon is about to stop."""
+    async def detach(self) -> None:
+        """Stop looking, within 4 s: the daemon is about to stop.
+
+        The agent goes on where it can. One that cannot live without this daemon is ended, and
+        what `restore` needs is kept.
+        """
 
     def evidence(self) -> dict[str, Any]:
         """Return what the status was judged from, for the debug bundle (JSON values)."""

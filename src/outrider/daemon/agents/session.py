@@ -183,11 +183,24 @@ class AgentSession:
     async def send(self, request: SendChat) -> Accepted:
         """Give the agent a message, or queue it while the agent is generating.
 
+        Controls are changed at once, before the message and whatever waits in the queue.
+
         Raises:
-            ApiError: 409, the agent waits for an approval, or the queue is full;
-                500, the agent is gone or did not take it.
+            ApiError: 400, no such control or value; 409, the agent waits for an approval, or
+                the queue is full; 500, the agent is gone or did not take it.
         """
         self._check_agent_type(request.agent_type)
+        if request.has_message:
+            self._check_can_take()
+        if request.controls:
+            await self.adapter.change(request.controls)
+        if not request.has_message:
+            return Accepted(
+                message_id=None,
+                session_id=self.record.id,
+                status=self._seen.status,
+                queued=False,
+            )
         message_id, message = new_id("msg"), request.as_input()
         busy = self._seen.status == "generating" or self._queue or self._input.locked()
         self._check_can_take()
@@ -257,7 +270,7 @@ class AgentSession:
     async def detach(self) -> None:
         """Leave the agent running and stop following it."""
         await self._stop_draining()
-        self.adapter.detach()
+        await self.adapter.detach()
 
     # What happens
 
@@ -280,7 +293,7 @@ class AgentSession:
             self._turns.moved(self.record, observation, now)
             self._journal.save_session(self.record)
         self._on_change(self)
-        if observation.status == "idle" and self._queue:
+        if self._rests and self._queue:
             self._drain_when_idle()
 
     async def _submit(self, message_id: str, message: ChatInput) -> None:
@@ -288,14 +301,19 @@ class AgentSession:
         self.record.last_activity_at = self._clock()
         await self.adapter.submit(message_id, message)
 
+    @property
+    def _rests(self) -> bool:
+        """Whether the agent takes a message now: it is idle, or a turn failed and it still runs."""
+        return self._seen.status == "idle" or (self._seen.status == "error" and not self._seen.gone)
+
     def _drain_when_idle(self) -> None:
         if self._draining is None or self._draining.done():
             self._draining = asyncio.create_task(self._drain(), name=f"queue {self.record.id}")
 
     async def _drain(self) -> None:
-        """Give the agent what waits, one message for each time that it is idle."""
+        """Give the agent what waits, one message for each time that it rests."""
         async with self._input:
-            while self._queue and self._seen.status == "idle":
+            while self._queue and self._rests:
                 message_id, message = self._queue[0]
                 try:
                     await self._submit(message_id, message)

@@ -156,8 +156,7 @@ class Sessions:
 
     async def detach(self) -> None:
         """Stop following the agents and leave them running."""
-        for session in self._sessions.values():
-            await session.detach()
+        await asyncio.gather(*(session.detach() for session in self._sessions.values()))
         self._sessions.clear()
 
     async def _launch(self, provider: Provider, path: str | None, model: str | None) -> Launched:

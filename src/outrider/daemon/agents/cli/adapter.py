@@ -9,14 +9,14 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import structlog
 
 from outrider.contract.commands import ChatInput
-from outrider.contract.errors import ApiError, ErrorCode, conflict
+from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict
 from outrider.contract.ids import derived_id, new_id
 from outrider.contract.resources import ActionOption, Message, PendingAction, SummaryItem
 from outrider.daemon.agents.adapter import Observation, Observer
@@ -171,6 +171,11 @@ class CliAdapter:
                 self._tell(self._seen, again=True)
                 self._changed.set()
 
+    async def change(self, values: Mapping[str, str | bool]) -> None:
+        """Refuse: a terminal shows nothing that could be changed this way."""
+        names = ", ".join(values)
+        raise bad_request(f"{self._file.display_name} has no controls: {names}", "controls")
+
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat."""
         if self._transcript is None:
@@ -195,7 +200,7 @@ class CliAdapter:
         await processes.end(family, grace=END_GRACE)
         await self._tmux.kill(pane)
 
-    def detach(self) -> None:
+    async def detach(self) -> None:
         """Stop looking; the agent goes on in its window."""
         if self._pane is not None:
             self._tmux.unwatch(self._pane)

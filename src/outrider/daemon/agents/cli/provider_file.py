@@ -7,26 +7,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from outrider.contract.errors import OutriderError
 from outrider.contract.resources import AgentStatus, OptionKind
-
-Text = Annotated[str, Meta(min_length=1)]
-Keys = Annotated[list[Text], Meta(min_length=1)]
-
-
-class ProviderFileError(OutriderError):
-    """A provider file that cannot be used: which file, which field, and what is wrong."""
-
-
-class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A table of the file; a field it does not know is a mistake in it."""
-
-
-class Environment(Part, kw_only=True):
-    """How the agent's environment differs from the daemon's."""
-
-    set: dict[str, str] = {}
-    unset: list[str] = []
+from outrider.daemon.agents.provider_file import (
+    AgentFile,
+    Keys,
+    Part,
+    ProviderFileError,
+    Text,
+    decode,
+    read_tables,
+)
 
 
 class Input(Part, kw_only=True):
@@ -111,75 +101,40 @@ class Rule(Part, kw_only=True):
             raise ValueError("`dialog` belongs to the status waiting_approval, and only to it")
 
 
-class ProviderFile(Part, kw_only=True):
+class ProviderFile(AgentFile, kw_only=True):
     """One kind of agent that runs in a terminal.
 
     Times are seconds. `settle` is how long a screen must look idle before that is believed
     where the agent's record does not say so.
     """
 
-    type: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     category: Literal["cli"] = "cli"
-    display_name: Text
-    verified: bool = False
-    command: Keys
-    args: list[Text] = []
-    model_args: list[Text] = []
-    install: Text
     record: Literal["claude"] | None = None
-    ready_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
     settle: Annotated[float, Meta(ge=0, le=60)] = 1.0
-    environment: Environment = msgspec.field(default_factory=Environment)
     input: Input = msgspec.field(default_factory=Input)
     rules: Annotated[list[Rule], Meta(min_length=1)]
 
 
 def read_provider_files(directories: list[Path]) -> list[ProviderFile]:
-    """Return what the `*.toml` files of these directories describe, one for each type.
-
-    A file in a later directory whose `extends` (or name) is a type of an earlier one changes
-    only the fields that it has; its own `rules` are tried before those of the earlier.
+    """Return what the files of these directories that are of this category describe.
 
     Raises:
         ProviderFileError: a file is not TOML, or a field of it is wrong.
     """
-    tables: dict[str, tuple[Path, dict[str, Any]]] = {}
-    for directory in directories:
-        for path in sorted(directory.glob("*.toml")):
-            table = _table(path)
-            if table.get("category", "cli") != "cli":
-                continue  # another kind of agent reads this one
-            name = str(table.get("type", path.stem))
-            base = tables.get(name)
-            tables[name] = (path, table if base is None else _merge(base[1], table))
-    return [_decode(path, table) for path, table in tables.values()]
+    return [
+        decode_cli(path, table)
+        for path, table in read_tables(directories)
+        if table.get("category", "cli") == "cli"
+    ]
 
 
-def _table(path: Path) -> dict[str, Any]:
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
-    except (OSError, UnicodeError, msgspec.DecodeError) as error:
-        raise ProviderFileError(f"{path}: not a readable TOML file: {error}") from error
+def decode_cli(path: Path, table: dict[str, Any]) -> ProviderFile:
+    """Return the table of a file of this category, with every pattern checked.
 
-
-def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for name, value in changes.items():
-        old = base.get(name)
-        if isinstance(old, dict) and isinstance(value, dict):
-            merged[name] = _merge(old, value)
-        elif name == "rules" and isinstance(old, list) and isinstance(value, list):
-            merged[name] = [*value, *old]
-        else:
-            merged[name] = value
-    return merged
-
-
-def _decode(path: Path, table: dict[str, Any]) -> ProviderFile:
-    try:
-        decoded = msgspec.convert(table, ProviderFile)
-    except msgspec.ValidationError as error:
-        raise ProviderFileError(f"{path}: {error}") from error
+    Raises:
+        ProviderFileError: a field is wrong; the text names it.
+    """
+    decoded = decode(path, table, ProviderFile)
     names = {rule.name: rule for rule in decoded.rules}
     for rule in decoded.rules:
         patterns = {"screen": rule.screen, "title": rule.title}

@@ -16,34 +16,15 @@ from outrider.contract.errors import ApiError
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.cli.adapter import CliAdapter
-from outrider.daemon.agents.cli.provider_file import ProviderFile, read_provider_files
+from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.tmux import Pane, Tmux, TmuxError
 from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.record import Transcript
-from outrider.daemon.agents.provider import Provider
 from outrider.daemon.journal import Journal, SessionRecord
-
-BUILT_IN: Final = Path(__file__).parents[2] / "providers"
-"""The provider files that come with Outrider."""
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _PLACES: Final = ("HOME", "CLAUDE_CONFIG_DIR")
-
-
-def load_providers(
-    config_dir: Path, *, tmux: Tmux, journal: Journal, environment: Mapping[str, str] | None = None
-) -> dict[str, Provider]:
-    """Return every provider of the built-in files and of `<config_dir>/providers/*.toml`.
-
-    `environment` is what agents inherit, the daemon's own where it is not given.
-
-    Raises:
-        ProviderFileError: a file is wrong; the text names the file and the field.
-    """
-    given = os.environ if environment is None else environment
-    files = read_provider_files([BUILT_IN, config_dir / "providers"])
-    return {file.type: CliProvider(file, tmux, journal, given) for file in files}
 
 
 class CliProvider:
@@ -129,13 +110,7 @@ class CliProvider:
 
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's, with what the provider file changes."""
-        changes = self.file.environment
-        kept = {
-            name: value
-            for name, value in self._given.items()
-            if not name.startswith(("OUTRIDER_", "TMUX")) and name not in changes.unset
-        }
-        return kept | changes.set
+        return self.file.environment_from(self._given, ("OUTRIDER_", "TMUX"))
 
 
 def _conversation(record: SessionRecord) -> str:

@@ -1,0 +1,94 @@
+"""The providers of agents that speak the Agent Client Protocol, from their files."""
+
+import asyncio
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from outrider.contract.resources import Provider as Description
+from outrider.daemon.agents.acp.adapter import SESSION_KEY, AcpAdapter
+from outrider.daemon.agents.acp.provider_file import AcpFile
+from outrider.daemon.agents.acp.transcript import Transcript
+from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.agents.session import Clock
+from outrider.daemon.journal import SessionRecord
+
+
+class AcpProvider:
+    """One kind of agent that speaks the protocol.
+
+    Args:
+        folder: where the chats are kept, a file for each session.
+        environment: what agents inherit, before the file's changes.
+    """
+
+    def __init__(
+        self, file: AcpFile, folder: Path, environment: Mapping[str, str], clock: Clock
+    ) -> None:
+        self.file = file
+        self._folder = folder
+        self._given = environment
+        self._clock = clock
+
+    def describe(self) -> Description:
+        """Return what the API tells of it. Looks for its program on the agent's PATH."""
+        path = shutil.which(self.file.command[0], path=self._environment().get("PATH"))
+        return Description(
+            type=self.file.type,
+            category=self.file.category,
+            display_name=self.file.display_name,
+            installed=path is not None,
+            path=path,
+            verified=self.file.verified,
+        )
+
+    async def launch(self, record: SessionRecord) -> Adapter:
+        """Start the agent with a new session and return once it is ready."""
+        adapter = self._adapter(record)
+        try:
+            await adapter.open(self._arguments(record))
+        except BaseException:
+            await asyncio.shield(adapter.close())
+            raise
+        return adapter
+
+    async def restore(self, record: SessionRecord) -> Adapter:
+        """Begin to open the session again; the adapter tells what comes of it."""
+        adapter = self._adapter(record)
+        if SESSION_KEY not in record.native:
+            adapter.lost("The machine agent stopped while this agent was being launched")
+        elif not self.describe().installed:
+            adapter.lost(f"{self.file.display_name} is not installed any more")
+        elif not await asyncio.to_thread(Path(record.path).is_dir):
+            adapter.lost(f"The directory {record.path} is no longer there")
+        else:
+            adapter.reopen(self._arguments(record))
+        return adapter
+
+    def _adapter(self, record: SessionRecord) -> AcpAdapter:
+        transcript = Transcript(transcript_file(self._folder, record.id), self._clock)
+        return AcpAdapter(self.file, record, transcript, self._environment())
+
+    def _arguments(self, record: SessionRecord) -> list[str]:
+        file = self.file
+        values = {"dir": record.path, "model": record.model or ""}
+        command = shutil.which(file.command[0], path=self._environment().get("PATH"))
+        words = [*file.command[1:], *file.args, *(file.model_args if record.model else [])]
+        return [command or file.command[0], *(word.format(**values) for word in words)]
+
+    def _environment(self) -> dict[str, str]:
+        """Return the agent's environment: the daemon's, with what the provider file changes."""
+        return self.file.environment_from(self._given, ("OUTRIDER_",))
+
+
+def transcript_file(folder: Path, session_id: str) -> Path:
+    """Return the file of a session's chat."""
+    return folder / f"{session_id}.jsonl"
+
+
+def forget_others(folder: Path, session_ids: Iterable[str]) -> None:
+    """Delete the chats of sessions that are no more: a daemon may be killed before it does."""
+    kept = {transcript_file(folder, session_id) for session_id in session_ids}
+    for path in folder.glob("session_*.jsonl"):
+        if path not in kept:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,30 @@
+"""The newest bytes of an output, in bounded memory."""
+
+
+class Tail:
+    """Keeps the last `limit` bytes that were added. `total` counts all of them."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.total = 0
+        self._kept = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self.total += len(data)
+        self._kept += data
+        if len(self._kept) > 2 * self.limit:
+            del self._kept[: -self.limit]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the beginning is no longer there."""
+        return self.total > self.limit
+
+    def text(self) -> str:
+        """Return what is kept, from a whole character on; other bytes become U+FFFD."""
+        kept = self._kept[-self.limit :] if self.limit else bytearray()
+        start = 0
+        while self.truncated and start < min(3, len(kept)) and kept[start] & 0xC0 == 0x80:
+            start += 1
+        return kept[start:].decode("utf-8", "replace")

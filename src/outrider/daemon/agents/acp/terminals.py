@@ -1,0 +1,172 @@
+"""The terminals that an agent opens through its client: commands with their output, bounded."""
+
+import asyncio
+import contextlib
+import signal
+from asyncio.subprocess import DEVNULL, Process
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from acp import RequestError
+from acp.schema import TerminalExitStatus
+
+from outrider.contract.ids import new_id
+from outrider.daemon.agents.acp.tail import Tail
+from outrider.daemon.pipes import PipeReader
+from outrider.daemon.processes import kill_tree
+
+MAX_TERMINALS: Final = 16
+"""Terminals that an agent may have open at once."""
+
+MAX_OUTPUT: Final = 1024 * 1024
+"""Bytes of a terminal's output that are kept, the newest; an agent may ask for fewer."""
+
+_REMEMBERED: Final = 32
+_KILL_TIMEOUT: Final = 2.0
+
+
+class Terminals:
+    """The terminals of one agent.
+
+    Args:
+        directory: where a command runs that names no directory.
+        environment: what a command inherits.
+    """
+
+    def __init__(self, directory: str, environment: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._environment = dict(environment)
+        self._open: dict[str, _Terminal] = {}
+        self._released: OrderedDict[str, str] = OrderedDict()
+
+    async def create(
+        self,
+        command: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        directory: str | None,
+        limit: int | None,
+    ) -> str:
+        """Start a command and return its terminal's id. Without arguments it is a shell's line.
+
+        Raises:
+            RequestError: too many are open, or it cannot be started.
+        """
+        if len(self._open) >= MAX_TERMINALS:
+            raise RequestError(-32603, f"{MAX_TERMINALS} terminals are open: release one first")
+        argv = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
+        kept = MAX_OUTPUT if limit is None else min(limit, MAX_OUTPUT)
+        terminal = _Terminal(Tail(kept))
+        try:
+            await terminal.start(
+                argv, directory or self._directory, self._environment | dict(environment)
+            )
+        except (OSError, ValueError) as error:
+            raise RequestError(-32603, f"{command!r} could not be started: {error}") from error
+        name = new_id("cmd")
+        self._open[name] = terminal
+        return name
+
+    def output(self, name: str) -> tuple[str, bool, TerminalExitStatus | None]:
+        """Return what was printed, whether its beginning is missing, and how it ended if it has."""
+        terminal = self._find(name)
+        tail = terminal.output()
+        return tail.text(), tail.truncated, terminal.status()
+
+    async def wait(self, name: str) -> TerminalExitStatus:
+        """Return how the command ended, once it has."""
+        terminal = self._find(name)
+        await terminal.ended()
+        status = terminal.status()
+        assert status is not None
+        return status
+
+    async def kill(self, name: str) -> None:
+        """Kill the command with all that it started; its output stays."""
+        await self._find(name).kill()
+
+    async def release(self, name: str) -> None:
+        """Kill the command and forget its terminal."""
+        terminal = self._find(name)
+        del self._open[name]
+        await terminal.close()
+        self._released[name] = terminal.output().text()
+        if len(self._released) > _REMEMBERED:
+            self._released.popitem(last=False)
+
+    async def close(self) -> None:
+        """Kill every command."""
+        await asyncio.gather(*(self.release(name) for name in list(self._open)))
+
+    def text(self, name: str) -> str:
+        """Return what a terminal printed, also after it was released; empty where unknown."""
+        terminal = self._open.get(name)
+        return self._released.get(name, "") if terminal is None else terminal.output().text()
+
+    def _find(self, name: str) -> "_Terminal":
+        terminal = self._open.get(name)
+        if terminal is None:
+            raise RequestError.resource_not_found(name)
+        return terminal
+
+
+class _Terminal:
+    """One command."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+        self._pipe = PipeReader(tail.add)
+        self._process: Process | None = None
+        self._closed = False
+
+    async def start(
+        self, argv: Sequence[str], directory: str, environment: Mapping[str, str]
+    ) -> None:
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=directory,
+                env=dict(environment),
+                stdin=DEVNULL,
+                stdout=self._pipe.write_end,
+                stderr=self._pipe.write_end,
+                start_new_session=True,
+            )
+        except BaseException:
+            self._pipe.close()
+            raise
+        self._pipe.handed_over()
+
+    def output(self) -> Tail:
+        """Return the output with all that has been printed by now."""
+        if not self._closed:
+            self._pipe.drain()
+        return self._tail
+
+    def status(self) -> TerminalExitStatus | None:
+        code = None if self._process is None else self._process.returncode
+        if code is None:
+            return None
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return TerminalExitStatus(signal=signal.Signals(-code).name)
+        return TerminalExitStatus(exit_code=max(code, 0))
+
+    async def ended(self) -> None:
+        assert self._process is not None
+        await self._process.wait()
+
+    async def kill(self) -> None:
+        assert self._process is not None
+        if self._process.returncode is None:
+            await asyncio.to_thread(kill_tree, self._process.pid)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_KILL_TIMEOUT):
+                    await self._process.wait()
+
+    async def close(self) -> None:
+        await self.kill()
+        self._pipe.drain()
+        self._closed = True
+        self._pipe.close()

@@ -1,0 +1,218 @@
+"""The chat with an agent, kept in a file: ids and timestamps stay, over a restart too.
+
+One line of JSON for each thing that happened: a message, more of its text, or another text in
+place of it. Streamed text is written a few times a second, not for every piece.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import structlog
+
+from outrider.contract.ids import new_id
+from outrider.contract.resources import Message
+
+Role = Literal["user", "assistant", "tool", "system"]
+Kind = Literal["text", "thinking", "tool_call", "tool_result"]
+
+WRITE_AFTER: Final = 0.25
+"""Seconds that new text may wait before it is written."""
+
+MAX_CONTENT: Final = 12 * 1024 * 1024
+"""Bytes (UTF-8) of one message; what comes beyond is left out."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Entry:
+    """A message that may still grow. Only its transcript changes it."""
+
+    __slots__ = ("_parts", "cut", "id", "kind", "role", "size", "timestamp", "unsaved")
+
+    def __init__(self, id_: str, role: Role, kind: Kind, timestamp: int, content: str) -> None:
+        self.id = id_
+        self.role = role
+        self.kind = kind
+        self.timestamp = timestamp
+        self.unsaved: list[str] | None = None  # None: the whole of it
+        self.set(content)
+
+    def set(self, content: str) -> None:
+        """Put another text in place of it."""
+        self._parts: list[str] = []
+        self.size = 0
+        self.cut = False
+        self.unsaved = None
+        self.add(content)
+
+    def add(self, text: str) -> None:
+        """Append a piece of text."""
+        if self.cut:
+            return
+        size = len(text) if text.isascii() else len(text.encode())
+        if self.size + size > MAX_CONTENT:
+            room = MAX_CONTENT - self.size
+            kept = text.encode()[:room].decode("utf-8", "ignore")
+            text, self.cut = f"{kept}\n[outrider: the rest is left out here]", True
+        self.size += size
+        self._parts.append(text)
+        if self.unsaved is not None:
+            self.unsaved.append(text)
+
+    @property
+    def content(self) -> str:
+        """The whole text."""
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
+
+
+class Transcript:
+    """The messages of one session, oldest first.
+
+    Args:
+        path: its file; made with the first message, with mode 0600.
+        clock: returns the time in epoch milliseconds.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], int]) -> None:
+        self._path = path
+        self._clock = clock
+        self._entries: dict[str, Entry] = {}
+        self._unsaved: dict[str, Entry] = {}
+        self._saved: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._torn = False
+        self._read()
+
+    def __contains__(self, message_id: str) -> bool:
+        return message_id in self._entries
+
+    def add(self, role: Role, kind: Kind, content: str, message_id: str | None = None) -> Entry:
+        """Begin a message."""
+        newest = next(reversed(self._entries.values()), None)
+        now = max(self._clock(), 0 if newest is None else newest.timestamp)
+        entry = Entry(message_id or new_id("msg"), role, kind, now, content)
+        self._entries[entry.id] = entry
+        self._changed(entry)
+        return entry
+
+    def extend(self, entry: Entry, text: str) -> None:
+        """Append a piece of text to a message."""
+        entry.add(text)
+        self._changed(entry)
+
+    def replace(self, entry: Entry, content: str, role: Role | None = None) -> None:
+        """Put another text (and role) in place of a message's."""
+        if entry.content == content and role in (None, entry.role):
+            return
+        entry.role = role or entry.role
+        entry.set(content)
+        self._changed(entry)
+
+    def messages(self) -> list[Message]:
+        """Return every message."""
+        return [
+            Message(
+                id=entry.id,
+                index=index,
+                role=entry.role,
+                kind=entry.kind,
+                content=entry.content,
+                timestamp=entry.timestamp,
+            )
+            for index, entry in enumerate(self._entries.values())
+        ]
+
+    def save(self) -> None:
+        """Write what has not been written yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        unsaved, self._unsaved = self._unsaved, {}
+        if not unsaved:
+            return
+        lines = [json.dumps(self._line(entry)) + "\n" for entry in unsaved.values()]
+        if self._torn:
+            lines.insert(0, "\n")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(self._path, "a", encoding="ascii", opener=_private) as file:
+                file.write("".join(lines))
+        except OSError as error:
+            _log.error("the chat could not be written", path=str(self._path), error=str(error))
+            self._torn = True
+            return
+        self._torn = False
+
+    def delete(self) -> None:
+        """Forget the chat."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._unsaved.clear()
+        self._path.unlink(missing_ok=True)
+
+    def _changed(self, entry: Entry) -> None:
+        self._unsaved[entry.id] = entry
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WRITE_AFTER, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self.save()
+
+    def _line(self, entry: Entry) -> dict[str, Any]:
+        more, entry.unsaved = entry.unsaved, []
+        if entry.id not in self._saved:
+            self._saved.add(entry.id)
+            return {
+                "id": entry.id,
+                "role": entry.role,
+                "kind": entry.kind,
+                "timestamp": entry.timestamp,
+                "content": entry.content,
+            }
+        if more is None:
+            return {"id": entry.id, "role": entry.role, "content": entry.content}
+        return {"id": entry.id, "more": "".join(more)}
+
+    def _read(self) -> None:
+        """Read the file; a line that is not whole (the machine went down) is passed over."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.error("the chat could not be read", path=str(self._path), error=str(error))
+            return
+        self._torn = bool(data) and not data.endswith(b"\n")
+        for line in data.splitlines():
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                _log.warning("a line of a chat was left out", error=str(error))
+        for entry in self._entries.values():
+            entry.unsaved = []
+
+    def _take(self, line: dict[str, Any]) -> None:
+        entry = self._entries.get(line["id"])
+        if entry is None:
+            entry = Entry(
+                line["id"], line["role"], line["kind"], line["timestamp"], line["content"]
+            )
+            self._entries[entry.id] = entry
+            self._saved.add(entry.id)
+        elif "more" in line:
+            entry.add(line["more"])
+        else:
+            entry.role = line["role"]
+            entry.set(line["content"])
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,48 @@
+"""Every provider of this machine, of whatever category, from its file."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from outrider.daemon.agents.acp.provider_file import AcpFile
+from outrider.daemon.agents.acp.providers import AcpProvider, forget_others
+from outrider.daemon.agents.cli.provider_file import decode_cli
+from outrider.daemon.agents.cli.providers import CliProvider
+from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.provider import Provider
+from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError, decode, read_tables
+from outrider.daemon.agents.sessions import epoch_millis
+from outrider.daemon.journal import Journal
+
+CATEGORIES: Final = ("cli", "acp", "ide")
+
+
+def load_providers(
+    config_dir: Path, *, tmux: Tmux, journal: Journal, environment: Mapping[str, str] | None = None
+) -> dict[str, Provider]:
+    """Return every provider of the built-in files and of `<config_dir>/providers/*.toml`, by type.
+
+    `environment` is what agents inherit, the daemon's own where it is not given.
+
+    Raises:
+        ProviderFileError: a file is wrong; the text names the file and the field.
+    """
+    given = os.environ if environment is None else environment
+    chats = config_dir / "chats"
+    forget_others(chats, [record.id for record in journal.sessions()])
+    providers: dict[str, Provider] = {}
+    for path, table in read_tables([BUILT_IN, config_dir / "providers"]):
+        match table.get("category", "cli"):
+            case "cli":
+                cli = decode_cli(path, table)
+                providers[cli.type] = CliProvider(cli, tmux, journal, given)
+            case "acp":
+                acp = decode(path, table, AcpFile)
+                providers[acp.type] = AcpProvider(acp, chats, given, epoch_millis)
+            case "ide":
+                continue  # their adapter is not here yet
+            case other:
+                known = ", ".join(CATEGORIES)
+                raise ProviderFileError(f"{path}: category: {other!r} is none of {known}")
+    return providers
