@@ -25,8 +25,8 @@ from outrider.contract.commands import (
 )
 from outrider.contract.events import AgentEvent
 from outrider.contract.resources import Message, Session
-from outrider.daemon.agents.cli.providers import load_providers
 from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.journal import Journal

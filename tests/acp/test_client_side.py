@@ -1,0 +1,154 @@
+"""What an agent asks of its client: files of its directory only, terminals within bounds."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acp import RequestError
+
+from outrider.daemon.agents.acp.files import MAX_FILE, Files, OutsideError
+from outrider.daemon.agents.acp.tail import Tail
+from outrider.daemon.agents.acp.terminals import MAX_TERMINALS
+from tests.agents.machine import Agent, Machine, running_in, until
+
+
+async def answer_to(agent: Agent, text: str) -> Any:
+    """Return what the agent was answered, which it says as JSON."""
+    added = await agent.turn(text)
+    (said,) = [m.content for m in added if (m.role, m.kind) == ("assistant", "text")]
+    return json.loads(said)
+
+
+async def test_files_of_the_directory(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    (box.project / "notes").write_text("one\ntwo\nthree\n")
+    assert await answer_to(agent, f"fs read {box.project}/notes") == {
+        "content": "one\ntwo\nthree\n"
+    }
+    assert await answer_to(agent, f"fs line {box.project}/notes") == {"content": "two\n"}
+    await agent.turn(f"fs write {box.project}/new/file")
+    assert (box.project / "new" / "file").read_text() == "written"
+
+
+async def test_a_file_outside_is_refused_and_told(box: Machine, tmp_path: Path) -> None:
+    agent = await box.launch(kind="scripted")
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (box.project / "link").symlink_to(secret)
+    (box.project / "folder").symlink_to(tmp_path)
+    paths = [secret, box.project / ".." / "secret", box.project / "link",
+             box.project / "folder" / "secret"]  # fmt: skip
+    for path in paths:
+        assert "is not inside the session's directory" in await answer_to(agent, f"fs read {path}")
+        assert "is not inside" in await answer_to(agent, f"fs write {path}")
+    assert secret.read_text() == "secret"
+    refused = agent.evidence()["refusedPaths"]
+    assert isinstance(refused, list)
+    assert len(refused) == 8
+    assert f"read {secret}" in refused
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(str(tmp_path))
+
+
+def test_a_directory_that_is_a_link_itself(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (real / "file").write_text("text")
+    (tmp_path / "link").symlink_to(real)
+    linked = Files(str(tmp_path / "link"))
+    assert linked.read(str(tmp_path / "link" / "file")) == "text"
+    assert linked.read(str(real / "file")) == "text"
+
+
+@pytest.mark.parametrize("path", ["relative", "/nul\0", "", "/" + "x" * 5000])
+def test_a_path_that_is_none(files: Files, path: str) -> None:
+    with pytest.raises(RequestError):
+        files.read(path)
+
+
+def test_what_is_no_file(files: Files, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "", "missing"):
+        with pytest.raises(RequestError) as refused:
+            files.read(str(tmp_path / name))
+        assert not isinstance(refused.value, OutsideError)
+    with pytest.raises(RequestError):
+        files.write(str(tmp_path / "pipe"), "text")
+
+
+def test_bounds_of_files(files: Files, tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    with big.open("wb") as file:
+        file.truncate(MAX_FILE + 1)
+    with pytest.raises(RequestError, match="more than"):
+        files.read(str(big))
+    with pytest.raises(RequestError, match="more than"):
+        files.write(str(tmp_path / "new"), "x" * (MAX_FILE + 1))
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(RequestError, match="UTF-8"):
+        files.read(str(tmp_path / "binary"))
+
+
+def test_a_shorter_text_takes_the_place_of_a_longer(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a long text")
+    files.write(str(tmp_path / "file"), "short")
+    assert (tmp_path / "file").read_text() == "short"
+
+
+@pytest.mark.parametrize(("line", "limit", "text"), [(None, 2, "1\n2\n"), (3, None, "3\n4"),
+    (2, 1, "2\n"), (0, 1, "1\n"), (9, 1, ""), (1, 0, "")])  # fmt: skip
+def test_lines(files: Files, tmp_path: Path, line: int, limit: int, text: str) -> None:
+    (tmp_path / "file").write_text("1\n2\n3\n4")
+    assert files.read(str(tmp_path / "file"), line, limit) == text
+
+
+async def test_a_terminal(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    ended, output, gone = await answer_to(agent, "terminal printf 0123456789abcdef; exit 3")
+    assert ended == {"exitCode": 3}
+    assert output == {"output": "6789abcdef", "truncated": True, "exitStatus": {"exitCode": 3}}
+    assert gone is True
+    results = [m.content for m in await agent.messages() if m.kind == "tool_result"]
+    assert results == ["6789abcdef"]
+
+
+async def test_a_terminal_that_is_killed(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    running, ended = await answer_to(agent, "terminal-kill")
+    assert running is None
+    assert ended == {"signal": "SIGKILL"}
+
+
+async def test_more_terminals_than_there_may_be(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    assert await answer_to(agent, f"terminal-many {MAX_TERMINALS + 2}") == [2]
+    assert len(running_in(box.folder / "home")) > MAX_TERMINALS
+
+
+async def test_terminals_end_with_their_agent(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await answer_to(agent, "terminal-many 2")
+    await agent.say("crash")
+    await agent.until("error")
+    home = box.folder / "home"
+    await until(lambda: not running_in(home), 5, lambda: str(running_in(home)))
+
+
+def test_a_tail_begins_with_a_whole_character() -> None:
+    tail = Tail(4)
+    tail.add("ääää".encode())
+    assert (tail.text(), tail.truncated) == ("ää", True)
+    tail.add(b"x")
+    assert tail.text() == "äx"  # half a character has gone with the first
+    whole = Tail(8)
+    whole.add("ä".encode())
+    assert (whole.text(), whole.truncated) == ("ä", False)
+    none = Tail(0)
+    none.add(b"something")
+    assert (none.text(), none.truncated) == ("", True)

@@ -1,0 +1,292 @@
+"""What an agent says becomes a chat; what it asks, a pending action; what it offers, controls."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.contract.commands import (
+    ChatInput,
+    ImagePart,
+    LaunchCli,
+    ReadChat,
+    ResolveAction,
+    SendChat,
+    StopCli,
+    TextPart,
+)
+from outrider.contract.errors import ApiError
+from outrider.contract.resources import Message
+from tests.acp.conftest import provider_file
+from tests.agents.machine import Agent, Machine, running_in, until
+
+
+def told(messages: list[Message]) -> list[tuple[str, str, str]]:
+    return [(message.role, message.kind, message.content) for message in messages]
+
+
+async def test_from_launch_to_stop(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    assert agent.status == "idle"
+    message_id = await agent.say("hello there")
+    await agent.until("idle")
+    user, answer = await agent.messages()
+    assert (user.id, user.role, user.content) == (message_id, "user", "hello there")
+    assert (answer.role, answer.content) == ("assistant", "You said: hello there")
+    assert [event.event for event in box.events] == [
+        "agent:generating_started",
+        "agent:generating_completed",
+    ]
+    assert list((box.folder / "config" / "chats").iterdir())
+    stopped = await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert stopped.stopped == [agent.id]
+    assert not running_in(box.folder / "home")
+    assert not list((box.folder / "config" / "chats").iterdir())
+
+
+async def test_pieces_are_joined_into_messages_of_their_kinds(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    assert told(await agent.turn("chunks"))[1:] == [
+        ("assistant", "thinking", "let me think"),
+        ("assistant", "thinking", "- [x] one"),
+        ("assistant", "text", "abc"),
+        ("assistant", "text", "d"),
+    ]
+
+
+async def test_a_tool_call_has_one_call_and_one_result(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    call, text, result = (await agent.turn("tool"))[1:]
+    assert (call.role, call.kind) == ("assistant", "tool_call")
+    assert json.loads(call.content) == {
+        "id": "t1",
+        "name": "Read it",
+        "kind": "read",
+        "input": {"path": "x"},
+    }
+    assert text.content == "meanwhile"
+    assert (result.role, result.kind, result.content) == ("tool", "tool_result", "contents")
+
+
+async def test_an_update_of_a_tool_call_that_was_never_begun(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    call, result = (await agent.turn("orphan"))[1:]
+    assert json.loads(call.content)["name"] == "Never begun"
+    assert (result.kind, result.content) == ("tool_result", "done")
+
+
+async def test_a_tool_call_that_never_ends_ends_with_its_turn(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    _, result = (await agent.turn("unfinished"))[1:]
+    assert (result.kind, result.content) == ("tool_result", "[end_turn]")
+
+
+@pytest.mark.parametrize(("action", "option"), [("approve", "yes"), ("reject", "no")])
+async def test_a_permission(box: Machine, action: Any, option: str) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("permission")
+    await agent.until("waiting_approval")
+    pending = agent.session.state().pending_action
+    assert pending is not None
+    assert "run one" in pending.message
+    assert "do one" in pending.message
+    assert [(o.id, o.kind) for o in pending.options] == [
+        ("yes", "allow_once"),
+        ("ever", "allow_always"),
+        ("no", "reject_once"),
+    ]
+    with pytest.raises(ApiError) as refused:
+        await agent.say("not now")
+    assert (refused.value.status, refused.value.code) == (409, "APPROVAL_PENDING")
+    results = await asyncio.gather(
+        *(agent.session.resolve(ResolveAction(action=action)) for _ in range(10)),
+        return_exceptions=True,
+    )
+    assert [r.status for r in results if isinstance(r, ApiError)] == [409] * 9
+    await agent.until("idle")
+    assert (await agent.messages())[-2].content == f"one:{option} "
+    assert len(box.named("agent:waiting_approval")) == 1
+
+
+async def test_an_option_by_its_id(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("permission")
+    await agent.until("waiting_approval")
+    await agent.session.resolve(ResolveAction(action="approve", option_id="ever"))
+    await agent.until("idle")
+    assert "one:ever " in [m.content for m in await agent.messages()]
+
+
+async def test_a_question_without_a_way_to_reject_can_be_cancelled(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("odd-permission")
+    await agent.until("waiting_approval")
+    await agent.resolve("reject")
+    await agent.until("idle")
+    assert "odd:cancelled " in [m.content for m in await agent.messages()]
+
+
+async def test_two_questions_at_once_are_asked_one_after_the_other(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("two-permissions")
+    await agent.until("waiting_approval")
+    await until(lambda: agent.evidence()["questions"] == 2, 5)
+    first = agent.session.state().pending_action
+    assert first is not None
+    assert "run one" in first.message
+    await agent.session.resolve(ResolveAction(action="approve", action_id=first.id))
+    second = agent.session.state().pending_action
+    assert second is not None
+    assert "run two" in second.message
+    with pytest.raises(ApiError) as refused:
+        await agent.session.resolve(ResolveAction(action="approve", action_id=first.id))
+    assert refused.value.status == 409
+    await agent.session.resolve(ResolveAction(action="reject", action_id=second.id))
+    await agent.until("idle")
+    said = "".join(m.content for m in await agent.messages() if m.role == "assistant")
+    assert "one:yes" in said
+    assert "two:no" in said
+    assert len(box.named("agent:waiting_approval")) == 2
+
+
+async def test_messages_wait_their_turn(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("terminal sleep 0.5")
+    for text in ("second", "third"):
+        assert (await agent.session.send(SendChat(message=text))).queued
+    await until(lambda: len(box.named("agent:generating_completed")) == 3, 10)
+    said = [m.content for m in await agent.messages() if m.role == "user"]
+    assert said == ["terminal sleep 0.5", "second", "third"]
+
+
+async def test_controls_are_shown_and_changed(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    state = agent.session.state()
+    assert {(c.id, c.type, c.value) for c in state.controls} == {
+        ("model", "select", "small"),
+        ("web", "toggle", False),
+        ("mode", "select", "ask"),
+    }
+    assert agent.session.describe().model == "Small 1"
+    accepted = await agent.session.send(SendChat(controls={"mode": "plan", "web": True}))
+    assert (accepted.message_id, accepted.queued) == (None, False)
+    accepted = await agent.session.send(SendChat(message="hello", controls={"model": "big"}))
+    assert accepted.message_id is not None
+    await agent.until("idle")
+    state = agent.session.state()
+    assert {c.id: c.value for c in state.controls} == {"model": "big", "web": True, "mode": "plan"}
+    assert [(item.label, item.value) for item in state.summary_metadata.items] == [
+        ("Model", "Big 2"),
+        ("Mode", "Plan only"),
+    ]
+    await agent.turn("mode ask")
+    assert {c.id: c.value for c in agent.session.state().controls}["mode"] == "ask"
+
+
+@pytest.mark.parametrize(
+    ("controls", "path"),
+    [({"speed": "fast"}, "controls.speed"), ({"mode": "wild"}, "controls.mode"),
+     ({"web": "on"}, "controls.web"), ({"mode": True}, "controls.mode")],
+)  # fmt: skip
+async def test_a_control_that_there_is_not(
+    box: Machine, controls: dict[str, str | bool], path: str
+) -> None:
+    agent = await box.launch(kind="scripted")
+    with pytest.raises(ApiError) as refused:
+        await agent.session.send(SendChat(message="hello", controls=controls))
+    assert refused.value.status == 400
+    assert [detail.path for detail in refused.value.details] == [path]
+    assert await agent.messages() == []
+
+
+async def test_a_model_by_its_id_or_its_name(box: Machine) -> None:
+    for wanted in ("big", "Big 2"):
+        launched = await box.sessions.launch_cli(
+            LaunchCli(cli_type="scripted", dir=str(box.project), model=wanted)
+        )
+        assert Agent(box, launched.session_id).session.describe().model == "Big 2"
+    with pytest.raises(ApiError) as refused:
+        await box.sessions.launch_cli(
+            LaunchCli(cli_type="scripted", dir=str(box.project), model="huge")
+        )
+    assert refused.value.status == 400
+    assert "small, big" in refused.value.message
+
+
+async def test_a_picture(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    parts: list[TextPart | ImagePart] = [
+        TextPart(text="look:"),
+        ImagePart(mime_type="image/png", data="aGVsbG8="),
+    ]
+    await agent.session.send(SendChat(input=ChatInput(parts=parts)))
+    await agent.until("idle")
+    assert [m.content for m in await agent.messages()] == [
+        "look:\n[image: image/png]",
+        "You said: look:\n[image]",
+    ]
+
+
+async def test_a_picture_for_an_agent_that_takes_none(box: Machine) -> None:
+    provider_file(box.folder, "--no-images", kind="blind")
+    await box.stop()
+    await box.start()
+    agent = await box.launch(kind="blind")
+    picture = ImagePart(mime_type="image/png", data="aGVsbG8=")
+    message = ChatInput(parts=[picture], text_fallback="a picture of a cat")
+    await agent.session.send(SendChat(input=message))
+    await agent.until("idle")
+    assert (await agent.messages())[0].content == "a picture of a cat"
+    with pytest.raises(ApiError) as refused:
+        await agent.session.send(SendChat(input=ChatInput(parts=[picture])))
+    assert refused.value.status == 400
+    assert agent.status == "idle"
+
+
+async def test_title_and_usage(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.turn("title Fixing the bug")
+    state = agent.session.state()
+    assert state.title == "Fixing the bug"
+    assert "10 of 100 tokens" in [item.value for item in state.summary_metadata.items]
+
+
+async def test_an_answer_that_was_cut_off_says_so(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    (note,) = (await agent.turn("stop max_tokens"))[1:]
+    assert (note.role, note.content) == (
+        "system",
+        "The answer was cut off: the model's limit of tokens is reached",
+    )
+
+
+async def test_the_agents_environment_and_directory(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    added = await agent.turn("terminal env; pwd")
+    result = next(m.content for m in added if m.kind == "tool_result")
+    assert "OUTRIDER" not in result
+    (answer,) = [m for m in added if m.role == "assistant" and m.kind == "text"]
+    assert json.loads(answer.content)[1]["truncated"] is True  # it asked for ten bytes
+
+
+async def test_after_and_limit(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.turn("one")
+    before = await agent.messages()
+    await agent.turn("two")
+    rest = await agent.session.read(ReadChat(after=before[-1].id))
+    assert [m.content for m in rest.messages] == ["two", "You said: two"]
+
+
+async def test_the_machine_forgets_chats_of_sessions_that_are_no_more(
+    box: Machine, tmp_path: Path
+) -> None:
+    folder = box.folder / "config" / "chats"
+    folder.mkdir()
+    stray = folder / "session_00000000000000000000000000.jsonl"
+    stray.write_text("{}\n")
+    await box.stop()
+    await box.start()
+    assert not stray.exists()

@@ -1,0 +1,270 @@
+"""What misbehaving agents do is survived: told as what it is, bounded, and nothing left behind."""
+
+import asyncio
+import time
+
+import psutil
+import pytest
+
+from outrider.contract.commands import LaunchCli, StopCli
+from outrider.contract.errors import ApiError
+from outrider.daemon.agents.acp import peer, transport
+from outrider.daemon.agents.acp.process import STDERR_KEPT
+from tests.acp.conftest import provider_file
+from tests.agents.machine import Agent, Machine, running_in, until
+
+
+async def launch_fails(box: Machine, *flags: str, more: str = "") -> ApiError:
+    """Launch an agent that cannot be launched; return why, and see that nothing of it is left."""
+    provider_file(box.folder, *flags, kind="broken", more=more)
+    await box.stop()
+    await box.start()
+    with pytest.raises(ApiError) as failed:
+        await box.sessions.launch_cli(LaunchCli(cli_type="broken", dir=str(box.project)))
+    assert box.sessions.describe() == []
+    assert not running_in(box.folder / "home")
+    assert not list((box.folder / "config" / "chats").glob("*"))
+    return failed.value
+
+
+async def test_initialize_is_never_answered(box: Machine) -> None:
+    failed = await launch_fails(box, "--mute", more="ready_timeout = 0.5")
+    assert failed.status == 500
+    assert "did not answer initialize within 0" in failed.message
+
+
+async def test_it_ends_while_it_starts(box: Machine) -> None:
+    failed = await launch_fails(box, "--die")
+    assert failed.status == 500
+    assert "has ended with code 4" in failed.message
+    assert "cannot find my configuration" in failed.message
+
+
+async def test_it_speaks_another_version(box: Machine) -> None:
+    assert "version 99" in (await launch_fails(box, "--future")).message
+
+
+async def test_nobody_has_logged_in(box: Machine) -> None:
+    failed = await launch_fails(box, "--login")
+    assert failed.status == 500
+    assert failed.message == "Scripted is not logged in (Authentication required): say please"
+
+
+async def test_a_key_in_the_environment_logs_in(box: Machine) -> None:
+    provider_file(
+        box.folder, "--login", kind="keyed", more='[environment]\nset = { SCRIPTED_KEY = "k" }'
+    )
+    await box.stop()
+    await box.start()
+    assert (await box.launch(kind="keyed")).status == "idle"
+
+
+@pytest.mark.parametrize(("rest", "says"), [("invalid", "it is invalid"), ("login", "say please")])
+async def test_a_message_that_is_refused(box: Machine, rest: str, says: str) -> None:
+    agent = await box.launch(kind="scripted")
+    with pytest.raises(ApiError) as refused:
+        await agent.say(f"refuse {rest}")
+    assert refused.value.status == 500
+    assert says in refused.value.message
+    assert agent.status == "error"
+    assert says in (agent.session.state().error or "")
+    assert await agent.messages() == []
+    assert (await agent.turn("hello"))[0].content == "hello"
+
+
+async def test_a_turn_that_fails(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("fail")
+    await agent.until("error")
+    assert agent.session.state().error == "Scripted: the model is gone"
+    assert [(m.role, m.content) for m in await agent.messages()] == [
+        ("user", "fail"),
+        ("assistant", "half an ans"),
+        ("system", "the model is gone"),
+    ]
+    assert [event.event for event in box.events][-1] == "agent:error"
+    assert (await agent.turn("hello"))[1].content == "You said: hello"
+
+
+async def test_what_waits_goes_on_after_an_error(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("terminal sleep 0.3")
+    await agent.say("fail")
+    await agent.say("after all")
+    await until(lambda: len(box.named("agent:generating_completed")) == 2, 5)
+    assert (await agent.messages())[-1].content == "You said: after all"
+
+
+@pytest.mark.parametrize("word", ["sleep", "deaf"])
+async def test_stopped_in_the_middle_of_a_turn(box: Machine, word: str) -> None:
+    """The cancel is answered by `end_turn`, or never."""
+    agent = await box.launch(kind="scripted")
+    await agent.say(word)
+    began = time.monotonic()
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert time.monotonic() - began < 5
+    assert not running_in(box.folder / "home")
+
+
+async def test_stopped_while_it_asks(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("permission")
+    await agent.until("waiting_approval")
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert not running_in(box.folder / "home")
+
+
+async def test_it_does_not_end_when_its_input_is_closed(box: Machine) -> None:
+    provider_file(box.folder, "--stays", kind="stays")
+    await box.stop()
+    await box.start()
+    await box.launch(kind="stays")
+    began = time.monotonic()
+    await box.sessions.stop(StopCli(cli_type="stays"))
+    assert time.monotonic() - began < 4
+    assert not running_in(box.folder / "home")
+
+
+async def test_it_reads_nothing_any_more(box: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "WRITE_TIMEOUT", 0.3)
+    agent = await box.launch(kind="scripted")
+    psutil.Process(agent_pid(agent)).suspend()
+    with pytest.raises(ApiError) as refused:
+        await agent.say("x" * 1_000_000)
+    assert refused.value.status == 500
+    assert "has not read its input" in refused.value.message
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert not running_in(box.folder / "home")
+
+
+async def test_a_change_that_is_never_answered(
+    box: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer, "ANSWER_TIMEOUT", 0.3)
+    agent = await box.launch(kind="scripted")
+    psutil.Process(agent_pid(agent)).suspend()
+    with pytest.raises(ApiError) as refused:
+        await agent.session.adapter.change({"mode": "plan"})
+    assert refused.value.status == 500
+
+
+async def test_rubbish_on_its_output(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    assert (await agent.turn("rubbish"))[1].content == "still here"
+    evidence = agent.evidence()
+    assert "this is no JSON" in str(evidence["rubbish"])
+    assert evidence["unreadableUpdates"] == 2
+
+
+async def test_a_line_without_an_end(box: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MAX_LINE", 1_000_000)
+    agent = await box.launch(kind="scripted")
+    assert (await agent.turn("rubbish huge"))[1].content == "still here"
+    assert "a line of more than 1000000 bytes" in str(agent.evidence()["rubbish"])
+
+
+async def test_half_a_character(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    assert (await agent.turn("emoji"))[1].content == "half ?"
+
+
+async def test_a_session_that_is_not_ours(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    assert [m.content for m in (await agent.turn("foreign"))[1:]] == ["ours"]
+
+
+async def test_a_flood_of_complaints(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    assert (await agent.turn("stderr 20000"))[1].content == "flooded"  # 20 MB
+    stderr = str(agent.evidence()["stderr"])
+    assert len(stderr) <= STDERR_KEPT
+    await until(lambda: "the last complaint" in str(agent.evidence()["stderr"]), 5)
+
+
+async def test_it_crashes_in_a_turn(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("crash")
+    await agent.until("error")
+    error = agent.session.state().error or ""
+    assert "has ended with code 7" in error
+    assert "boom: it all went wrong" in error
+    assert [m.content for m in await agent.messages()] == ["crash", "about to"]
+    with pytest.raises(ApiError) as refused:
+        await agent.say("anybody?")
+    assert refused.value.status == 500
+    assert [event.event for event in box.events] == ["agent:generating_started", "agent:error"]
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+
+
+async def test_it_is_killed_while_idle(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    psutil.Process(agent_pid(agent)).kill()
+    await agent.until("error", seconds=3)
+    assert "by signal 9" in (agent.session.state().error or "")
+
+
+async def test_its_children_end_with_it(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.turn("orphan-crash")
+    assert len(running_in(box.folder / "home")) == 3
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert not running_in(box.folder / "home")
+
+
+async def test_a_child_left_behind_keeps_nothing_open(box: Machine) -> None:
+    """The child holds the agent's pipes; the agent's end is seen all the same."""
+    agent = await box.launch(kind="scripted")
+    await agent.say("orphan-crash now")
+    await agent.until("error", seconds=3)
+    home = box.folder / "home"
+    # Out of reach: a child that has left the session and lost its parent before we looked.
+    await until(lambda: len(running_in(home)) == 1, 3, lambda: str(running_in(home)))
+    for process in psutil.process_iter():
+        if _home_of(process) == str(home):
+            process.kill()
+
+
+async def test_a_message_of_ten_megabytes(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.turn("big 10000000")
+    assert (await agent.messages())[-1].content == "m" * 10_000_000
+    await agent.turn("big 20000000")
+    again = (await agent.messages())[-1]
+    assert len(again.content) < 13_000_000
+    assert again.content.endswith("[outrider: the rest is left out here]")
+
+
+async def test_more_questions_than_anybody_answers(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("requests 500")
+    await until(lambda: agent.evidence()["questions"] == 32, 5)
+    await agent.until("waiting_approval")
+    await agent.until("idle")  # the turn's end answers all of them as cancelled
+    assert agent.evidence()["questions"] == 0
+
+
+async def test_a_thousand_pieces_a_second(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    began = time.monotonic()
+    (answer,) = (await agent.turn("stream 10000"))[1:]
+    assert answer.content.split() == [str(index) for index in range(10_000)]
+    assert time.monotonic() - began < 10
+
+
+async def test_two_agents_at_once(box: Machine) -> None:
+    first, second = await asyncio.gather(box.launch(kind="scripted"), box.launch(kind="scripted"))
+    await asyncio.gather(first.turn("stderr 2000"), second.turn("chunks"))
+    assert [first.status, second.status] == ["idle", "idle"]
+
+
+def agent_pid(agent: Agent) -> int:
+    home = str(agent.machine.folder / "home")
+    (pid,) = [p.pid for p in psutil.process_iter() if _home_of(p) == home]
+    return pid
+
+
+def _home_of(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get("HOME")
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return None

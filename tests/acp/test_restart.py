@@ -1,0 +1,186 @@
+"""After a restart of the daemon: the session again where the agent can, its chat in any case."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from outrider.contract.commands import SendChat, StopCli
+from outrider.contract.errors import ApiError
+from outrider.daemon.agents.acp.transcript import Transcript
+from tests.acp.conftest import provider_file
+from tests.agents.machine import Agent, Machine, running_in, until
+
+
+async def test_a_session_goes_on_with_the_same_chat(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    for word in ("hello", "chunks", "tool"):
+        await agent.turn(word)
+    before = await agent.messages()
+    await box.stop()
+    assert not running_in(box.folder / "home")
+    await box.start()
+    assert agent.status == "idle"
+    assert await agent.messages() == before
+    await until(lambda: len(updates(agent)) == 4, 5)  # it has told the chat anew, some of it late
+    assert await agent.messages() == before
+    assert {c.id for c in agent.session.state().controls} == {"model", "web", "mode"}
+    assert (await agent.turn("and on"))[1].content == "You said: and on"
+    assert (await agent.messages())[: len(before)] == before
+    assert box.event_names() == ["generating_started", "generating_completed"] * 4
+
+
+def updates(agent: Agent) -> list[str]:
+    told = agent.evidence()["updates"]
+    assert isinstance(told, list)
+    return told
+
+
+async def test_twice(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    for number in range(2):
+        await agent.turn(f"turn {number}")
+        before = await agent.messages()
+        await box.stop()
+        await box.start()
+        await agent.until("idle")
+        await until(lambda: len(updates(agent)) == 4, 5)
+        assert await agent.messages() == before
+
+
+async def test_an_agent_that_cannot_open_an_earlier_session(box: Machine) -> None:
+    provider_file(box.folder, "--no-load")
+    await box.stop()
+    await box.start()
+    agent = await box.launch(kind="scripted")
+    await agent.turn("hello")
+    before = await agent.messages()
+    await box.stop()
+    await box.start()
+    await agent.until("error")
+    assert "cannot open an earlier session" in (agent.session.state().error or "")
+    assert await agent.messages() == before
+    with pytest.raises(ApiError) as refused:
+        await agent.say("anybody?")
+    assert refused.value.status == 500
+    assert not running_in(box.folder / "home")
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+
+
+async def test_a_session_that_the_agent_has_forgotten(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.turn("hello")
+    await box.stop()
+    (box.folder / "known").unlink()
+    await box.start()
+    await agent.until("error")
+    assert "Session not found" in (agent.session.state().error or "")
+    assert len(await agent.messages()) == 2
+
+
+async def test_its_directory_is_gone(box: Machine) -> None:
+    other = box.folder / "other"
+    other.mkdir()
+    agent = await box.launch(other, kind="scripted")
+    await box.stop()
+    other.rmdir()
+    await box.start()
+    assert "is no longer there" in (agent.session.state().error or "")
+
+
+async def test_a_turn_that_was_cut_off(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    message_id = await agent.say("sleep")
+    await until(lambda: "agent_message_chunk" in str(agent.evidence()["updates"]), 5)
+    await box.stop()
+    await box.start()
+    await agent.until("error")
+    assert "cut off" in (agent.session.state().error or "")
+    user, answer, note = await agent.messages()
+    assert (user.id, answer.content) == (message_id, "zzz awake")
+    assert note.role == "system"
+    assert box.event_names() == ["generating_started", "error"]
+    await agent.turn("hello")
+    assert agent.status == "idle"
+
+
+async def test_what_waited_is_sent_once_the_session_is_open(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("deaf")
+    await agent.say("later")
+    await box.stop()
+    await box.start()
+    assert (await agent.session.send(SendChat(message="latest"))).queued
+    await until(lambda: box.event_names()[-1] == "generating_completed", 5)
+    await agent.until("idle")
+    said = [m.content for m in await agent.messages() if m.role == "user"]
+    assert said == ["deaf", "later", "latest"]
+
+
+async def test_stopped_while_it_is_opened_again(box: Machine) -> None:
+    await box.launch(kind="scripted")
+    await box.stop()
+    provider_file(box.folder, "--mute")
+    await box.start()
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert not running_in(box.folder / "home")
+
+
+def clock() -> int:
+    return 1_000
+
+
+async def test_a_transcript_is_what_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "chats" / "one.jsonl"
+    transcript = Transcript(path, clock)
+    user = transcript.add("user", "text", "héllo\n\u2028", "msg_1")
+    answer = transcript.add("assistant", "text", "a")
+    transcript.save()
+    transcript.extend(answer, "b")
+    transcript.extend(answer, "c")
+    transcript.save()
+    transcript.replace(answer, "other", role="system")
+    transcript.extend(answer, "!")
+    transcript.save()
+    assert [m.content for m in transcript.messages()] == ["héllo\n\u2028", "other!"]
+    assert Transcript(path, clock).messages() == transcript.messages()
+    assert user.id == "msg_1"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_transcript_whose_last_line_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    transcript = Transcript(path, clock)
+    transcript.add("user", "text", "hello")
+    transcript.save()
+    with path.open("a") as file:
+        file.write('{"id": "msg_2", "rol')
+    again = Transcript(path, clock)
+    assert [m.content for m in again.messages()] == ["hello"]
+    again.add("user", "text", "more")
+    again.save()
+    assert [m.content for m in Transcript(path, clock).messages()] == ["hello", "more"]
+
+
+async def test_streamed_text_is_written_a_few_times_and_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    transcript = Transcript(path, clock)
+    answer = transcript.add("assistant", "text", "")
+    for _ in range(1000):
+        transcript.extend(answer, "x" * 100)
+    await until(path.exists, 2)
+    for _ in range(1000):
+        transcript.extend(answer, "x" * 100)
+    transcript.save()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) == 2
+    assert path.stat().st_size < 210_000
+
+
+async def test_a_transcript_that_cannot_be_written_is_kept_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    transcript = Transcript(tmp_path / "file" / "one.jsonl", clock)
+    transcript.add("user", "text", "hello")
+    transcript.save()
+    assert [m.content for m in transcript.messages()] == ["hello"]
