@@ -202,3 +202,6 @@ async def test_an_id_with_odd_letters_is_only_unknown(user: Owner) -> None:
         assert_error(await page.get(f"{V1}/daemons/{id_}/status"), 404)
         assert_error(await page.delete(f"{V1}/account/keys/{id_}"), 404)
         assert_error(await page.get(f"{V1}/shortcuts/{id_}:cli:x/status"), 404)
+        assert_error(await page.get(f"{V1}/webhooks/{id_}/deliveries"), 404)
+    assert_error(await page.get(f"{V1}/daemons/a%00b/status?x=%00"), 404)
+    assert_error(await page.get(f"{V1}/audit?other=a%00b"), 400)

@@ -71,6 +71,8 @@ def decode_query(model: type[Wire], query: bytes) -> Any:
         ApiError: 400, telling the parameter and what is wrong with it.
     """
     try:
+        if b"%00" in query:  # PostgreSQL takes no text with a zero byte
+            raise bad_request("The query string has a zero byte in it")
         text = query.decode("ascii")
         pairs = dict(parse_qsl(text, keep_blank_values=True, errors="strict")) if text else {}
         return msgspec.convert(pairs, model, strict=False)
