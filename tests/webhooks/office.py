@@ -17,30 +17,15 @@ from outrider.cloud.webhooks.intake import Intake
 from outrider.cloud.webhooks.queue import DeliveryQueue
 from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
-from outrider.contract.events import AgentEvent, EventName
+from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
 from outrider.contract.webhooks import Delivery as View
 from outrider.contract.webhooks import WebhookRequest, WebhookWithSecret
 from tests.access.clock import Clock
 from tests.service.patience import eventually
+from tests.webhooks.events import DAEMON, agent_event
 
 DELAYS = (5.0, 25.0, 125.0)
-DAEMON = "machine_01jz3v7k2qf8ar4n0w5h6xt9cd"
-
-
-def agent_event(name: EventName = EventName.GENERATING_STARTED, **fields: object) -> AgentEvent:
-    """Return an event as a machine reports it."""
-    values: dict[str, object] = {
-        "id": new_id("evt"),
-        "event": name,
-        "session_id": "session_1",
-        "ide_id": f"{DAEMON}:cli:claude-code",
-        "ide_type": "claude-code",
-        "chat_title": "Fix the build",
-        "duration": 2.5 if name == EventName.GENERATING_COMPLETED else None,
-        "timestamp": 1_750_000_000_000,
-    }
-    return AgentEvent(**values | fields)  # type: ignore[arg-type]
 
 
 class Office:

@@ -11,7 +11,8 @@ from outrider.cloud.store import webhooks
 from outrider.cloud.webhooks.housekeeping import prune
 from outrider.contract.events import EventName
 from tests.service.patience import eventually
-from tests.webhooks.office import Office, agent_event
+from tests.webhooks.events import agent_event
+from tests.webhooks.office import Office
 from tests.webhooks.receiver import Receiver, one_after_another, says
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

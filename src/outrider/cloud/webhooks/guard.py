@@ -1,21 +1,20 @@
 """Where a webhook may point: addresses that a stranger must not reach through this service.
 
 Link-local, multicast and cloud-metadata addresses are always refused, private and loopback
-ones unless the operator allows them. An IPv6 address that carries an IPv4 one (mapped, 6to4,
-Teredo, NAT64) is judged by both.
+ones unless the operator allows them. An IPv6 address that carries an IPv4 one (mapped,
+translated, compatible, 6to4, Teredo, NAT64, ISATAP) is judged by both.
 """
 
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.connector import AddrInfoType
-from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
+from outrider.cloud.webhooks.names import Names
 from outrider.contract.errors import bad_request
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -34,11 +33,20 @@ _METADATA: Final = frozenset(
         "192.0.0.192",  # Oracle
     )
 )
-_NAT64: Final = (
-    ipaddress.IPv6Network("64:ff9b::/96"),
-    ipaddress.IPv6Network("64:ff9b:1::/48"),
+_BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
+
+_CARRYING: Final = (
+    ipaddress.IPv6Network("64:ff9b::/96"),  # NAT64, RFC 6052
+    ipaddress.IPv6Network("::ffff:0:0:0/96"),  # translated, RFC 2765
+    ipaddress.IPv6Network("::/96"),  # compatible, RFC 4291
 )
-_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
+"""Networks whose addresses end in an IPv4 one."""
+
+_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""A network's own translation (RFC 8215): where it puts the IPv4 address, nobody can tell."""
+
+_ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+"""The beginning of the last 64 bits of an address that ends in an IPv4 one (RFC 5214)."""
 
 
 class AddressRefused(OSError):
@@ -62,6 +70,7 @@ class Guard:
 
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
+        self.names = Names()
 
     def allows(self, text: str) -> bool:
         """Tell whether a connection may go to this address."""
@@ -80,6 +89,8 @@ class Guard:
         Raises:
             ApiError: 400, it is not http(s), has credentials, or leads where it must not.
         """
+        if not text.isprintable() or " " in text:
+            raise bad_request("The URL must not have spaces or control characters in it", "url")
         try:
             url = URL(text)
             host, port = url.host, url.port
@@ -92,7 +103,7 @@ class Guard:
                 "The URL must not have a user or password in it: deliveries are signed instead",
                 "url",
             )
-        addresses = await _addresses(host, port)
+        addresses = await self._addresses(host, port)
         if addresses and not any(map(self.allows, addresses)):
             raise bad_request(
                 f"The host {host!r} has an address that webhooks may not go to "
@@ -114,13 +125,20 @@ class Guard:
         made.setblocking(False)  # the standard library's own signature
         return made
 
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host, none where it does not resolve in time."""
+        try:
+            async with asyncio.timeout(_RESOLVE_SECONDS):
+                return [text for _, text, _ in await self.names.addresses(host, port)]
+        except (OSError, UnicodeError, TimeoutError):
+            return []
+
 
 class GuardedResolver(AbstractResolver):
     """Resolves a host once for each connection, and lets only allowed addresses through."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._resolver = ThreadedResolver()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -129,39 +147,38 @@ class GuardedResolver(AbstractResolver):
 
         Raises:
             AddressRefused: it has none.
+            OSError: it does not resolve.
         """
-        found = await self._resolver.resolve(host, port, family)
-        allowed = [result for result in found if self._guard.allows(result["host"])]
+        found = await self._guard.names.addresses(host, port, family)
+        allowed = [one for one in found if self._guard.allows(one[1])]
         if not allowed:
             raise AddressRefused(f"The host {host} has no address that webhooks may go to")
-        return allowed
+        return [
+            ResolveResult(
+                hostname=host,
+                host=text,
+                port=to,
+                family=kind,
+                proto=0,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for kind, text, to in allowed
+        ]
 
     async def close(self) -> None:
-        """Nothing is held open."""
-        await self._resolver.close()
-
-
-async def _addresses(host: str, port: int) -> list[str]:
-    """Return the addresses of a host, none where it does not resolve in time."""
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(_RESOLVE_SECONDS):
-            found: Iterable[Any] = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError, TimeoutError):
-        return []
-    return [str(info[4][0]) for info in found]
+        """Begin no more look-ups."""
+        self._guard.names.close()
 
 
 def _judge_one(address: Address) -> Judgement:
     if address in _METADATA or address.is_link_local or address.is_multicast:
         return "forbidden"
-    if address == ipaddress.IPv4Address("255.255.255.255"):
+    if address == _BROADCAST or address in _LOCAL_NAT64:
         return "forbidden"
-    if isinstance(address, ipaddress.IPv6Address) and (
-        address.is_site_local or any(address in network for network in _NAT64)
-    ):
-        # The translated address itself is judged by the IPv4 one that it carries.
-        return "private" if address.is_site_local else "public"
+    if any(address in network for network in _CARRYING) and int(address) > 1:
+        return "public"  # to be judged by the IPv4 address in it
+    if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
+        return "private"
     return "public" if address.is_global else "private"
 
 
@@ -170,6 +187,7 @@ def _carried(address: Address) -> list[ipaddress.IPv4Address]:
     if isinstance(address, ipaddress.IPv4Address):
         return []
     carried = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if any(address in network for network in (*_NAT64, _COMPATIBLE)) and int(address) > 1:
-        carried.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    has_last = any(address in network for network in _CARRYING) and int(address) > 1
+    if has_last or (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP:
+        carried.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
     return [one for one in carried if one is not None]

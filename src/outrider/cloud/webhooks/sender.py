@@ -116,7 +116,7 @@ class Sender:
         except TimeoutError:
             error = f"The receiver did not answer in full within {self._timeout:g} seconds"
         except (aiohttp.ClientError, OSError, ValueError) as failure:
-            error = f"The receiver could not be reached: {failure or type(failure).__name__}"
+            error = f"The receiver could not be reached: {_reason(failure)}"
         return Outcome(
             status=status,
             response_body=text,
@@ -142,6 +142,14 @@ class Sender:
             except (ValueError, OverflowError):
                 return 0.0
         return min(max(0.0, seconds), LONGEST_RETRY_AFTER)
+
+
+def _reason(failure: Exception) -> str:
+    """Return what went wrong, without the words that aiohttp wraps it in."""
+    if isinstance(failure, aiohttp.ClientConnectorError):
+        failure = failure.os_error
+        return failure.strerror or str(failure)
+    return str(failure) or type(failure).__name__
 
 
 async def _read(response: aiohttp.ClientResponse) -> str:

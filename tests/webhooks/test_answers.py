@@ -1,0 +1,183 @@
+"""What is read of a receiver's answer, and for how long. Holds contract.md, deliveries."""
+
+import asyncio
+import gzip
+import time
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from outrider.cloud.webhooks.guard import Guard
+from outrider.cloud.webhooks.sender import KEPT_BYTES, Outcome, Sender
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+Talk = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+class Peer:
+    """A receiver that speaks raw bytes: `sent` counts those of its answer that were taken."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.sent = 0
+        self.gone = asyncio.Event()
+
+
+@asynccontextmanager
+async def peer(head: bytes, talk: Talk) -> AsyncIterator[Peer]:
+    """Give a receiver that answers with `head`, then talks until its client has gone."""
+    self = Peer()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head)
+            await talk(writer)
+            await reader.read()
+        except ConnectionError:
+            pass
+        finally:
+            self.gone.set()
+            writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    try:
+        yield self
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def attempt(url: str, seconds: float = 10.0) -> Outcome:
+    sender = Sender(Guard(allow_private=True), seconds)
+    try:
+        return await sender.attempt(
+            url=url, secrets=["s"], event="e", delivery="d", number=1, body=b"{}"
+        )
+    finally:
+        await sender.close()
+
+
+def sends(data: bytes) -> Talk:
+    async def talk(writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await writer.drain()
+
+    return talk
+
+
+async def forever(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"x" * 65536)
+        await writer.drain()
+
+
+async def drips(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.02)
+
+
+async def hangs(writer: asyncio.StreamWriter) -> None:
+    return
+
+
+async def test_the_first_16_kib_of_an_endless_body() -> None:
+    """The rest is not read: the connection is closed, and the attempt ends at once."""
+    async with peer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", forever) as one:
+        outcome = await attempt(one.url)
+        async with asyncio.timeout(5):
+            await one.gone.wait()
+    assert outcome.delivered
+    assert outcome.response_body == "x" * KEPT_BYTES
+    assert outcome.duration_ms < 2000
+
+
+async def test_a_body_without_a_length() -> None:
+    async with peer(b"HTTP/1.1 500 No\r\n\r\n", forever) as one:
+        outcome = await attempt(one.url)
+    assert (outcome.status, outcome.response_body) == (500, "x" * KEPT_BYTES)
+
+
+async def test_a_gzip_bomb() -> None:
+    """16 KiB of it are read, and 16 KiB of what is in them kept."""
+    bomb = gzip.compress(b"\0" * 50_000_000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
+    async with peer(head, sends(bomb)) as one:
+        outcome = await attempt(one.url)
+    assert outcome.delivered
+    assert outcome.response_body is not None
+    assert len(outcome.response_body) == KEPT_BYTES
+    assert "\0" not in outcome.response_body
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data", "kept"),
+    [
+        (b"gzip", gzip.compress("schön".encode()), "schön"),
+        (b"deflate", zlib.compress(b"plain"), "plain"),
+        (b"gzip", b"not gzip", "(8 bytes that are not gzip)"),
+        (b"br", b"abc", "abc"),
+        (b"identity", b"\xff\xfe", "\ufffd\ufffd"),
+    ],
+)
+async def test_a_packed_body(encoding: bytes, data: bytes, kept: str) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n"
+    async with peer(head % (encoding, len(data)), sends(data)) as one:
+        outcome = await attempt(one.url)
+    assert (outcome.delivered, outcome.response_body) == (True, kept)
+
+
+@pytest.mark.parametrize(
+    ("head", "talk", "status"),
+    [
+        (b"", hangs, None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", hangs, 200),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", drips, 200),
+        (b"HTTP/1.1 200 OK\r\n", hangs, None),
+    ],
+    ids=["silent", "no body", "dripping body", "half a head"],
+)
+async def test_the_time_is_for_all_of_it(head: bytes, talk: Talk, status: int | None) -> None:
+    """Ten seconds in all, body included: here half a second."""
+    async with peer(head, talk) as one:
+        began = time.perf_counter()
+        outcome = await attempt(one.url, seconds=0.5)
+        assert time.perf_counter() - began < 2
+    assert (outcome.status, outcome.delivered) == (status, False)
+    assert outcome.error is not None
+    assert "0.5 seconds" in outcome.error
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"rubbish\r\n\r\n",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+async def test_what_is_not_http(head: bytes) -> None:
+    async def ends(writer: asyncio.StreamWriter) -> None:
+        writer.write_eof()
+
+    async with peer(head, ends) as one:
+        outcome = await attempt(one.url, seconds=3)
+    assert not outcome.delivered
+    assert outcome.error
+
+
+async def test_nobody_listens() -> None:
+    async with peer(b"", hangs) as one:
+        url = one.url
+    outcome = await attempt(url)
+    assert (outcome.status, outcome.delivered) == (None, False)
+    assert outcome.error is not None
+    assert "could not be reached" in outcome.error
