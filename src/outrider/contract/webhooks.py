@@ -98,7 +98,7 @@ class DeliveryQuery(Wire, kw_only=True):
     """How many deliveries, and the id of the one that they must be older than."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
-    before: str | None = None
+    before: Annotated[str, Meta(pattern="^dlv_[0-9a-z]{26}$")] | None = None
 
 
 class Delivered(Wire, kw_only=True):
