@@ -1,5 +1,6 @@
 """A machine with scripted agents that speak the protocol."""
 
+import asyncio
 import os
 import sys
 import uuid
@@ -7,14 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.agents.kind import AgentKind
 from tests.agents.machine import Machine, kill_server, running_in, until
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
-
-Describe = Callable[..., None]
-
 
 def provider_file(folder: Path, *flags: str, kind: str = "scripted", more: str = "") -> None:
     """Describe a scripted agent in a machine's configuration directory."""
@@ -26,6 +25,13 @@ def provider_file(folder: Path, *flags: str, kind: str = "scripted", more: str =
         f'type = "{kind}"\ncategory = "acp"\ndisplay_name = "Scripted"\n'
         f'command = [{command}]\ninstall = "-"\nlogin = "say please"\n{more}\n'
     )
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run on the loop that `outrider daemon` runs on."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """After a restart of the daemon: the session again where the agent can, its chat in any case."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -124,6 +125,16 @@ async def test_stopped_while_it_is_opened_again(box: Machine) -> None:
     await box.start()
     await box.sessions.stop(StopCli(cli_type="scripted"))
     assert not running_in(box.folder / "home")
+
+
+async def test_stopped_at_any_moment_of_a_restart(box: Machine) -> None:
+    await box.launch(kind="scripted")
+    for moment in range(8):
+        await box.stop()
+        assert not running_in(box.folder / "home")
+        await box.start()
+        for _ in range(moment):
+            await asyncio.sleep(0)
 
 
 def clock() -> int:

@@ -7,16 +7,16 @@
 set -eu
 cache=$1
 shift
-[ $# -gt 0 ] || set -- claude-code codex opencode
+[ $# -gt 0 ] || set -- claude-code codex opencode claude-acp opencode-acp gemini-acp codex-acp
 
-# npm_agent PACKAGE VERSION COMMAND [SCRIPT]: into $folder, with the SCRIPT of the package
+# npm_agent PACKAGE VERSION [COMMAND [SCRIPT]]: into $folder, with the SCRIPT of the package
 npm_agent() {
     [ -f "$folder/ok-$2" ] && return
     mkdir -p "$folder"
     npm install --prefix "$folder" --no-save --no-fund --no-audit --ignore-scripts \
         --loglevel=error "$1@$2"
     [ -z "${4-}" ] || (cd "$folder/node_modules/$1" && node "$4")
-    HOME=$folder "$folder/node_modules/.bin/$3" --version | grep -qwF "$2"
+    [ -z "${3-}" ] || HOME=$folder "$folder/node_modules/.bin/$3" --version | grep -qwF "$2"
     : >"$folder/ok-$2"
 }
 
@@ -26,6 +26,10 @@ for agent in "$@"; do
         claude-code) npm_agent @anthropic-ai/claude-code 2.1.197 claude install.cjs ;;
         codex) npm_agent @openai/codex 0.169.0 codex ;;
         opencode) npm_agent opencode-ai 1.18.33 opencode postinstall.mjs ;;
+        claude-acp) npm_agent @agentclientprotocol/claude-agent-acp 0.49.0 ;;
+        opencode-acp) npm_agent opencode-ai 1.18.33 opencode postinstall.mjs ;;
+        gemini-acp) npm_agent @google/gemini-cli 0.61.0 gemini ;;
+        codex-acp) npm_agent @zed-industries/codex-acp 0.16.0 ;;
         *)
             echo "install.sh: no agent $agent is known" >&2
             exit 1

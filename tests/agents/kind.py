@@ -25,6 +25,8 @@ class AgentKind:
     answers 500, until it is interrupted by the keys `interrupt`. `bad_request` stands in the
     error that it shows when the model answers 400.
 
+    `usual` tells that it belongs to the tests that always run.
+
     `cannot` has the tests that this agent cannot pass, with the reason.
     """
 
@@ -39,4 +41,5 @@ class AgentKind:
     retries: bool = True
     bad_request: str = "400"
     interrupt: tuple[str, ...] = ("Escape",)
+    usual: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -1,6 +1,7 @@
 """A machine for tests: real agents in a private tmux, a stub model, nothing inherited."""
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -21,8 +22,10 @@ from outrider.contract.commands import (
     ReadChat,
     ResolveAction,
     SendChat,
+    StopCli,
     Verdict,
 )
+from outrider.contract.errors import ApiError
 from outrider.contract.events import AgentEvent
 from outrider.contract.resources import Message, Session
 from outrider.daemon.agents.cli.tmux import Tmux
@@ -194,6 +197,9 @@ class Agent:
     @property
     def pid(self) -> int:
         """The agent's process."""
+        pid = self.evidence().get("pid")
+        if isinstance(pid, int):
+            return pid
         return pane_pid(self.machine.socket, self.id)
 
 
@@ -250,6 +256,9 @@ async def machine(
     try:
         yield made
     finally:
+        for session in made.sessions.describe():
+            with contextlib.suppress(ApiError):
+                await made.sessions.stop(StopCli(cli_type=session.type, session_id=session.id))
         await made.stop()
         kill_server(socket)
         await until(lambda: not running_in(home), 10, lambda: str(running_in(home)))

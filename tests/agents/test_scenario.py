@@ -24,8 +24,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _param(kind: AgentKind, name: str) -> object:
-    usual = kind.type == "claude-code"
-    marks = [pytest.mark.real_agent if usual else pytest.mark.other_agents]
+    marks = [pytest.mark.real_agent if kind.usual else pytest.mark.other_agents]
     if name in kind.cannot:
         marks.append(pytest.mark.skip(reason=f"{kind.type}: {kind.cannot[name]}"))
     return pytest.param(kind, id=kind.type, marks=marks)

@@ -3,7 +3,8 @@
 from typing import Final
 
 from tests.agents.kind import AgentKind
+from tests.agents.kinds.acp import ACP
 from tests.agents.kinds.claude_code import CLAUDE_CODE
 
-KINDS: Final[tuple[AgentKind, ...]] = (CLAUDE_CODE,)
-"""Claude Code belongs to the tests that always run, the others to `make test-agents`."""
+KINDS: Final[tuple[AgentKind, ...]] = (CLAUDE_CODE, *ACP)
+"""The `usual` ones belong to the tests that always run, all of them to `make test-agents`."""

@@ -225,6 +225,7 @@ class AcpAdapter:
             "unreadableUpdates": self._unreadable,
             "rubbish": "" if peer is None else peer.transport.rubbish.text(),
             "stderr": "" if process is None else process.complaints.text(),
+            "pid": None if process is None else process.pid,
             "exitCode": None if process is None else process.exit_code,
             "refusedPaths": list(self._client.refused),
         }
@@ -562,7 +563,8 @@ class AcpAdapter:
         if self._opening is not None:
             await asyncio.wait({self._opening}, timeout=self._file.ready_timeout)
         if self._gone is not None or self._peer is None:
-            raise ApiError(500, f"{self._gone or 'The agent has ended'}. Launch it again")
+            why = (self._gone or "The agent has ended").rstrip(".")
+            raise ApiError(500, f"{why}. Launch it again")
         return self._peer, self._record.native[SESSION_KEY]
 
     # The end
@@ -605,7 +607,9 @@ class AcpAdapter:
 
     def _last_words(self, process: AgentProcess) -> str:
         code = process.exit_code
-        how = "" if code is None else f" by signal {-code}" if code < 0 else f" with code {code}"
+        how = "" if code is None else f" with code {code}"
+        if code is not None and code < 0:
+            how = f" by a signal ({-code})"
         name = self._file.display_name
         return f"{name} has ended{how}; it complained: {self._complaints(process)}"
 

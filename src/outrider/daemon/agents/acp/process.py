@@ -57,13 +57,14 @@ class AgentProcess:
         Raises:
             OSError: it cannot be started.
         """
-        (their_in, our_in), (our_out, their_out), (our_err, their_err) = (
-            os.pipe(),
-            os.pipe(),
-            os.pipe(),
-        )
-        ours, theirs = [our_in, our_out, our_err], [their_in, their_out, their_err]
+        their_in, our_in = os.pipe()
+        our_out, their_out = os.pipe()
+        our_err, their_err = os.pipe()
+        transports: list[asyncio.BaseTransport] = []
         try:
+            writer = await _writable(our_in, transports)
+            reader = await _readable(our_out, transports)
+            stderr = await _readable(our_err, transports)
             process = await asyncio.create_subprocess_exec(
                 *argv,
                 cwd=directory,
@@ -74,18 +75,13 @@ class AgentProcess:
                 start_new_session=True,
             )
         except BaseException:
-            for end in ours:
-                os.close(end)
+            for transport in transports:
+                transport.close()
             raise
         finally:
-            for end in theirs:
+            for end in (their_in, their_out, their_err):
                 os.close(end)
-        reader, out_transport = await _readable(our_out)
-        stderr, err_transport = await _readable(our_err)
-        writer = await _writable(our_in)
-        return cls(
-            process, reader, writer, stderr, [out_transport, err_transport, writer.transport]
-        )
+        return cls(process, reader, writer, stderr, transports)  # no await: none is lost
 
     @property
     def pid(self) -> int:
@@ -139,17 +135,19 @@ class AgentProcess:
             await asyncio.sleep(_STDERR_PAUSE)
 
 
-async def _readable(end: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+async def _readable(end: int, transports: list[asyncio.BaseTransport]) -> asyncio.StreamReader:
     reader = asyncio.StreamReader(limit=_CHUNK)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(end, "rb", 0)
     )
-    return reader, transport
+    transports.append(transport)
+    return reader
 
 
-async def _writable(end: int) -> asyncio.StreamWriter:
+async def _writable(end: int, transports: list[asyncio.BaseTransport]) -> asyncio.StreamWriter:
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(end, "wb", 0)
     )
+    transports.append(transport)
     return asyncio.StreamWriter(transport, protocol, None, loop)

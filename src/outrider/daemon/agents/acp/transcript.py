@@ -92,6 +92,10 @@ class Transcript:
     def __contains__(self, message_id: str) -> bool:
         return message_id in self._entries
 
+    def get(self, message_id: str) -> Entry | None:
+        """Return the message with this id, None where there is none."""
+        return self._entries.get(message_id)
+
     def add(self, role: Role, kind: Kind, content: str, message_id: str | None = None) -> Entry:
         """Begin a message."""
         newest = next(reversed(self._entries.values()), None)
