@@ -33,4 +33,6 @@ def environment(model: str) -> dict[str, str]:
     }
 
 
-CLAUDE_CODE: Final = AgentKind(type="claude-code", seed=seed_claude, environment=environment, usual=True)
+CLAUDE_CODE: Final = AgentKind(
+    type="claude-code", seed=seed_claude, environment=environment, usual=True
+)
