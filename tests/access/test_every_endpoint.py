@@ -189,6 +189,7 @@ BODIES: Final[dict[str, Any]] = {
     "stop": {"type": "claude-code"},
     "send_chat": {"message": "hi"},
     "approve": {"action": "approve"},
+    "chat_debug": None,
     "revoke_key": None,
     "change_webhook": {"active": False},
     "delete_webhook": None,

@@ -31,6 +31,7 @@ class ScriptedAdapter:
         self.gate = asyncio.Event()
         self.gate.set()
         self.closed = self.detached = False
+        self.proof: dict[str, Any] = {}
 
     def see(self, status: str, **more: Any) -> None:
         assert self.observer is not None
@@ -74,7 +75,7 @@ class ScriptedAdapter:
         self.detached = True
 
     def evidence(self) -> dict[str, Any]:
-        return {}
+        return dict(self.proof)
 
 
 class ScriptedProvider:

@@ -20,6 +20,9 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "chat", None, "read_chat"),
     ("POST", "approve", {"action": "reject", "actionId": "act_1"}, "resolve_action"),
     ("GET", "status", None, "agent_status"),
+    ("GET", "chat/debug", None, "chat_debug"),
+    ("POST", "chat/debug", None, "chat_debug"),
+    ("POST", "chat/debug", {"frontendSnapshot": {"a": [1, "b"]}}, "chat_debug"),
 ]
 
 

@@ -136,6 +136,24 @@ OUTPUT: Final = {
     "durationMs": 3,
     "cwd": "/srv",
 }
+DEBUG: Final = {
+    "success": True,
+    "bundle": {
+        "session": {"id": "session_1", "status": "idle"},
+        "provider": {"type": "claude-code", "installed": True},
+        "parser": {"rule": "idle: prompt"},
+        "terminal": {"source": "screen", "text": "> "},
+        "messages": CHAT["messages"],
+        "events": [],
+        "versions": {"outrider": "9.9.9"},
+        "frontendSnapshot": {"activeConversation": {"sessionId": "session_1"}},
+        "redactions": {"jwt": 1},
+        "truncated": True,
+        "omitted": ["messages: the first 2 of 20"],
+        "problems": [],
+    },
+    "text": "# Outrider debug bundle",
+}
 
 RESULTS: Final[dict[str, dict[str, Any]]] = {
     "send_chat": ACCEPTED,
@@ -147,5 +165,6 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "stop_cli": STOPPED,
     "agent_status": STATE,
     "terminal": OUTPUT,
+    "chat_debug": DEBUG,
 }
 """A good result of each command."""

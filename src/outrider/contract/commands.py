@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from outrider.contract.debug import DebugBundle, Snapshot, check_depth
 from outrider.contract.providers import Category
 from outrider.contract.resources import (
     AgentStatus,
@@ -37,6 +38,7 @@ class CommandType(StrEnum):
     STOP_CLI = "stop_cli"
     AGENT_STATUS = "agent_status"
     TERMINAL = "terminal"
+    CHAT_DEBUG = "chat_debug"
 
 
 class Targeted(Wire, kw_only=True):
@@ -172,6 +174,19 @@ class Terminal(Wire, kw_only=True):
             raise ValueError("`command` is empty: give a shell command")
 
 
+class DebugQuery(Targeted, kw_only=True):
+    """Ask for the debug bundle of a session."""
+
+
+class ChatDebug(DebugQuery, kw_only=True):
+    """Ask for the debug bundle, with what a client shows in it as `frontend_snapshot`."""
+
+    frontend_snapshot: Snapshot | None = None
+
+    def __post_init__(self) -> None:
+        check_depth(self.frontend_snapshot)
+
+
 class Result(Wire, kw_only=True):
     """What every result begins with."""
 
@@ -269,6 +284,16 @@ class TerminalOutput(Result, kw_only=True):
     cwd: str
 
 
+class ChatDebugged(Result, kw_only=True):
+    """A debug bundle, and the same as text for an issue report.
+
+    As JSON it has `MAX_RESPONSE_BYTES` at the most.
+    """
+
+    bundle: DebugBundle
+    text: str
+
+
 PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.SEND_CHAT: SendChat,
     CommandType.READ_CHAT: ReadChat,
@@ -279,6 +304,7 @@ PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.STOP_CLI: StopCli,
     CommandType.AGENT_STATUS: AgentStatusQuery,
     CommandType.TERMINAL: Terminal,
+    CommandType.CHAT_DEBUG: ChatDebug,
 }
 """The payload of each command."""
 
@@ -292,6 +318,7 @@ RESULTS: Final[dict[CommandType, type[Result]]] = {
     CommandType.STOP_CLI: Stopped,
     CommandType.AGENT_STATUS: AgentState,
     CommandType.TERMINAL: TerminalOutput,
+    CommandType.CHAT_DEBUG: ChatDebugged,
 }
 """The result of each command."""
 

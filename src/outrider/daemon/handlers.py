@@ -2,6 +2,7 @@
 
 from outrider.contract.commands import (
     AgentStatusQuery,
+    ChatDebug,
     CommandType,
     LaunchCli,
     LaunchIde,
@@ -15,6 +16,7 @@ from outrider.contract.commands import (
 )
 from outrider.contract.errors import bad_request
 from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.debug.bundle import debug
 from outrider.daemon.router import Handler
 from outrider.daemon.terminal import Terminals
 
@@ -33,6 +35,9 @@ def handlers(sessions: Sessions, terminals: Terminals) -> dict[CommandType, Hand
 
     async def agent_status(payload: AgentStatusQuery, _: float) -> Result:
         return sessions.find(payload).state(payload.agent_type)
+
+    async def chat_debug(payload: ChatDebug, _: float) -> Result:
+        return await debug(sessions, payload)
 
     async def launch_cli(payload: LaunchCli, _: float) -> Result:
         return await sessions.launch_cli(payload)
@@ -60,4 +65,5 @@ def handlers(sessions: Sessions, terminals: Terminals) -> dict[CommandType, Hand
         CommandType.STOP_CLI: stop_cli,
         CommandType.AGENT_STATUS: agent_status,
         CommandType.TERMINAL: terminal,
+        CommandType.CHAT_DEBUG: chat_debug,
     }

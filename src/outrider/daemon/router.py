@@ -17,6 +17,7 @@ import structlog
 from outrider.contract.commands import (
     PAYLOADS,
     AgentStatusQuery,
+    ChatDebug,
     CommandType,
     ReadChat,
     Result,
@@ -38,7 +39,7 @@ _REMEMBERED: Final = 4096
 
 _MAX_RESULT: Final = MAX_FRAME_BYTES - 4096
 _MISSING: Final = re.compile(r"missing required field `(\w+)`")
-_READS: Final = (ReadChat, AgentStatusQuery, Screenshot)
+_READS: Final = (ReadChat, AgentStatusQuery, Screenshot, ChatDebug)
 
 _log = structlog.get_logger(__name__)
 

@@ -109,6 +109,8 @@ class Endpoint:
         query: the type of the query parameters, None where there are none.
         recent_login: whether only a dashboard session with a recent login may call it.
         body_optional: whether the body may be left out.
+        reads_only: whether it changes nothing although it is no GET: it is not in the audit
+            unless it was refused, and its answer is not kept under an `Idempotency-Key`.
         credential_limit: how the limit on routes that take credentials counts it.
     """
 
@@ -123,9 +125,15 @@ class Endpoint:
     recent_login: bool = False
     body: Any = None
     body_optional: bool = False
+    reads_only: bool = False
     query: type[Wire] | None = None
     status: int = 200
     credential_limit: CredentialLimit | None = None
+
+    @property
+    def mutates(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET" and not self.reads_only
 
     @property
     def operation(self) -> str:

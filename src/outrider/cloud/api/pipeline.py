@@ -102,7 +102,6 @@ class _Served:
         self._decoder: msgspec.json.Decoder[Any] | None = (
             msgspec.json.Decoder(endpoint.body) if endpoint.body is not None else None
         )
-        self._mutates = endpoint.method != "GET"
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
@@ -147,7 +146,8 @@ class _Served:
 
     async def _answer(self, call: Call, headers: Headers) -> Answer:
         key = headers.get(b"idempotency-key")
-        if key is None or self._endpoint.method != "POST" or call.principal is None:
+        may_repeat = self._endpoint.method != "POST" or not self._endpoint.mutates
+        if key is None or may_repeat or call.principal is None:
             return await self._handle(call)
         call.gone = _never  # the work outlives its client, so that the next try finds its answer
         return await self._services.idempotency.once(
@@ -175,7 +175,7 @@ class _Served:
     def _note(
         self, scope: AsgiScope, admission: Admission, call: Call | None, outcome: int
     ) -> None:
-        if not self._mutates and outcome not in _REFUSED:
+        if not self._endpoint.mutates and outcome not in _REFUSED:
             return
         principal = admission.principal
         account_id = principal.account_id if principal else call.acted_for if call else None

@@ -11,7 +11,10 @@ from outrider.contract.commands import (
     AgentState,
     AgentStatusQuery,
     Chat,
+    ChatDebug,
+    ChatDebugged,
     CommandType,
+    DebugQuery,
     LaunchCli,
     Launched,
     LaunchIde,
@@ -107,6 +110,23 @@ async def status(services: Services, call: Call) -> bytes:
     return await _to_target(services, call, CommandType.AGENT_STATUS, call.query)
 
 
+async def read_debug(services: Services, call: Call) -> bytes:
+    """A session's debug bundle, and the same as text for an issue report.
+
+    Secrets are taken out on the machine, before anything leaves it. `bundle` and `text`
+    together have 256 KiB at the most; what was cut is in `omitted`.
+    """
+    return await _to_target(services, call, CommandType.CHAT_DEBUG, call.query)
+
+
+async def chat_debug(services: Services, call: Call) -> bytes:
+    """A session's debug bundle together with what a client shows, its `frontendSnapshot`.
+
+    As with GET, nothing is changed or kept; the snapshot is redacted and bounded too.
+    """
+    return await _to_target(services, call, CommandType.CHAT_DEBUG, call.body or ChatDebug())
+
+
 async def _to_target(services: Services, call: Call, kind: CommandType, request: Any) -> bytes:
     """Send a command to the target that the path names."""
     text = call.path("ideId")
@@ -184,6 +204,28 @@ ENDPOINTS = [
         handler=status,
         response=AgentState,
         query=AgentStatusQuery,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_PATH}/{{ideId}}/chat/debug",
+        scope=Scope.AGENT_READ,
+        summary="Read a session's debug bundle",
+        handler=read_debug,
+        response=ChatDebugged,
+        query=DebugQuery,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/{{ideId}}/chat/debug",
+        scope=Scope.AGENT_READ,
+        summary="Read a session's debug bundle, with what a client shows",
+        handler=chat_debug,
+        response=ChatDebugged,
+        body=ChatDebug,
+        body_optional=True,
+        reads_only=True,
         tag=_TAG,
     ),
 ]

@@ -24,6 +24,7 @@ from outrider.contract.commands import (
     SendChat,
 )
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
+from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
 from outrider.contract.resources import (
     ActionOption,
@@ -177,6 +178,11 @@ class AgentSession:
             pending_action=self._seen.pending,
             total_messages=len(messages),
         )
+
+    @property
+    def recent_events(self) -> list[AgentEvent]:
+        """The session's last events since this daemon was started, oldest first."""
+        return list(self._turns.recent)
 
     # What it is told
 

@@ -5,18 +5,23 @@ approval in between belongs to it. So each turn has one `generating_started`, an
 `generating_completed` or `error`, and each question one `waiting_approval`.
 """
 
+from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from outrider.contract.events import AgentEvent, EventName
 from outrider.contract.ids import new_id
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.journal import SessionRecord
 
+MAX_RECENT: Final = 32
+"""How many events of a session are kept for its debug bundle."""
+
 Emit = Callable[[AgentEvent], None]
 
 
 class Turns:
-    """Makes the events of one session.
+    """Makes the events of one session. `recent` has its last ones.
 
     Args:
         ide_id: the target id that the events carry.
@@ -26,6 +31,7 @@ class Turns:
     def __init__(self, ide_id: str, emit: Emit) -> None:
         self._ide_id = ide_id
         self._emit = emit
+        self.recent: deque[AgentEvent] = deque(maxlen=MAX_RECENT)
 
     def moved(self, record: SessionRecord, seen: Observation, now: int) -> None:
         """Take the next state. What was told already is kept in `record`, over a restart."""
@@ -65,16 +71,16 @@ class Turns:
         duration: float | None = None,
         message: str | None = None,
     ) -> None:
-        self._emit(
-            AgentEvent(
-                id=new_id("evt"),
-                event=name,
-                session_id=record.id,
-                ide_id=self._ide_id,
-                ide_type=record.type,
-                chat_title=seen.title,
-                duration=duration,
-                timestamp=now,
-                message=message,
-            )
+        event = AgentEvent(
+            id=new_id("evt"),
+            event=name,
+            session_id=record.id,
+            ide_id=self._ide_id,
+            ide_type=record.type,
+            chat_title=seen.title,
+            duration=duration,
+            timestamp=now,
+            message=message,
         )
+        self.recent.append(event)
+        self._emit(event)

@@ -1,0 +1,1 @@
+"""The debug bundle: gathered, redacted, bounded, and told as text."""

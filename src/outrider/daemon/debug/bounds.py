@@ -1,0 +1,179 @@
+"""Copies JSON values into a bounded space: redacted, and of what is too much the newest kept.
+
+A secret is taken out before anything is cut, and what is cut off a text is cut with a margin,
+so that no half of a secret stays that is not known for one any more.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from outrider.daemon.debug.names import is_secret_name
+from outrider.daemon.debug.redaction import Redactor
+
+MARGIN: Final = 4096
+"""Characters of a text that are redacted beyond what is kept of it, and dropped."""
+
+_MAX_DEPTH: Final = 32
+_MAX_KEY: Final = 256
+_MAX_NOTES: Final = 6
+"""Places of one part that are named where something was cut."""
+_LITTLE: Final = 64
+"""Bytes that anything small may have, whatever its share is."""
+
+_NONE: Final = object()
+
+Hide = Literal["no", "texts", "all"]
+"""What of a value is secret by its name: nothing, its texts, or its numbers too."""
+
+_LABELS: Final = ("name", "key", "header")
+"""What the name of a name-and-value pair is called, as in a list of headers."""
+
+
+def size(value: Any) -> int:
+    """Return how many bytes of JSON a value has."""
+    return len(msgspec.json.encode(value))
+
+
+def tail(text: str, room: int) -> tuple[str, int]:
+    """Return the end of a text that has `room` bytes of JSON at the most, and how much was cut."""
+    kept = text[-room:] if room > 0 else ""
+    while kept and (over := size(kept) - room) > 0:
+        kept = kept[max(1, over // 6) :]  # a character is 6 bytes at the most, as in \u0007
+    return kept, len(text) - len(kept)
+
+
+class Bounds:
+    """Redacts and bounds the parts of one bundle; `omitted` says what was cut, a sentence each."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.omitted: list[str] = []
+        self._notes = 0
+
+    def fit(self, value: Any, room: int, name: str) -> Any:
+        """Return a copy of a JSON value in `room` bytes, None where nothing of it fits.
+
+        Of lists the last items are kept, of texts the end. An item may take half of what is
+        left, so that one huge item leaves some room to the others.
+        """
+        self._notes = 0
+        kept, _ = self._fit(value, room, name, hide="no", depth=0)
+        if self._notes > _MAX_NOTES:
+            self.omitted.append(f"{name}: and more in {self._notes - _MAX_NOTES} places")
+        return None if kept is _NONE else kept
+
+    def _fit(self, value: Any, room: int, path: str, *, hide: Hide, depth: int) -> tuple[Any, int]:
+        """Return what is kept of a value, and what it has cost of the room, in bytes."""
+        kept: Any
+        if isinstance(value, str):
+            kept, cost = self._text(value, room, path, hide=hide)
+        elif isinstance(value, Mapping | list | tuple) and depth >= _MAX_DEPTH:
+            self._note(f"{path}: what is nested deeper")
+            return _NONE, 0
+        elif isinstance(value, Mapping):
+            kept, cost = self._mapping(value, room, path, hide=hide, depth=depth + 1)
+        elif isinstance(value, list | tuple):
+            kept, cost = self._list(value, room, path, hide=hide, depth=depth + 1)
+        elif hide == "all" and isinstance(value, int | float) and not isinstance(value, bool):
+            kept, cost = self._text(str(value), room, path, hide="all")
+        else:
+            kept, cost = value, size(value)
+        return (kept, cost) if cost <= room else (_NONE, 0)
+
+    def _text(self, text: str, room: int, path: str, *, hide: Hide) -> tuple[str, int]:
+        if hide != "no" and text:
+            redacted = self._redactor.hidden()
+            return redacted, size(redacted)
+        if not text.isascii():
+            text = text.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
+        window = text[-(room + MARGIN) :] if len(text) > room else text
+        kept = self._redactor.text(window)
+        if len(window) < len(text):
+            kept = kept[MARGIN:]
+        work = min(len(window), room)
+        cost = size(kept)
+        if len(window) < len(text) or cost > room:
+            kept, _ = tail(kept, room)
+            cost = size(kept)
+            self._note(f"{path}: the beginning of a text of {len(text)} characters")
+        return kept, max(cost, work)
+
+    def _list(
+        self, values: Sequence[Any], room: int, path: str, *, hide: Hide, depth: int
+    ) -> tuple[list[Any], int]:
+        kept: list[Any] = []
+        left = room - 2
+        for index in range(len(values) - 1, -1, -1):
+            named = len(values) == 2 and index == 1 and _is_label(values[0], values[1])
+            item, cost = self._fit(
+                values[index],
+                _share(left - 1, last=index == 0),
+                f"{path}[{index}]",
+                hide="all" if named else hide,
+                depth=depth,
+            )
+            if item is _NONE:
+                self._note(f"{path}: the first {index + 1} of {len(values)}")
+                break
+            kept.append(item)
+            left -= cost + 1
+        return kept[::-1], room - left
+
+    def _mapping(
+        self, values: Mapping[Any, Any], room: int, path: str, *, hide: Hide, depth: int
+    ) -> tuple[dict[str, Any], int]:
+        kept: dict[str, Any] = {}
+        left, dropped = room - 2, 0
+        labelled = any(_is_label(values.get(label), values.get("value")) for label in _LABELS)
+        for number, (name, value) in enumerate(values.items(), start=1):
+            key = self._key(str(name), kept)
+            room_left = left - size(key) - 2
+            item, cost = (_NONE, 0) if room_left <= 0 else self._fit(
+                value,
+                _share(room_left, last=number == len(values)),
+                f"{path}.{key}",
+                hide="all" if labelled and name == "value" else _hidden(str(name), hide),
+                depth=depth,
+            )  # fmt: skip
+            if item is _NONE:
+                dropped += 1
+                if room_left <= 0:
+                    dropped += len(values) - number
+                    break
+                continue
+            kept[key] = item
+            left = room_left - cost
+        if dropped:
+            self._note(f"{path}: {dropped} of {len(values)} fields")
+        return kept, room - left
+
+    def _key(self, name: str, taken: Mapping[str, Any]) -> str:
+        """Return a key without secrets that none of those `taken` is the same as."""
+        key = self._text(name, _MAX_KEY, "a key", hide="no")[0]
+        unique, number = key, 2
+        while unique in taken:
+            unique, number = f"{key} ({number})", number + 1
+        return unique
+
+    def _note(self, note: str) -> None:
+        self._notes += 1
+        if self._notes <= _MAX_NOTES:
+            self.omitted.append(tail(note, 160)[0])
+
+
+def _share(left: int, *, last: bool) -> int:
+    return left if last else min(left, max(left // 2, _LITTLE))
+
+
+def _hidden(name: str, above: Hide) -> Hide:
+    """Return what is to be hidden of the value that has this name."""
+    if above == "all" or is_secret_name(name, of_text=False):
+        return "all"
+    return "texts" if above == "texts" or is_secret_name(name) else "no"
+
+
+def _is_label(name: Any, value: Any) -> bool:
+    """Tell whether `name` is the name of a secret `value` beside it."""
+    return isinstance(name, str) and isinstance(value, str) and is_secret_name(name)

@@ -1,0 +1,160 @@
+"""Gathers the debug bundle of a session, whatever kind of agent it is.
+
+Made for a session that is broken: a part that cannot be had is told in `problems`, and the
+others are there all the same. Nothing leaves here but through `Bounds`.
+"""
+
+import asyncio
+import platform
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from outrider import __version__
+from outrider.contract.commands import ChatDebug, ChatDebugged, ReadChat
+from outrider.contract.debug import DebugBundle
+from outrider.contract.errors import ApiError
+from outrider.contract.frames import PROTOCOL_VERSION
+from outrider.daemon.agents.session import AgentSession
+from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.debug.bounds import Bounds
+from outrider.daemon.debug.redaction import Redactor
+from outrider.daemon.debug.report import report
+
+MESSAGES: Final = 20
+"""How many messages a bundle has."""
+
+_READ_SECONDS: Final = 5.0
+_TMUX_SECONDS: Final = 2.0
+
+_ROOM: Final[Mapping[str, int]] = {
+    "session": 12 * 1024,
+    "provider": 2 * 1024,
+    "versions": 1024,
+    "parser": 24 * 1024,
+    "terminal": 32 * 1024,
+    "events": 12 * 1024,
+    "messages": 60 * 1024,
+    "frontendSnapshot": 40 * 1024,
+    "problems": 2 * 1024,
+}
+"""The bytes of JSON that each part may have. With the redactions (2 KiB), what was omitted
+(11 KiB) and the text (50 KiB) it is less than `MAX_RESPONSE_BYTES`."""
+
+_SCREENS: Final = ("screen", "stderr")
+"""What an adapter's evidence calls the text that becomes the bundle's `terminal`."""
+
+
+async def debug(sessions: Sessions, request: ChatDebug) -> ChatDebugged:
+    """Return the debug bundle of the session that `request` is for.
+
+    Raises:
+        ApiError: 404, this machine has no such session, or the session no such agent.
+    """
+    session = sessions.find(request)
+    state = session.state(request.agent_type)
+    parts = await _gather(sessions, session, request.agent_type)
+    parts["parser"].setdefault("updatedAt", state.updated_at)
+    parts["frontendSnapshot"] = request.frontend_snapshot
+    return await asyncio.to_thread(_bundle, parts)  # looking for secrets takes up to 0.1 s
+
+
+async def _gather(sessions: Sessions, session: AgentSession, agent: str | None) -> dict[str, Any]:
+    """Return the parts as JSON values, as they are: neither redacted nor bounded."""
+    problems: list[str] = []
+
+    async def part(name: str, read: Callable[[], Awaitable[Any]], otherwise: Any) -> Any:
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                return msgspec.to_builtins(await read())
+        except TimeoutError:
+            problems.append(f"{name}: not there within {_READ_SECONDS:g} s")
+        except ApiError as error:
+            problems.append(f"{name}: {error.message}")
+        except Exception as error:  # noqa: BLE001  # what is broken here is what is looked for
+            problems.append(f"{name}: {type(error).__name__}: {error}")
+        return otherwise
+
+    async def messages() -> Any:
+        return (await session.read(ReadChat(limit=MESSAGES, agent_type=agent))).messages
+
+    async def evidence() -> Any:
+        return session.adapter.evidence()
+
+    async def provider() -> Any:
+        return next((p for p in sessions.providers() if p.type == session.record.type), None)
+
+    parser = await part("parser", evidence, {})
+    return {
+        "session": msgspec.to_builtins(session.describe()),
+        "provider": await part("provider", provider, None),
+        "versions": await _versions(session.record.kind),
+        "terminal": _terminal(parser),
+        "parser": parser,
+        "events": msgspec.to_builtins(session.recent_events),
+        "messages": await part("messages", messages, []),
+        "problems": problems,
+    }
+
+
+def _terminal(parser: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the screen out of the evidence, so that it is not told twice."""
+    for source in _SCREENS:
+        text = parser.pop(source, None)
+        if isinstance(text, str):
+            return {"source": source, "text": text}
+    return None
+
+
+async def _versions(kind: str) -> dict[str, str]:
+    versions = {
+        "outrider": __version__,
+        "protocol": str(PROTOCOL_VERSION),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
+    tmux = await _tmux_version() if kind == "cli" else None
+    return versions if tmux is None else versions | {"tmux": tmux}
+
+
+async def _tmux_version() -> str | None:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "tmux", "-V", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        )
+    except OSError:
+        return None
+    try:
+        async with asyncio.timeout(_TMUX_SECONDS):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        return None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return output.decode("utf-8", "replace").strip().removeprefix("tmux ")[:40]
+
+
+def _bundle(parts: dict[str, Any]) -> ChatDebugged:
+    """Redact and bound the parts, in a fixed order."""
+    redactor = Redactor()
+    bounds = Bounds(redactor)
+    kept = {name: bounds.fit(parts[name], room, name) for name, room in _ROOM.items()}
+    redactions = dict(sorted(redactor.counts.items()))
+    bundle = DebugBundle(
+        session=kept["session"],
+        provider=kept["provider"],
+        parser=kept["parser"],
+        terminal=kept["terminal"],
+        messages=kept["messages"],
+        events=kept["events"],
+        versions=kept["versions"],
+        frontend_snapshot=kept["frontendSnapshot"],
+        redactions=redactions,
+        truncated=bool(bounds.omitted),
+        omitted=bounds.omitted,
+        problems=kept["problems"],
+    )
+    return ChatDebugged(bundle=bundle, text=report(bundle))
