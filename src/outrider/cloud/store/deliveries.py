@@ -254,12 +254,13 @@ async def again(
 
 async def due_times(database: Database, now: int) -> tuple[int | None, int | None]:
     """Return when the delivery became due that has waited longest, and when the next will be."""
-    earliest = select(func.min(_deliveries.c.next_attempt_at)).where(
-        _deliveries.c.status == "pending"
+    at = _deliveries.c.next_attempt_at
+    earliest = select(func.min(at)).where(_deliveries.c.status == "pending")
+    query = select(
+        earliest.where(at <= now).scalar_subquery(), earliest.where(at > now).scalar_subquery()
     )
     async with database.read() as connection:
-        oldest = await connection.scalar(earliest.where(_deliveries.c.next_attempt_at <= now))
-        upcoming = await connection.scalar(earliest.where(_deliveries.c.next_attempt_at > now))
+        oldest, upcoming = (await connection.execute(query)).one()
         return oldest, upcoming
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import Database
@@ -25,6 +26,8 @@ MAX_WAITING: Final = 1000
 
 _AT_ONCE: Final = 200
 _RETRY_SECONDS: Final = 1.0
+_BREATH_SECONDS: Final = 0.01
+"""After several events were stored at once, so that the next time there are more of them."""
 
 _log = structlog.get_logger(__name__)
 
@@ -123,7 +126,10 @@ class Intake:
                 batch.append(await self._waiting.get())
                 self._fill(batch)
                 await self._store_surely(batch)
+                several = len(batch) > 1
                 batch.clear()
+                if several:
+                    await asyncio.sleep(_BREATH_SECONDS)
         finally:
             self._fill(batch, limit=MAX_WAITING)
             if batch:
@@ -138,11 +144,33 @@ class Intake:
         while True:
             try:
                 await self._store(batch)
+            except (IntegrityError, DataError) as error:
+                await self._store_apart(batch, error)
+                return
             except AWAY as error:
                 _log.warning("events wait for the database", count=len(batch), error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return
+
+    async def _store_apart(self, batch: list[_Taken], cause: SQLAlchemyError) -> None:
+        """Store a batch of which something does not fit, without what does not.
+
+        A webhook or an account may have gone since it was looked up. One event must not hold
+        up those of every other machine.
+        """
+        for taken in batch:
+            if taken.event is not None:
+                self._subscriptions.forget(taken.event.account_id)
+        if len(batch) > 1:
+            for taken in batch:
+                await self._store_surely([taken])
+            return
+        try:
+            await self._store(batch)
+        except (IntegrityError, DataError):
+            _log.error("event cannot be stored", machine=batch[0].machine, error=str(cause))
+            batch[0].stored()
 
     async def _store(self, batch: list[_Taken]) -> None:
         now, claimed_until = self._now(), self._claimed_until()

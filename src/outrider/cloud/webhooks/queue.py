@@ -36,6 +36,9 @@ _CLAIMED_AT_ONCE: Final = 200
 _POLL_SECONDS: Final = 1.0
 _ASKED_SECONDS: Final = 30.0
 _RENEW_SECONDS: Final = 20.0
+_BREATH_SECONDS: Final = 0.02
+"""Between two writings of outcomes: nobody waits for them, and many at once cost little more."""
+
 _SPREAD: Final = 0.2
 _FAILING_SECONDS: Final = 5 * 86400.0
 
@@ -104,9 +107,10 @@ class DeliveryQueue:
         self._wake_writer = asyncio.Event()
         self._wake_claimer = asyncio.Event()
         self._next_due = float("inf")
-        self._attempts = Counter(
+        attempts = Counter(
             "outrider_webhook_attempts", "Attempts, by outcome.", ["outcome"], registry=registry
         )
+        self._delivered, self._failed = attempts.labels("delivered"), attempts.labels("failed")
         self._seconds = Histogram(
             "outrider_webhook_attempt_seconds", "Seconds of an attempt.", registry=registry
         )
@@ -258,7 +262,7 @@ class DeliveryQueue:
         self._wake_writer.set()
 
     def _measure(self, outcome: Outcome) -> None:
-        self._attempts.labels("delivered" if outcome.delivered else "failed").inc()
+        (self._delivered if outcome.delivered else self._failed).inc()
         self._seconds.observe(outcome.duration_ms / 1000)
 
     async def _write(self) -> None:
@@ -334,6 +338,7 @@ class DeliveryQueue:
         await _wait(self._wake_claimer, wait)
 
     async def _write_pause(self) -> None:
+        await asyncio.sleep(_BREATH_SECONDS)
         await _wait(self._wake_writer, _POLL_SECONDS)
 
     async def _renew_pause(self) -> None:

@@ -4,6 +4,7 @@ import secrets as random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -25,6 +26,7 @@ _SECRET: Final = "webhook secret"  # noqa: S105  # what a sealed secret is seale
 _REMEMBERED_SECONDS: Final = 1.0
 _REMEMBERED_ACCOUNTS: Final = 10_000
 _REMEMBERED_OWNERS: Final = 100_000
+_REMEMBERED_SECRETS: Final = 10_000
 
 
 class Sealer(Protocol):
@@ -71,6 +73,7 @@ class Subscriptions:
         self._clock = clock
         self._remembered: OrderedDict[str, tuple[float, dict[str, Target]]] = OrderedDict()
         self._owners: OrderedDict[str, str] = OrderedDict()
+        self._opened = lru_cache(_REMEMBERED_SECRETS)(self._open)
         self._changes = 0
 
     async def targets(self, account_id: str) -> dict[str, Target]:
@@ -111,7 +114,7 @@ class Subscriptions:
         Raises:
             OutriderError: they were sealed with another key than this service has.
         """
-        return [self._sealer.open(sealed, _SECRET).decode() for sealed in target.sealed]
+        return [self._opened(sealed) for sealed in target.sealed]
 
     async def list(self, account_id: str) -> list[Webhook]:
         """Return the account's webhooks, oldest first."""
@@ -215,6 +218,9 @@ class Subscriptions:
             raise _unknown(webhook_id)
         self.forget(account_id)
         return row
+
+    def _open(self, sealed: bytes) -> str:
+        return self._sealer.open(sealed, _SECRET).decode()
 
     def _target(self, row: webhooks.Webhook) -> Target:
         sealed = [row.secret]
