@@ -46,6 +46,25 @@ def test_a_secret_in_a_text(secret: Secret, around: str) -> None:
     assert Redactor().text(text) == text  # what is redacted once, is
 
 
+LONG = [
+    secret
+    for secret in CORPUS
+    if secret.text == secret.hidden and len(secret.text) >= 70 and "\n" not in secret.text
+]
+
+
+@pytest.mark.parametrize("edges", [("", ""), ("  ", ""), ("│ ", " │")])
+@pytest.mark.parametrize("secret", LONG, ids=lambda s: s.kind)
+def test_a_long_token_that_a_screen_has_broken(secret: Secret, edges: tuple[str, str]) -> None:
+    left, right = edges
+    pieces = [secret.text[i : i + 48] for i in range(0, len(secret.text), 48)]
+    shown = "\n".join(f"{left}{piece}{right}" for piece in ["it is", *pieces, "and so on"])
+    text = redacted(shown)
+    assert not [piece for piece in pieces if len(piece) >= 20 and piece in text]
+    assert f"{left}it is{right}" in text
+    assert f"{left}and so on{right}" in text
+
+
 @pytest.mark.parametrize("secret", CORPUS, ids=lambda s: s.kind)
 def test_a_secret_anywhere_in_json(secret: Secret) -> None:
     value = {

@@ -155,6 +155,10 @@ def _credential(match: re.Match[str]) -> str | None:
 _PEM_LABEL: Final = r"[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?"
 _BOX: Final = r" \t|│┃║"
 
+_BREAK: Final = rf"[{_BOX}]{{0,200}}\n[{_BOX}]{{0,200}}"
+_RUN: Final = r"[A-Za-z0-9_\-.+/=]"
+_LINE_END: Final = rf"(?=[{_BOX}]{{0,200}}(?:\n|$))"
+
 _KEYS: Final = (
     "api", "access", "private", "secret", "auth", "account", "encryption", "signing", "service",
     "master", "storage", "db", "database", "shared", "session", "client",
@@ -270,6 +274,15 @@ OWN: Final[tuple[Form, ...]] = (
         re.compile(rf"[?&](?i:{'|'.join(_PARAMETERS)})=(?P<secret>[^&\s\"'<>`]{{16,}})"),
         _not_marked,
         begins=tuple(f"{sign}{name}=" for sign in "?&" for name in _PARAMETERS),
+    ),
+    Form(
+        "wrapped-token",  # the further lines of one that a screen has broken
+        re.compile(
+            rf"\[redacted:[a-z0-9-]{{1,60}}\](?P<secret>(?:{_BREAK}{_RUN}{{20,512}}{_LINE_END})+"
+            rf"(?:{_BREAK}{_RUN}{{1,19}}{_LINE_END})?)"
+        ),
+        lambda match: "" if _mixed(match["secret"]) else None,
+        begins=(MARK,),
     ),
 )
 """Our own forms, in the order in which they are looked for."""
