@@ -94,6 +94,19 @@ def _mistyped(key: str) -> str:
         f"Bearer {secrets.new_key()} extra",
         "Bearer " + "x" * 5000,
     ],
+    ids=[
+        "empty",
+        "nothing behind Bearer",
+        "nonsense",
+        "a key's prefix",
+        "not ASCII",
+        "Basic",
+        "a machine's token",
+        "an unknown key",
+        "a mistyped key",
+        "more behind the key",
+        "long",
+    ],
 )
 async def test_a_credential_that_does_not_work(site: Site, header: str) -> None:
     """contract.md: unknown, expired, revoked or malformed credentials are AUTH_INVALID."""

@@ -56,7 +56,9 @@ class TestHandshake:
         assert machine.welcome.acknowledged == 0
 
     @pytest.mark.parametrize(
-        "token", [None, "", "nonsense", secrets.new_machine_token(), secrets.new_key()]
+        "token",
+        [None, "", "nonsense", secrets.new_machine_token(), secrets.new_key()],
+        ids=["none", "empty", "nonsense", "unknown", "an API key"],
     )
     async def test_wrong_token(self, site: Site, token: str | None) -> None:
         """contract.md, Authentication: a token that does not work is refused with 4401."""

@@ -32,7 +32,7 @@ async def test_the_migrated_schema_is_that_of_the_tables(migrated: Path) -> None
         return list(compare_metadata(context, tables.metadata))
 
     database = Database(f"sqlite+aiosqlite:///{migrated}")
-    async with database.read() as connection:
+    async with database.engine.connect() as connection:
         found = await connection.run_sync(differences)
     await database.close()
     assert found == []

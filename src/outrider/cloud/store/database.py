@@ -10,8 +10,9 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from outrider.cloud.store.transaction import Transaction
 from outrider.contract.errors import OutriderError
 
 HEAD: Final = "0003"
@@ -54,17 +55,17 @@ class Database:
             ) from error
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[AsyncConnection]:
+    async def begin(self) -> AsyncIterator[Transaction]:
         """Open a transaction; it is committed at the end, rolled back on an error."""
         async with self._turn, self.engine.begin() as connection:
-            yield connection
+            yield Transaction(connection)
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
+    async def read(self) -> AsyncIterator[Transaction]:
         """Open a transaction that only reads, so that it waits for no writer."""
         async with self.engine.connect() as connection:
             await connection.execution_options(**{_BEGIN: "BEGIN"})
-            yield connection
+            yield Transaction(connection)
 
     async def ping(self) -> None:
         """Do nothing but ask the database for an answer."""
@@ -102,7 +103,7 @@ class Database:
         await asyncio.shield(self.engine.dispose())
 
     async def _revision(self) -> str | None:
-        async with self.read() as connection:
+        async with self.engine.connect() as connection:
             has_table = await connection.run_sync(
                 lambda sync: sync.dialect.has_table(sync, "alembic_version")
             )

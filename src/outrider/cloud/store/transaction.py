@@ -1,0 +1,51 @@
+"""A transaction whose statements run to their end, also where the caller is cancelled.
+
+A statement that is cut short leaves its connection to be closed while the statement still
+stands open; SQLite then keeps the file locked for as long as anything, such as the trace of
+the cancellation, refers to it. So a cancellation waits for the statement under way, and the
+transaction is then rolled back as after any other error.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import CursorResult, Executable, ScalarResult
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+T = TypeVar("T")
+
+Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+class Transaction:
+    """An open transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def execute(
+        self, statement: Executable, parameters: Parameters | None = None
+    ) -> CursorResult[*tuple[Any, ...]]:
+        """Run a statement and return its result."""
+        return await to_its_end(self._connection.execute(statement, parameters))
+
+    async def scalar(self, statement: Executable) -> Any:
+        """Run a statement and return the first column of its first row, None without a row."""
+        return await to_its_end(self._connection.scalar(statement))
+
+    async def scalars(
+        self, statement: Executable, parameters: Parameters | None = None
+    ) -> ScalarResult[Any]:
+        """Run a statement and return the first column of its rows."""
+        return await to_its_end(self._connection.scalars(statement, parameters))
+
+
+async def to_its_end(work: Awaitable[T]) -> T:
+    """Return what `work` does; a cancellation waits for its end and is raised then."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
