@@ -15,6 +15,7 @@ from tests.agents.machine import Machine, kill_server, running_in, until
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
 
+
 def provider_file(folder: Path, *flags: str, kind: str = "scripted", more: str = "") -> None:
     """Describe a scripted agent in a machine's configuration directory."""
     providers = folder / "config" / "providers"

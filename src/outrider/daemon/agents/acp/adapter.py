@@ -7,7 +7,7 @@ this daemon and no longer, for its pipes end here; `restore` opens its session a
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import structlog
@@ -19,20 +19,17 @@ from acp.schema import (
     AgentThoughtChunk,
     ConfigOptionUpdate,
     CurrentModeUpdate,
-    EnvVarAuthMethod,
-    ImageContentBlock,
     InitializeResponse,
     SessionInfoUpdate,
     SessionNotification,
     StopReason,
-    TextContentBlock,
     ToolCallProgress,
     ToolCallStart,
     UsageUpdate,
 )
 from pydantic import ValidationError
 
-from outrider.contract.commands import ChatInput, ImagePart
+from outrider.contract.commands import ChatInput
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict
 from outrider.contract.resources import (
     ActionOption,
@@ -43,11 +40,13 @@ from outrider.contract.resources import (
 )
 from outrider.daemon.agents.acp.chat import Chat
 from outrider.daemon.agents.acp.client import Client
-from outrider.daemon.agents.acp.content import Block, error_text
+from outrider.daemon.agents.acp.content import error_text
 from outrider.daemon.agents.acp.controls import Controls, Value
 from outrider.daemon.agents.acp.files import Files
-from outrider.daemon.agents.acp.peer import AUTHENTICATION_REQUIRED, Peer
+from outrider.daemon.agents.acp.opening import Begin, Login, open_again
+from outrider.daemon.agents.acp.peer import Peer
 from outrider.daemon.agents.acp.process import AgentProcess
+from outrider.daemon.agents.acp.prompt import prompt_of
 from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.acp.questions import Questions
 from outrider.daemon.agents.acp.terminals import Terminals
@@ -70,6 +69,9 @@ CANCEL_TIMEOUT: Final = 1.0
 
 END_GRACE: Final = 1.5
 """Seconds that an agent has to end by itself once its input is closed."""
+
+LAST_WORDS: Final = 0.5
+"""Seconds for what an agent wrote just before its end."""
 
 SESSION_KEY: Final = "acp_session"
 """Where a session's record keeps the agent's own id of it."""
@@ -103,6 +105,7 @@ class AcpAdapter:
             record.id, Files(record.path), self._terminals, self._questions, self._question
         )
         self._controls = Controls()
+        self._login = Login(file, environment)
         self._process: AgentProcess | None = None
         self._peer: Peer | None = None
         self._agent: InitializeResponse | None = None
@@ -141,7 +144,7 @@ class AcpAdapter:
                 )
             if message_id in self._transcript:
                 return  # taken already, by the daemon that ran before this one
-            blocks, text = self._blocks(message)
+            blocks, text = prompt_of(message, self._agent, self._file)
             self._failure = None
             self._listening = True
             self._taken.clear()
@@ -238,19 +241,8 @@ class AcpAdapter:
         Raises:
             ApiError: 500, it did not get ready; 400, it has not the model that is wanted.
         """
-
-        async def begin(peer: Peer, agent: InitializeResponse) -> dict[str, Any]:
-            try:
-                return await peer.new_session(self._record.path)
-            except RequestError as error:
-                method = self._method(agent) if self._needs_login(error) else None
-                if method is None:
-                    raise
-            await peer.authenticate(method)
-            return await peer.new_session(self._record.path)
-
         self._listening = True
-        session = await self._open(argv, begin)
+        session = await self._open(argv, self._login.new_session)
         self._record.native[SESSION_KEY] = session["sessionId"]
         await self._set("model", self._record.model, by_file=bool(self._file.model_args))
         await self._set("mode", self._file.mode, by_file=False)
@@ -270,25 +262,9 @@ class AcpAdapter:
 
     async def _reopen(self, argv: Sequence[str]) -> None:
         session = self._record.native[SESSION_KEY]
-        path = self._record.path
 
-        async def begin(peer: Peer, agent: InitializeResponse) -> dict[str, Any]:
-            able = agent.agent_capabilities
-            sessions = None if able is None else able.session_capabilities
-            loads = able is not None and bool(able.load_session)
-            if sessions is not None and sessions.resume is not None:
-                try:
-                    return await peer.resume_session(session, path)
-                except RequestError:
-                    if not loads:
-                        raise
-            if loads:
-                return await peer.load_session(session, path)
-            raise ApiError(
-                500,
-                f"The machine agent was restarted, and {self._file.display_name} cannot open an "
-                "earlier session again",
-            )
+        async def begin(peer: Peer, agent: InitializeResponse, path: str) -> dict[str, Any]:
+            return await open_again(peer, agent, session, path, self._file.display_name)
 
         try:
             await self._open(argv, begin)
@@ -302,7 +278,7 @@ class AcpAdapter:
     async def _open(
         self,
         argv: Sequence[str],
-        begin: Callable[[Peer, InitializeResponse], Awaitable[dict[str, Any]]],
+        begin: Begin,
     ) -> dict[str, Any]:
         """Start the agent and let `begin` open a session; every step has a bound."""
         name = self._file.display_name
@@ -325,9 +301,9 @@ class AcpAdapter:
                         f"not {PROTOCOL_VERSION}: install another version of it",
                     )
                 step = "the opening of a session"
-                answer = await begin(peer, self._agent)
+                answer = await begin(peer, self._agent, self._record.path)
         except RequestError as error:
-            raise ApiError(500, self._refusal(error)) from error
+            raise ApiError(500, self._login.refusal(error)) from error
         except ConnectionError as error:
             await self._has_ended()
             raise ApiError(500, self._last_words(self._process)) from error
@@ -365,30 +341,6 @@ class AcpAdapter:
             session = self._record.native[SESSION_KEY]
             await self._apply(self._peer, session, {setting.control.id: value})
 
-    def _needs_login(self, error: RequestError) -> bool:
-        pattern = self._file.login_pattern()
-        return error.code == AUTHENTICATION_REQUIRED or (
-            pattern is not None and pattern.search(error_text(error)) is not None
-        )
-
-    def _method(self, agent: InitializeResponse) -> str | None:
-        """Return the way to log in that needs nobody: the file's, or a key in the environment."""
-        methods = agent.auth_methods or []
-        if self._file.authenticate in {method.id for method in methods}:
-            return self._file.authenticate
-        for method in methods:
-            if isinstance(method, EnvVarAuthMethod) and all(
-                variable.optional or variable.name in self._environment for variable in method.vars
-            ):
-                return method.id
-        return None
-
-    def _refusal(self, error: RequestError) -> str:
-        text = error_text(error)
-        if not self._needs_login(error):
-            return f"{self._file.display_name}: {text}"
-        return f"{self._file.display_name} is not logged in ({text}): {self._file.login}"
-
     # Turns
 
     async def _run_turn(self, prompt: Awaitable[Any]) -> None:
@@ -397,8 +349,8 @@ class AcpAdapter:
         try:
             response = await prompt
         except RequestError as error:
-            self._failure, how = self._refusal(error), "failed"
-            if self._needs_login(error) or -32602 <= error.code <= -32600:
+            self._failure, how = self._login.refusal(error), "failed"
+            if self._login.needed(error) or -32602 <= error.code <= -32600:
                 self._end_turn(how)  # refused: as if it had never been sent
                 return
             self._take_offered()
@@ -426,36 +378,6 @@ class AcpAdapter:
             (message_id, text), self._offered = self._offered, None
             self._chat.user_said(message_id, text)
         self._taken.set()
-
-    def _blocks(self, message: ChatInput) -> tuple[list[Block], str]:
-        """Return a message as the agent takes it, and as the chat shows it."""
-        able = None if self._agent is None else self._agent.agent_capabilities
-        prompts = None if able is None else able.prompt_capabilities
-        images = [part for part in message.parts if isinstance(part, ImagePart)]
-        text = message.as_text()
-        if not images or prompts is None or not prompts.image:
-            if not text.strip():
-                raise bad_request(
-                    f"{self._file.display_name} takes no pictures: add text, or `textFallback`",
-                    "input",
-                )
-            return [TextContentBlock(type="text", text=self._guarded(text))], text
-        blocks: list[Block] = [
-            ImageContentBlock(type="image", data=part.data, mime_type=part.mime_type)
-            if isinstance(part, ImagePart)
-            else TextContentBlock(type="text", text=self._guarded(part.text))
-            for part in message.parts
-        ]
-        shown = [
-            f"[image: {part.mime_type}]" if isinstance(part, ImagePart) else part.text
-            for part in message.parts
-        ]
-        return blocks, "\n".join(shown)
-
-    def _guarded(self, text: str) -> str:
-        """Keep the agent from taking a message for one of its own commands."""
-        pattern = self._file.guard_pattern()
-        return f" {text}" if pattern is not None and pattern.search(text) else text
 
     # What the agent tells
 
@@ -499,10 +421,15 @@ class AcpAdapter:
     async def _watch(self, process: AgentProcess) -> None:
         """Wait for the agent's end, and clear up behind it."""
         await process.ended()
+        peer = self._peer
+        if peer is not None:
+            with contextlib.suppress(TimeoutError):  # a child that it left may hold its pipes
+                async with asyncio.timeout(LAST_WORDS):
+                    await peer.transport.finished.wait()
         if self._opening is None:  # else the opening tells it
             self._gone = self._last_words(process)
-        if self._peer is not None:
-            await self._peer.close()
+        if peer is not None:
+            await peer.close()
         await self._terminals.close()
         await process.sweep()
         self._questions.cancel_all()
@@ -574,7 +501,7 @@ class AcpAdapter:
         opening, self._opening = self._opening, None
         if opening is not None and opening is not asyncio.current_task():
             opening.cancel()
-            await asyncio.wait({opening}, timeout=CANCEL_TIMEOUT)
+            await asyncio.wait({opening}, timeout=CANCEL_TIMEOUT + END_GRACE)
         process, peer, turn = self._process, self._peer, self._turn
         self._questions.cancel_all()
         if turn is not None and peer is not None and process is not None:

@@ -17,6 +17,7 @@ STDERR_KEPT: Final = 16 * 1024
 
 _CHUNK: Final = 64 * 1024
 _STDERR_PAUSE: Final = 0.002
+_START_TIMEOUT: Final = 3.0
 _TERMINATE_GRACE: Final = 1.0
 _KILL_TIMEOUT: Final = 5.0
 
@@ -54,9 +55,24 @@ class AgentProcess:
         The pipes are our own, not asyncio's: those keep a process from counting as ended for
         as long as any child that it left behind holds one of them.
 
+        Leaves nothing behind where it raises or is cancelled.
+
         Raises:
             OSError: it cannot be started.
         """
+        starting = asyncio.create_task(cls._start(argv, directory, environment))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:  # half a process cannot be ended: wait for the whole
+            await asyncio.wait({starting}, timeout=_START_TIMEOUT)
+            if starting.done() and starting.exception() is None:
+                await starting.result().end(0)
+            raise
+
+    @classmethod
+    async def _start(
+        cls, argv: Sequence[str], directory: str, environment: Mapping[str, str]
+    ) -> "AgentProcess":
         their_in, our_in = os.pipe()
         our_out, their_out = os.pipe()
         our_err, their_err = os.pipe()
@@ -81,7 +97,7 @@ class AgentProcess:
         finally:
             for end in (their_in, their_out, their_err):
                 os.close(end)
-        return cls(process, reader, writer, stderr, transports)  # no await: none is lost
+        return cls(process, reader, writer, stderr, transports)
 
     @property
     def pid(self) -> int:

@@ -37,6 +37,7 @@ class LineTransport:
     Attributes:
         rubbish: the tail of the lines that were no messages.
         drained: set while the agent has been given everything that was written.
+        finished: set once everything that the agent wrote has been read.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class LineTransport:
         self.rubbish = Tail(_RUBBISH_KEPT)
         self.drained = asyncio.Event()
         self.drained.set()
+        self.finished = asyncio.Event()
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message that the SDK is to handle, None at the end of the stream."""
@@ -74,6 +76,7 @@ class LineTransport:
             else:
                 self._unanswered.add(message["id"])
                 return message
+        self.finished.set()
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
