@@ -1,6 +1,6 @@
 """Runs every benchmark, one after the other."""
 
-from benchmarks import roundtrip
+from benchmarks import roundtrip, webhooks
 from benchmarks.command import main
 
-main(roundtrip.benchmark)
+main(roundtrip.benchmark, webhooks.benchmark)

@@ -5,9 +5,10 @@ from email.utils import format_datetime
 
 import pytest
 from prometheus_client import generate_latest
+from sqlalchemy import func, select
 
 from outrider.cloud.access.sealing import Sealer
-from outrider.cloud.store import webhooks
+from outrider.cloud.store import deliveries, tables, webhooks
 from outrider.cloud.webhooks.housekeeping import prune
 from outrider.contract.events import EventName
 from tests.service.patience import eventually
@@ -275,3 +276,34 @@ async def test_prune_keeps_what_is_younger_than_30_days(office: Office, receiver
     await prune(office.database, start + 30 * 86400 - 500)
     assert [one.event_id for one in await office.history(webhook.id)] == [young.id]
     assert old.id != young.id
+
+
+async def test_prune_and_removal_take_small_batches(office: Office, receiver: Receiver) -> None:
+    """A long history goes in pieces, and the events that are nobody's with it."""
+    webhook = await office.webhook(receiver.url)
+    stays = await office.webhook(receiver.url + "/stays")
+    count = 2 * deliveries.PRUNED_AT_ONCE + 7
+    await office.store(webhook.id, count)
+    await office.store(stays.id, 1)
+
+    async def over() -> bool:
+        history = [*await office.history(webhook.id), *await office.history(stays.id)]
+        return all(one.status == "succeeded" for one in history)
+
+    office.queue.look()
+    await eventually(over)
+    await office.subscriptions.remove(office.account_id, webhook.id)
+    assert await office.history(webhook.id) == []
+    assert len(await office.history(stays.id)) == 1
+
+    async def events() -> int:
+        async with office.database.read() as connection:
+            counted = await connection.scalar(select(func.count()).select_from(tables.events))
+            return counted or 0
+
+    assert await events() == count + 1
+    await prune(office.database, office.clock() + 29 * 86400)
+    assert await events() == count + 1
+    await prune(office.database, office.clock() + 31 * 86400)
+    assert await events() == 0
+    assert await office.history(stays.id) == []

@@ -265,7 +265,11 @@ async def due_times(database: Database, now: int) -> tuple[int | None, int | Non
 
 
 async def prune(database: Database, before: int) -> int:
-    """Forget some deliveries that were over `before`, and their events; return how many."""
+    """Forget some deliveries that were over `before`, and events that have none.
+
+    Returns:
+        How many of the one or the other; fewer than `PRUNED_AT_ONCE` once it is done.
+    """
     old = select(_deliveries.c.id).where(_deliveries.c.completed_at < before).limit(PRUNED_AT_ONCE)
     lonely = (
         select(_events.c.id)
@@ -275,5 +279,5 @@ async def prune(database: Database, before: int) -> int:
     )
     async with database.begin() as connection:
         deleted = await connection.execute(delete(_deliveries).where(_deliveries.c.id.in_(old)))
-        await connection.execute(delete(_events).where(_events.c.id.in_(lonely)))
-        return deleted.rowcount
+        forgotten = await connection.execute(delete(_events).where(_events.c.id.in_(lonely)))
+        return max(deleted.rowcount, forgotten.rowcount)

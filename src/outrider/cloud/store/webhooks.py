@@ -9,6 +9,7 @@ from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 
 _webhooks = tables.webhooks
+_REMOVED_AT_ONCE = 500
 
 
 class Webhook(NamedTuple):
@@ -77,12 +78,25 @@ async def change(
 
 
 async def remove(database: Database, account_id: str, webhook_id: str) -> bool:
-    """Remove a webhook of the account, with its deliveries; False where it has none such."""
-    statement = delete(_webhooks).where(
-        _webhooks.c.id == webhook_id, _webhooks.c.account_id == account_id
+    """Remove a webhook of the account, with its deliveries; False where it has none such.
+
+    A long history goes in pieces first, so that nobody waits long for the database.
+    """
+    mine = (_webhooks.c.id == webhook_id, _webhooks.c.account_id == account_id)
+    deliveries = tables.deliveries
+    some = (
+        select(deliveries.c.id)
+        .where(deliveries.c.webhook_id == webhook_id, deliveries.c.status != "pending")
+        .where(select(_webhooks.c.id).where(*mine).exists())
+        .limit(_REMOVED_AT_ONCE)
     )
+    removed = _REMOVED_AT_ONCE
+    while removed == _REMOVED_AT_ONCE:
+        async with database.begin() as connection:
+            gone = await connection.execute(delete(deliveries).where(deliveries.c.id.in_(some)))
+            removed = gone.rowcount
     async with database.begin() as connection:
-        return (await connection.execute(statement)).rowcount == 1
+        return (await connection.execute(delete(_webhooks).where(*mine))).rowcount == 1
 
 
 class Result(NamedTuple):

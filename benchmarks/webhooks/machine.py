@@ -1,0 +1,105 @@
+"""The machine whose agent's events are told: a flood of them, or one at a time.
+
+One at a time they take the real way out: the machine agent's journal, outbox and link.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from websockets.asyncio.client import connect
+
+from benchmarks.scripted_machine import hello, machine, sessions
+from outrider.contract.events import AgentEvent, EventName
+from outrider.contract.frames import (
+    MAX_FRAME_BYTES,
+    Acknowledge,
+    Event,
+    Snapshot,
+    Welcome,
+    decode_from_service,
+    encode,
+)
+from outrider.contract.ids import new_id
+from outrider.daemon.journal import Journal
+from outrider.daemon.link import Link
+from outrider.daemon.outgoing import Outgoing
+from outrider.daemon.router import Router
+from outrider.daemon.settings import Connection
+
+
+def event(daemon_id: str) -> AgentEvent:
+    """Return an event as an agent's turn makes it."""
+    session = sessions()[0]
+    return AgentEvent(
+        id=new_id("evt"),
+        event=EventName.GENERATING_COMPLETED,
+        session_id=session.id,
+        ide_id=f"{daemon_id}:session:{session.id}",
+        ide_type=session.type,
+        chat_title=session.title,
+        duration=12.5,
+        timestamp=time.time_ns() // 1_000_000,
+    )
+
+
+async def flood(url: str, token: str, count: int) -> float:
+    """Tell so many events as fast as they are taken; return when the first went out.
+
+    That is `time.perf_counter`'s. Returns once the service has acknowledged them all.
+    """
+    async with connect(
+        url,
+        additional_headers={"Authorization": f"Bearer {token}"},
+        compression=None,
+        max_size=MAX_FRAME_BYTES,
+        ping_interval=None,
+        proxy=None,
+    ) as socket:
+        await socket.send(encode(hello()), text=True)
+        welcome = decode_from_service(await socket.recv())
+        assert isinstance(welcome, Welcome)
+        first = welcome.acknowledged + 1
+        last = welcome.acknowledged + count
+        frames = [
+            encode(Event(seq=seq, event=event(welcome.daemon_id))) for seq in range(first, last + 1)
+        ]
+        began = time.perf_counter()
+
+        async def send() -> None:
+            for frame in frames:
+                await socket.send(frame, text=True)
+
+        sending = asyncio.create_task(send())
+        async for data in socket:
+            frame = decode_from_service(data)
+            if isinstance(frame, Acknowledge) and frame.seq == last:
+                break
+        await sending
+        return began
+
+
+@asynccontextmanager
+async def outbox(server: str, daemon_id: str, token: str, file: Path) -> AsyncIterator[Outgoing]:
+    """Give the outbox of a connected machine agent."""
+    journal = Journal(file)
+    outgoing = Outgoing(journal)
+    connected, stop = asyncio.Event(), asyncio.Event()
+    link = Link(
+        Connection(server=server, daemon_id=daemon_id, token=token, nickname="bench"),
+        outgoing=outgoing,
+        router=Router({}),
+        snapshot=lambda: Snapshot(machine=machine(), providers=[], sessions=sessions()),
+        on_connected=connected.set,
+    )
+    running = asyncio.create_task(link.run(stop))
+    try:
+        async with asyncio.timeout(20):
+            await connected.wait()
+        yield outgoing
+    finally:
+        stop.set()
+        await running
+        journal.close()

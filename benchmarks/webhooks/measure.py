@@ -1,0 +1,286 @@
+"""Measures deliveries per second and the time to the first byte, beside the bare loop."""
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import httpx
+import uvloop
+from rich.console import Console
+
+from benchmarks.command import Effort
+from benchmarks.processes import (
+    REPOSITORY,
+    BenchmarkError,
+    Stage,
+    free_port,
+    split_processors,
+    stage,
+)
+from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.service import Installation, Server, enrol
+from benchmarks.webhooks import history, machine
+from outrider.cloud.webhooks import bodies
+from outrider.cloud.webhooks.queue import IN_FLIGHT_PER_WEBHOOK
+
+_EMAIL: Final = "webhooks@outrider.invalid"
+_PASSWORD: Final = "a password of the benchmark"
+_PER_SECOND: Final = 1500
+"""About how many deliveries a second to make a run as long as was asked for."""
+
+_MOST_AT_ONCE: Final = 128
+_LATENCIES: Final = 100
+_OTHERS: Final = 20
+_FEW: Final = 1
+_MANY: Final = 1000
+_HISTORY: Final = 1_000_000
+
+_THROUGHPUT: Final = Target("at least", 0.5, of="ratio")
+_LATENCY: Final = Target("at most", 20)
+_UNHURT: Final = Target("at most", 1.3, of="ratio")
+
+
+class Bench:
+    """A service with webhooks, the receiver that they lead to, and an enrolled machine."""
+
+    def __init__(self, here: Stage, name: str) -> None:
+        self._here = here
+        self._served, self._loading = split_processors()
+        self._port = free_port()
+        self.installation = Installation(here, name)
+        self.database = here.directory / name / "outrider.db"
+        self._journals = 0
+        self.webhooks = 0
+        key = self.installation.new_key(_EMAIL)
+        self._receiver = here.start(
+            "receiver",
+            ["-m", "benchmarks.webhooks.receiver", str(self._port)],
+            {},
+            self._loading,
+        )
+        self.receiver_url = f"http://127.0.0.1:{self._port}"
+        self._client = httpx.Client(trust_env=False, timeout=30)
+        self._receiver.wait_until(self._is_receiving, "listening")
+        self._key = key
+        self.server: Server
+        self.start()
+        self.daemon_id, self.token = enrol(self.server, self.installation.new_code(_EMAIL))
+
+    def start(self) -> None:
+        """Start the service."""
+        self.server = self.installation.serve(self._key, self._served)
+
+    def stop(self) -> None:
+        """Stop the service."""
+        self.server.program.end()
+
+    def end(self) -> None:
+        """End what runs."""
+        self._client.close()
+        self.stop()
+        self._receiver.end()
+
+    def have_webhooks(self, count: int) -> None:
+        """See to it that there are so many webhooks, never fewer than there were."""
+        session = self._session()
+        while self.webhooks < count:
+            self._create(str(self.webhooks), session)
+            self.webhooks += 1
+
+    @contextmanager
+    def one_that_hangs(self) -> Iterator[None]:
+        """Have one webhook more for a while, whose receiver does not answer."""
+        session = self._session()
+        path = f"{self.server.url}/api/v1/webhooks/{self._create('hang', session)}"
+        try:
+            yield
+        finally:
+            self._client.delete(path, headers=session).raise_for_status()
+
+    def _session(self) -> dict[str, str]:
+        login = {"email": _EMAIL, "password": _PASSWORD}
+        answer = self._client.post(f"{self.server.url}/api/v1/auth/login", json=login)
+        return {"Authorization": f"Bearer {answer.raise_for_status().json()['token']}"}
+
+    def _create(self, path: str, session: dict[str, str]) -> str:
+        body = {"url": f"{self.receiver_url}/{path}", "events": ["*"]}
+        answer = self._client.post(f"{self.server.url}/api/v1/webhooks", json=body, headers=session)
+        webhook_id: str = answer.raise_for_status().json()["id"]
+        return webhook_id
+
+    def throughput(self, deliveries: int) -> tuple[float, float]:
+        """Return the deliveries per second, and the service's processor seconds for each."""
+        events = max(1, deliveries // self.webhooks)
+        expected = self._count() + events * self.webhooks
+        cpu = self.server.program.cpu_seconds()
+        began = uvloop.run(machine.flood(self.server.websocket_url, self.token, events))
+        self.server.program.wait_until(
+            lambda: self._count() >= expected, f"at {expected} deliveries", 120
+        )
+        seconds = time.perf_counter() - began
+        made = events * self.webhooks
+        return made / seconds, (self.server.program.cpu_seconds() - cpu) / made
+
+    def baseline(self, deliveries: int) -> float:
+        """Return the deliveries per second of the bare loop, to the same receiver."""
+        at_once = min(IN_FLIGHT_PER_WEBHOOK * self.webhooks, _MOST_AT_ONCE)
+        given = b"\n".join(
+            bodies.agent_body(self.daemon_id, machine.event(self.daemon_id)) for _ in range(200)
+        )
+        settings = {"CPUS": ",".join(map(str, self._served))} if self._served else {}
+        arguments = [self.receiver_url, str(deliveries), str(at_once)]
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.webhooks.baseline", *arguments],
+            cwd=REPOSITORY,
+            env=self._here.environment(settings),
+            input=given,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BenchmarkError(f"the baseline failed: {done.stderr.decode()[-2000:]}")
+        return deliveries / float(done.stdout)
+
+    def latencies(self, count: int) -> list[float]:
+        """Return the milliseconds from an agent's event to the receiver's first byte."""
+        self._journals += 1
+        file = self._here.directory / f"journal-{self._journals}.db"
+        return uvloop.run(self._latencies(file, count))
+
+    async def _latencies(self, file: Path, count: int) -> list[float]:
+        found = []
+        async with (
+            machine.outbox(self.server.url, self.daemon_id, self.token, file) as outbox,
+            httpx.AsyncClient(trust_env=False) as client,
+        ):
+
+            async def told(path: str) -> int:
+                return int((await client.get(f"{self.receiver_url}/{path}")).text)
+
+            await asyncio.sleep(0.2)
+            for number in range(count + 5):
+                wanted = await told("count") + self.webhooks
+                event = machine.event(self.daemon_id)
+                began = time.monotonic_ns()
+                outbox.event(event)
+                async with asyncio.timeout(30):
+                    while await told("count") < wanted:  # noqa: ASYNC110
+                        await asyncio.sleep(0.005)
+                if number >= 5:  # the first ones open connections
+                    found.append((await told("last") - began) / 1e6)
+                await asyncio.sleep(0.02)
+        return found
+
+    def _count(self) -> int:
+        time.sleep(0.005)
+        return int(self._client.get(f"{self.receiver_url}/count").text)
+
+    def _is_receiving(self) -> bool:
+        with suppress(httpx.TransportError):
+            return self._count() == 0
+        return False
+
+
+def benchmark(effort: Effort, progress: Console) -> Report:
+    """Measure with one webhook and with many, without a history and with a long one."""
+    with stage() as here:
+        bench = Bench(here, "webhooks")
+        try:
+            bench.have_webhooks(_OTHERS)
+            slow = _slow_section(bench, effort, progress)
+        finally:
+            bench.end()
+        bench = Bench(here, "speed")
+        try:
+            sections = [slow, _section(bench, "no history", effort, progress)]
+            progress.print(f"a history of {_HISTORY:,} deliveries is written", style="dim")
+            bench.stop()
+            history.write(bench.database, _HISTORY, time.time_ns() // 1_000_000)
+            bench.start()
+            sections.append(_section(bench, f"{_HISTORY:,} in the history", effort, progress))
+        finally:
+            bench.end()
+    return Report(benchmark="webhooks", sections=sections)
+
+
+def _slow_section(bench: Bench, effort: Effort, progress: Console) -> Section:
+    """Measure what one receiver that hangs does to the others, in turns."""
+    bench.throughput(bench.webhooks * 5)  # warm up
+    alone, beside = [], []
+    for number in range(effort.rounds):
+        progress.print(f"one that hangs, round {number + 1} of {effort.rounds}", style="dim")
+        alone.append(_p99(bench.latencies(_LATENCIES)))
+        with bench.one_that_hangs():
+            beside.append(_p99(bench.latencies(_LATENCIES)))
+    return Section(
+        title="Webhooks: one receiver that hangs, the baseline being without it",
+        figures=[
+            Figure(
+                name=f"event to the last of {_OTHERS} others, 99th percentile",
+                unit="ms",
+                runs=beside,
+                baseline=alone,
+                target=_UNHURT,
+            )
+        ],
+    )
+
+
+def _p99(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.99)]
+
+
+def _section(bench: Bench, title: str, effort: Effort, progress: Console) -> Section:
+    figures: list[Figure] = []
+    for webhooks in (_FEW, _MANY):
+        if bench.webhooks <= webhooks:
+            bench.have_webhooks(webhooks)
+            figures += _figures(bench, effort, progress)
+    return Section(title=f"Webhooks, SQLite, {title}", figures=figures)
+
+
+def _figures(bench: Bench, effort: Effort, progress: Console) -> list[Figure]:
+    deliveries = max(effort.seconds * _PER_SECOND, bench.webhooks)
+    name = f"{bench.webhooks:,} webhook{'s'[: bench.webhooks > 1]}"
+    ours, costs, theirs = [], [], []
+    bench.throughput(bench.webhooks)  # warm up
+    for number in range(effort.rounds):
+        progress.print(f"{name}, round {number + 1} of {effort.rounds}", style="dim")
+        per_second, cost = bench.throughput(deliveries)
+        ours.append(per_second)
+        costs.append(cost * 1e6)
+        theirs.append(bench.baseline(deliveries))
+    figures = [
+        Figure(
+            name=f"{name}: deliveries",
+            unit="1/s",
+            runs=ours,
+            baseline=theirs,
+            target=_THROUGHPUT,
+        ),
+        Figure(name=f"{name}: processor time", unit="us/delivery", runs=costs),
+    ]
+    if bench.webhooks == _FEW:
+        progress.print(f"{name}, event to first byte", style="dim")
+        found = bench.latencies(_LATENCIES)
+        figures += [
+            Figure(
+                name=f"{name}: event to first byte, median",
+                unit="ms",
+                runs=[statistics.median(found)],
+                target=_LATENCY,
+            ),
+            Figure(
+                name=f"{name}: event to first byte, 99th percentile",
+                unit="ms",
+                runs=[_p99(found)],
+            ),
+        ]
+    return figures
