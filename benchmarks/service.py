@@ -1,6 +1,7 @@
 """The real service, as an operator starts it, with an account and a key of its own."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -53,9 +54,13 @@ class Server:
 
 
 class Installation:
-    """One data directory of the service, and the settings that it is started with."""
+    """One data directory of the service, and the settings that it is started with.
 
-    def __init__(self, stage: Stage, name: str) -> None:
+    Args:
+        copy_of: an installation whose data it begins with.
+    """
+
+    def __init__(self, stage: Stage, name: str, copy_of: "Installation | None" = None) -> None:
         self._stage = stage
         self._name = name
         self._port = free_port()
@@ -68,7 +73,10 @@ class Installation:
             "OUTRIDER_RATE_LIMIT_AUTH": _NO_LIMIT,
             "OUTRIDER_LOG_LEVEL": "warning",
         }
-        (stage.directory / name).mkdir()
+        if copy_of is None:
+            (stage.directory / name).mkdir()
+        else:
+            shutil.copytree(stage.directory / copy_of._name, stage.directory / name)
 
     @property
     def url(self) -> str:
@@ -87,11 +95,15 @@ class Installation:
 
     def new_key(self, email: str) -> str:
         """Make an account without limits and return a key of it with every scope."""
+        return self.new_account(email)[1]
+
+    def new_account(self, email: str) -> tuple[str, str]:
+        """Make an account without limits; return its id and a key of it with every scope."""
         account: str = self._admin("account", "create", "--email", email, "--plan", "enterprise")[
             "accountId"
         ]
         key: str = self._admin("key", "create", "--account", account, "--name", "benchmark")["key"]
-        return key
+        return account, key
 
     def new_code(self, email: str) -> str:
         """Return a one-time code that enrols a machine in the account of this user."""

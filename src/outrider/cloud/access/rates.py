@@ -1,8 +1,8 @@
 """The rate limits: per key, per address, and on the routes that take credentials.
 
 The headers are those of the IETF draft `RateLimit header fields for HTTP`
-(draft-ietf-httpapi-ratelimit-headers). The counting is a storage of the `limits` library; its
-strategy object is left out, as it costs as much again as the counting (4.2 us against 2.1).
+(draft-ietf-httpapi-ratelimit-headers). The counting is a storage for the `limits` library, asked
+in one step: by way of the library's strategy a hit costs 4.2 us, so 1.1.
 """
 
 import time
@@ -56,16 +56,11 @@ class Rates:
         Raises:
             ApiError: 429 `RATE_LIMITED`, the window is full; `standings` has where they stand.
         """
-        amount, seconds = self._amounts[name], _SECONDS[name]
-        allowed = await self._windows[name].acquire_sliding_window_entry(who, amount, seconds)
-        standing = await self._standing(name, who)
-        if not allowed:
-            raise self._refusal(standing)
-        return standing
+        return self._take(name, who, 1)
 
     async def check(self, name: LimitName, who: str) -> Standing:
         """Raise as `hit` would, but count nothing."""
-        standing = await self._standing(name, who)
+        standing = self._take(name, who, 0)
         if standing.remaining < 1:
             raise self._refusal(standing)
         return standing
@@ -78,12 +73,11 @@ class Rates:
         state = ", ".join(f'"{s.limit}";r={s.remaining};t={s.reset}' for s in standings)
         return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", state.encode())]
 
-    async def _standing(self, name: LimitName, who: str) -> Standing:
-        seconds = _SECONDS[name]
-        before, before_left, now, now_left = await self._windows[name].get_sliding_window(
-            who, seconds
-        )
-        remaining = max(0, self._amounts[name] - floor(before * before_left / seconds + now))
+    def _take(self, name: LimitName, who: str, count: int) -> Standing:
+        amount, seconds = self._amounts[name], _SECONDS[name]
+        allowed, window = self._windows[name].take(who, amount, seconds, count)
+        before, before_left, now, now_left = window
+        remaining = max(0, amount - floor(before * before_left / seconds + now))
         # Until the older window loses a hit, or this one becomes the older.
         waits = []
         if before:
@@ -92,7 +86,10 @@ class Rates:
             waits.append(now_left % seconds or seconds)
         # Past the moment, not at it: only then is there room.
         reset = floor(round(min(waits, default=0.0), 2)) + 1
-        return Standing(name, remaining, reset)
+        standing = Standing(name, remaining, reset)
+        if not allowed:
+            raise self._refusal(standing)
+        return standing
 
     def _refusal(self, standing: Standing) -> ApiError:
         amount, seconds = self._amounts[standing.limit], _SECONDS[standing.limit]

@@ -18,6 +18,10 @@ MAX_COUNTERS: Final = 100_000
 """Callers that are counted at a time, of each kind of limit: about 25 MB."""
 
 
+Window = tuple[int, float, int, float]
+"""The count and the seconds left of the window before, and of this one."""
+
+
 class WindowStorage(Storage, SlidingWindowCounterSupport):
     """Sliding windows in memory: for each key, the counts of this window and the one before.
 
@@ -36,21 +40,24 @@ class WindowStorage(Storage, SlidingWindowCounterSupport):
     def __len__(self) -> int:
         return len(self._counters)
 
+    def take(self, key: str, limit: int, expiry: int, amount: int) -> tuple[bool, Window]:
+        """Count `amount` hits if the window has room; tell whether it had, and the window now."""
+        counter, share = self._window(key, expiry)
+        fits = floor(counter[1] * share) + counter[2] + amount <= limit
+        if fits:
+            counter[2] += amount
+        left = share * expiry
+        return fits, (counter[1], (left if counter[1] else 0.0), counter[2], left + expiry)
+
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
     ) -> bool:
         """Count `amount` hits if the window has room for them; tell whether it had."""
-        counter, share = self._window(key, expiry)
-        if floor(counter[1] * share) + counter[2] + amount > limit:
-            return False
-        counter[2] += amount
-        return True
+        return self.take(key, limit, expiry, amount)[0]
 
-    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Return the count and the seconds left of the window before, and of this one."""
-        counter, share = self._window(key, expiry)
-        left = share * expiry
-        return counter[1], (left if counter[1] else 0.0), counter[2], left + expiry
+    async def get_sliding_window(self, key: str, expiry: int) -> Window:
+        """Return the window now."""
+        return self.take(key, 0, expiry, 0)[1]
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
         """Forget a key."""

@@ -1,0 +1,6 @@
+"""Runs this benchmark alone."""
+
+from benchmarks.access import benchmark
+from benchmarks.command import main
+
+main(benchmark)

@@ -1,0 +1,108 @@
+"""The stages of the access layer, each on its own in this process: microseconds of one request."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import uvloop
+from starlette.types import Scope
+
+from benchmarks.report import Figure
+from outrider.cli.admin import issue_key
+from outrider.cloud.access.addresses import Addresses, bucket
+from outrider.cloud.access.audit import Audit
+from outrider.cloud.access.authenticate import Authenticator
+from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.access.quota import Quota
+from outrider.cloud.access.rates import Rates
+from outrider.cloud.access.sessions import Sessions
+from outrider.cloud.store import accounts
+from outrider.cloud.store.database import Database
+from outrider.contract.ids import new_id
+
+_TIMES: Final = 5_000
+_NO_LIMIT: Final = 1_000_000_000
+_SCOPE: Final[Scope] = {"client": ("127.0.0.1", 40_000), "headers": [(b"host", b"127.0.0.1")]}
+
+
+def measure(directory: Path, rounds: int) -> list[Figure]:
+    """Return the cost of each stage, in the order in which a request passes them."""
+    return uvloop.run(_measure(directory, rounds))
+
+
+async def _measure(directory: Path, rounds: int) -> list[Figure]:
+    database = Database(f"sqlite+aiosqlite:///{directory / 'stages.db'}")
+    await database.migrate()
+    account = new_id("acct")
+    await accounts.create(
+        database,
+        account_id=account,
+        user_id=new_id("user"),
+        email="stages@outrider.invalid",
+        plan="enterprise",
+        password_hash=None,
+        now=1,
+    )
+    _, key = await issue_key(database, account, "stages", set(ALL_SCOPES))
+    addresses = Addresses([])
+    rates = Rates(key=_NO_LIMIT, ip=_NO_LIMIT, auth=_NO_LIMIT)
+    authenticator = Authenticator(database, Sessions(database, "x" * 32))
+    quota, audit = Quota(database), Audit(database)
+    standings = [await rates.hit("ip", "a"), await rates.hit("key", "b")]
+
+    async def address() -> None:
+        bucket(addresses.client(_SCOPE))
+
+    async def ip_limit() -> None:
+        await rates.hit("ip", "127.0.0.1")
+
+    async def authentication() -> None:
+        await authenticator.principal(key)
+
+    async def key_limit() -> None:
+        await rates.hit("key", "key")
+
+    async def monthly_quota() -> None:
+        await quota.spend(account)
+
+    async def headers() -> None:
+        rates.headers(standings)
+
+    async def audit_note() -> None:
+        audit.note(
+            principal="key",
+            account_id=account,
+            action="command",
+            target="machine",
+            outcome=200,
+            address="127.0.0.1",
+            request_id="request",
+        )
+
+    stages: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+        ("address", address),
+        ("IP limit", ip_limit),
+        ("authentication", authentication),
+        ("key limit", key_limit),
+        ("monthly quota", monthly_quota),
+        ("rate limit headers", headers),
+        ("audit note (changes only)", audit_note),
+    ]
+    try:
+        return [
+            Figure(name=name, unit="us", runs=[await _once(stage) for _ in range(rounds)])
+            for name, stage in stages
+        ]
+    finally:
+        await database.close()
+
+
+async def _once(stage: Callable[[], Awaitable[None]]) -> float:
+    await stage()
+    await asyncio.sleep(0)
+    began = time.perf_counter()
+    for _ in range(_TIMES):
+        await stage()
+    return (time.perf_counter() - began) / _TIMES * 1e6
