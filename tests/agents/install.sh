@@ -7,7 +7,7 @@
 set -eu
 cache=$1
 shift
-[ $# -gt 0 ] || set -- claude-code codex opencode claude-acp opencode-acp gemini-acp codex-acp
+[ $# -gt 0 ] || set -- claude-code codex opencode gemini-cli aider claude-acp opencode-acp gemini-acp codex-acp
 
 # npm_agent PACKAGE VERSION [COMMAND [SCRIPT]]: into $folder, with the SCRIPT of the package
 npm_agent() {
@@ -20,12 +20,25 @@ npm_agent() {
     : >"$folder/ok-$2"
 }
 
+# pip_agent PACKAGE VERSION COMMAND: into a virtual environment in $folder, with only the
+# COMMAND in $folder/bin
+pip_agent() {
+    [ -f "$folder/ok-$2" ] && return
+    mkdir -p "$folder/bin"
+    python3 -m venv "$folder/venv"
+    "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$1==$2"
+    ln -sf "../venv/bin/$3" "$folder/bin/$3"
+    : >"$folder/ok-$2"
+}
+
 for agent in "$@"; do
     folder=$cache/$agent
     case $agent in
         claude-code) npm_agent @anthropic-ai/claude-code 2.1.197 claude install.cjs ;;
         codex) npm_agent @openai/codex 0.169.0 codex ;;
         opencode) npm_agent opencode-ai 1.18.33 opencode postinstall.mjs ;;
+        gemini-cli) npm_agent @google/gemini-cli 0.61.0 gemini ;;
+        aider) pip_agent aider-chat 0.86.2 aider ;;
         claude-acp) npm_agent @agentclientprotocol/claude-agent-acp 0.49.0 ;;
         opencode-acp) npm_agent opencode-ai 1.18.33 opencode postinstall.mjs ;;
         gemini-acp) npm_agent @google/gemini-cli 0.61.0 gemini ;;

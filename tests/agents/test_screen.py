@@ -10,16 +10,39 @@ from outrider.daemon.agents.provider_file import BUILT_IN
 
 CAPTURES = Path(__file__).with_name("captures")
 
-CLAUDE = {
-    "idle": [
-        "after_approve", "after_reject", "after_reject_file", "answered", "ask", "exited",
-        "hang_interrupted", "idle", "interrupted",
-    ],
-    "generating": ["generating", "waiting_llm", "error_retry"],
-    "waiting_approval": ["approval", "approval_file", "trust_dialog"],
-    "error": ["error400", "first_run"],
+SCREENS: dict[str, dict[str | None, list[str]]] = {
+    "claude-code": {
+        "idle": [
+            "after_approve", "after_reject", "after_reject_file", "answered", "ask", "exited",
+            "hang_interrupted", "idle", "interrupted",
+        ],
+        "generating": ["generating", "waiting_llm", "error_retry"],
+        "waiting_approval": ["approval", "approval_file", "trust_dialog"],
+        "error": ["error400", "first_run"],
+    },
+    "gemini-cli": {
+        "idle": [
+            "after_approve", "after_reject", "answered", "hang_interrupted", "idle", "interrupted",
+        ],
+        "generating": ["generating", "waiting_llm"],
+        "waiting_approval": ["approval", "approval_file", "startup", "trust_dialog"],
+        "error": ["error400", "login"],
+        None: ["exited"],
+    },
+    "aider": {
+        "idle": [
+            "after_approve_shell", "after_ctrl_c", "after_reject", "answered", "idle",
+            "interrupted", "startup",
+        ],
+        "generating": ["error", "exited", "generating", "waiting_llm"],
+        "waiting_approval": ["approval_file", "approval_shell"],
+        "error": ["error401"],
+    },
 }  # fmt: skip
 """What each screen shows, without its title. (That a program has ended is tmux's to tell.)"""
+
+FOLDERS = {"claude-code": "claude", "gemini-cli": "gemini", "aider": "aider"}
+TITLES = {"claude-code": "✳ Claude Code"}
 
 
 def judge(kind: str) -> Judge:
@@ -32,15 +55,23 @@ def capture(agent: str, state: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("status", "state"), [(status, state) for status, states in CLAUDE.items() for state in states]
+    ("kind", "status", "state"),
+    [
+        (kind, status, state)
+        for kind, screens in SCREENS.items()
+        for status, states in screens.items()
+        for state in states
+    ],
 )
-def test_claude_code(status: str, state: str) -> None:
-    assert judge("claude-code").read(capture("claude", state), "✳ Claude Code").status == status
+def test_every_screen(kind: str, status: str, state: str) -> None:
+    shown = judge(kind).read(capture(FOLDERS[kind], state), TITLES.get(kind, ""))
+    assert shown.status == status
 
 
-def test_no_capture_is_forgotten() -> None:
-    known = {state for states in CLAUDE.values() for state in states}
-    assert {path.stem for path in (CAPTURES / "claude").glob("*.txt")} == known
+@pytest.mark.parametrize("kind", SCREENS)
+def test_no_capture_is_forgotten(kind: str) -> None:
+    known = {state for states in SCREENS[kind].values() for state in states}
+    assert {path.stem for path in (CAPTURES / FOLDERS[kind]).glob("*.txt")} == known
 
 
 def test_the_title_alone_tells_that_claude_code_is_busy() -> None:
@@ -83,3 +114,55 @@ def test_an_api_error_counts_only_as_the_last_thing_on_the_screen() -> None:
 @pytest.mark.parametrize(("state", "empty"), [("idle", True), ("hang_interrupted", False)])
 def test_what_stands_in_the_input(state: str, empty: bool) -> None:
     assert judge("claude-code").input_is_empty(capture("claude", state)) is empty
+
+
+def test_what_gemini_asks() -> None:
+    question = judge("gemini-cli").read(capture("gemini", "approval_file"), "").question
+    assert question is not None
+    assert question.tool
+    assert question.message == (
+        "? WriteFile  Writing to n.txt\n1 written by stub\nApply this change?"
+    )
+    assert [(o.option.kind, o.keys) for o in question.offers] == [
+        ("allow_once", ("1",)),
+        ("allow_always", ("2",)),
+        ("reject_once", ("4",)),  # 3 would open an editor in a terminal that nobody sees
+    ]
+
+
+def test_gemini_asks_about_a_folder_and_its_parent() -> None:
+    question = judge("gemini-cli").read(capture("gemini", "trust_dialog"), "").question
+    assert question is not None
+    assert not question.tool
+    kinds = [o.option.kind for o in question.offers]
+    assert kinds == ["allow_once", "allow_always", "reject_once"]
+
+
+@pytest.mark.parametrize(("title", "status"), [("✦  Working… (x)", "generating"), ("", "idle")])
+def test_the_title_alone_tells_that_gemini_is_busy(title: str, status: str) -> None:
+    assert judge("gemini-cli").read(capture("gemini", "idle"), title).status == status
+
+
+def test_a_gemini_that_restarts_after_its_dialog_asks_no_more() -> None:
+    shown = capture("gemini", "trust_dialog").rstrip()
+    shown += "\n Gemini CLI is restarting to apply the trust changes..."
+    assert judge("gemini-cli").read(shown, "").status == "generating"
+
+
+ASKED_BY_AIDER = [
+    ("Create new file? (Y)es/(N)o [Yes]:", "yn"),
+    ("Run shell command? (Y)es/(N)o/(D)on't ask again [Yes]:", "ynd"),
+    ("Run shell commands? (Y)es/(N)o/(S)kip all/(D)on't ask again [Yes]:", "ynsd"),
+    ("Add file to the chat? (Y)es/(N)o/(A)ll/(S)kip all/(D)on't ask again [Yes]:", "yansd"),
+]
+
+
+@pytest.mark.parametrize(("line", "ids"), ASKED_BY_AIDER)
+def test_what_aider_asks(line: str, ids: str) -> None:
+    shown = capture("aider", "approval_file").rstrip().rpartition("\n")[0] + "\n" + line
+    question = judge("aider").read(shown, "").question
+    assert question is not None
+    assert question.message == f"new.txt\n{line}"
+    assert "".join(offer.option.id for offer in question.offers) == ids
+    # answered, it is none any more
+    assert judge("aider").read(f"{shown} n\nSkipping edits", "").status == "generating"

@@ -126,4 +126,8 @@ def run() -> None:
         from outrider.cli import admin
 
         app.add_typer(admin.app, name="admin")
+    if wanted in (None, "providers"):
+        from outrider.cli import providers
+
+        app.add_typer(providers.app, name="providers")
     app()

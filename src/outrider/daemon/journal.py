@@ -70,6 +70,21 @@ class SessionRecord(Wire, kw_only=True):
     native: dict[str, str] = {}
 
 
+def recorded_sessions(path: Path) -> list[SessionRecord]:
+    """Return the sessions of a journal, oldest first; writes nothing, whoever has it open.
+
+    Returns an empty list where there is no journal.
+    """
+    if not path.exists():
+        return []
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        rows = db.execute("SELECT record FROM sessions ORDER BY id").fetchall()
+    finally:
+        db.close()
+    return [msgspec.json.decode(record, type=SessionRecord) for (record,) in rows]
+
+
 class Journal:
     """The durable memory of one machine agent."""
 

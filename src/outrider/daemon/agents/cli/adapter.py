@@ -86,7 +86,9 @@ class CliAdapter:
         self._transcript = transcript
         self._record = record
         self._journal = journal
-        self._guards = Guards(file.input.guard_before, file.input.guard_behind)
+        self._guards = Guards(
+            file.input.guard_before, file.input.guard_behind, file.input.guard_mark
+        )
         self._observer: Observer | None = None
         self._following: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -269,6 +271,8 @@ class CliAdapter:
                 snapshot = await self._tmux.snapshot(pane)
             except TmuxGone:
                 self._gone("The tmux server has ended, and the agent with it")
+                left = await asyncio.to_thread(processes.orphans, self._record.native)
+                await processes.end(left, grace=END_GRACE)
                 return
             except WindowGone:
                 self._gone("The agent's window was closed")
@@ -441,6 +445,7 @@ class CliAdapter:
             if shown.text == last.text != before.text:
                 break
             last = shown
+        await asyncio.sleep(self._file.input.pause)
         await self._tmux.press(pane, self._file.input.submit)
         return last
 
@@ -473,7 +478,8 @@ class CliAdapter:
             if self._seen.gone:
                 raise ApiError(500, f"{self._seen.error}. Launch it again")
             shown = "" if self._snapshot is None else self._snapshot.text
-            if not again and time.monotonic() > began + ENTER_AGAIN and shown == typed.text:
+            untouched = shown == typed.text or self._reading.status in {"idle", "error"}
+            if not again and time.monotonic() > began + ENTER_AGAIN and untouched:
                 again = True
                 if self._judge.input_is_empty(shown) is False:
                     await self._tmux.press(pane, self._file.input.submit)

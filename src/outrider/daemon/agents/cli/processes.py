@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import psutil
@@ -22,6 +23,33 @@ def family(pid: int) -> list[psutil.Process]:
         if process.pid not in found and _session(process.pid) == pid:
             found[process.pid] = process
     return list(found.values())
+
+
+def mark(pid: int) -> dict[str, str]:
+    """Return what tells this process from another one that has its number later."""
+    try:
+        return {"pid": str(pid), "started": repr(psutil.Process(pid).create_time())}
+    except psutil.NoSuchProcess:
+        return {}
+
+
+def orphans(marked: Mapping[str, str]) -> list[psutil.Process]:
+    """Return what is left of an agent whose terminal is gone, by what `mark` returned.
+
+    Not every agent ends with its terminal. One that tmux still holds is no orphan.
+    """
+    if "pid" not in marked:
+        return []
+    try:
+        first = psutil.Process(int(marked["pid"]))
+        if repr(first.create_time()) != marked["started"]:
+            return []
+        parent = first.parent()
+        if parent is not None and parent.name().startswith("tmux"):
+            return []
+    except psutil.NoSuchProcess:
+        pass  # its number is not given away while others are in its terminal session
+    return family(int(marked["pid"]))
 
 
 async def end(processes: list[psutil.Process], *, grace: float) -> None:

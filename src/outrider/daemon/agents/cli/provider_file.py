@@ -23,9 +23,10 @@ class Input(Part, kw_only=True):
     """How text gets into the agent.
 
     Messages that match `guard_before`, which the agent would take for a command of its own,
-    get a space in front; those that match `guard_behind` get one at the end. The agent's
-    record shows these spaces, ours does not: the patterns must match with them as well.
-    `empty` is what the screen matches when nothing stands in the input.
+    get `guard_mark` in front; those that match `guard_behind` get a space at the end. The
+    agent's record shows that, ours does not.
+    `empty` is what the screen matches when nothing stands in the input; `pause` is seconds
+    between the text and the keys that submit it.
     """
 
     clear: list[Text] = []
@@ -34,6 +35,8 @@ class Input(Part, kw_only=True):
     empty: Text | None = None
     guard_before: Text | None = None
     guard_behind: Text | None = None
+    guard_mark: Text = " "
+    pause: Annotated[float, Meta(ge=0, le=5)] = 0.0
 
 
 class Kind(Part, kw_only=True):
@@ -109,7 +112,7 @@ class ProviderFile(AgentFile, kw_only=True):
     """
 
     category: Literal["cli"] = "cli"
-    record: Literal["claude"] | None = None
+    record: Literal["aider", "claude", "gemini"] | None = None
     settle: Annotated[float, Meta(ge=0, le=60)] = 1.0
     input: Input = msgspec.field(default_factory=Input)
     rules: Annotated[list[Rule], Meta(min_length=1)]

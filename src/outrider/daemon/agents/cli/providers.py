@@ -6,16 +6,16 @@ import os
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from typeid import TypeID
-
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
-from outrider.daemon.agents.cli.adapter import CliAdapter
+from outrider.daemon.agents.cli import processes
+from outrider.daemon.agents.cli.adapter import END_GRACE, CliAdapter
 from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.tmux import Pane, Tmux, TmuxError
@@ -24,7 +24,7 @@ from outrider.daemon.agents.cli.transcripts.record import Transcript
 from outrider.daemon.journal import Journal, SessionRecord
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
-_PLACES: Final = ("HOME", "CLAUDE_CONFIG_DIR")
+_PLACES: Final = ("HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME")
 
 
 class CliProvider:
@@ -60,6 +60,7 @@ class CliProvider:
             pane = await self._tmux.open(
                 record.id, [sys.executable, "-I", "-S", str(_LAUNCHER), str(order)], record.path
             )
+            record.native |= processes.mark(pane.pid)
             adapter = self._adapter(record, pane)
             try:
                 await adapter.until_ready()
@@ -73,8 +74,12 @@ class CliProvider:
         return adapter
 
     async def restore(self, record: SessionRecord) -> Adapter:
-        """Find the agent's window again."""
-        adapter = self._adapter(record, await self._tmux.find(record.id), started=True)
+        """Find the agent's window again. What is left of an agent without one is ended."""
+        pane = await self._tmux.find(record.id)
+        if pane is None:
+            left = await asyncio.to_thread(processes.orphans, record.native)
+            await processes.end(left, grace=END_GRACE)
+        adapter = self._adapter(record, pane, started=True)
         await adapter.look()
         return adapter
 
@@ -103,6 +108,7 @@ class CliProvider:
         values = {
             "conversation": _conversation(record),
             "dir": record.path,
+            "home": self._environment().get("HOME", str(Path.home())),
             "model": record.model or "",
         }
         words = [*file.command, *file.args, *(file.model_args if record.model else [])]
@@ -114,11 +120,12 @@ class CliProvider:
 
 
 def _conversation(record: SessionRecord) -> str:
-    """Return the UUID of the agent's conversation: the one inside the session's id.
+    """Return the UUID of the agent's conversation, made from the session's id.
 
-    So a daemon that was killed in the middle of a launch can still find the record of it.
+    So a daemon that was killed in the middle of a launch can still find the record of it. It
+    does not begin with the time as that id does: some agents know a chat by its first digits.
     """
-    return str(TypeID.from_string(record.id).uuid)
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, record.id))
 
 
 def _write_order(argv: list[str], environment: dict[str, str]) -> Path:

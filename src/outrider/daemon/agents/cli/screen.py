@@ -11,6 +11,7 @@ from outrider.daemon.agents.cli.provider_file import Dialog, Kind, ProviderFile,
 MAX_QUESTION: Final = 16 * 1024
 """Characters of a question's text that are kept, its end."""
 
+_FRAME: Final = re.compile(r"[ │┃]*[╭╰][─ ]*[╮╯][ │┃]*$")
 _MAX_WRAP: Final = 4
 """Lines between one option's first line and the next one's, at the most."""
 
@@ -163,7 +164,7 @@ def _last(pattern: re.Pattern[str], lines: list[str]) -> int | None:
 
 
 def _plain(lines: list[str]) -> str:
-    """Return lines of a dialog without its frame, its margin and doubled blank lines."""
-    bare = [line.strip().strip("│┃").strip() for line in lines]
+    """Return lines of a dialog without its frames, its margin and doubled blank lines."""
+    bare = [line.strip().strip(" │┃") for line in lines if not _FRAME.match(line)]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(bare)).strip("\n")
     return text[-MAX_QUESTION:]

@@ -4,11 +4,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from outrider.daemon.agents.cli.transcripts.aider import AiderTranscript
 from outrider.daemon.agents.cli.transcripts.claude import ClaudeTranscript
+from outrider.daemon.agents.cli.transcripts.gemini import GeminiTranscript
 from outrider.daemon.agents.cli.transcripts.record import Transcript
 
 MakeTranscript = Callable[[Mapping[str, str], Path, str], Transcript]
 """Takes the agent's environment, its directory and the id of its conversation."""
 
-READERS: Final[dict[str, MakeTranscript]] = {"claude": ClaudeTranscript}
+READERS: Final[dict[str, MakeTranscript]] = {
+    "aider": AiderTranscript,
+    "claude": ClaudeTranscript,
+    "gemini": GeminiTranscript,
+}
 """By the name that `record` has in a provider file."""

@@ -1,4 +1,4 @@
-"""Follow a file of JSON lines that another program appends to."""
+"""Follow a file of lines that another program appends to."""
 
 import os
 from collections.abc import Iterator
@@ -9,13 +9,14 @@ MAX_CHUNK: Final = 64 * 1024 * 1024
 
 
 class Tail:
-    """Gives each complete line of a file once.
+    """Gives each complete line of a file once; those without text only with `blank_lines`.
 
     A file that was replaced or has become shorter is read from its beginning again.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, blank_lines: bool = False) -> None:
         self.path = path
+        self._blank_lines = blank_lines
         self._file: tuple[int, int] | None = None
         self._offset = 0
         self._partial = b""
@@ -36,4 +37,4 @@ class Tail:
             data = stream.read(MAX_CHUNK)
         self._offset += len(data)
         *complete, self._partial = (self._partial + data).split(b"\n")
-        yield from (line for line in complete if line.strip())
+        yield from (line for line in complete if self._blank_lines or line.strip())

@@ -1,0 +1,221 @@
+"""aider's own record of a chat: its history in Markdown, and its log of when it did what.
+
+Each session is started with files of its own (see `providers/aider.toml`), for two aiders in
+one project would write into one history. In it, lines of the user begin with `####` and lines
+of aider's own with `>`; both end with two spaces, and what stands between is the model's. A
+model's own line of that form, spaces and all, cannot be told from aider's.
+"""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import structlog
+from typeid import TypeID
+
+from outrider.contract.ids import derived_id
+from outrider.contract.resources import Message
+from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.cli.transcripts.tail import Tail
+
+TAKEN_WAIT: Final = 2.0
+"""Seconds for which a message that was just taken counts as busy, whatever the screen shows."""
+
+TIME_WAIT: Final = 1.0
+"""Seconds that an answer waits for the log to tell when it came."""
+
+_log = structlog.get_logger(__name__)
+
+_BEGAN: Final = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_MODEL: Final = re.compile(r"(?:Main m|M)odel: (\S+) with ")
+_ANSWERED: Final = re.compile(r"\(Y\)es/\(N\)o.*\]: \S")
+_FAILED: Final = re.compile(r"litellm\.\w+: ")
+_TOKENS: Final = re.compile(r"Tokens: .* (?:sent|received)")
+
+Role = Literal["user", "assistant", "system"]
+
+
+class _Event(msgspec.Struct):
+    event: str = ""
+    time: int = 0
+
+
+class _Piece(msgspec.Struct):
+    """One message as recorded; `answer` is its number among those that the log tells of."""
+
+    role: Role
+    content: str
+    answer: int | None = None
+    seen: float = 0.0
+
+
+class AiderTranscript:
+    """One conversation of aider.
+
+    Args:
+        environment: the agent's; HOME says where its records are.
+        directory: the agent's (not needed: the records of a session are its own).
+        conversation: the UUID that it was started with.
+    """
+
+    def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
+        del directory
+        folder = Path(environment.get("HOME") or Path.home()) / ".aider" / "chats"
+        self._conversation = conversation
+        self._history = Tail(folder / f"{conversation}.md", blank_lines=True)
+        self._events = Tail(folder / f"{conversation}.jsonl")
+        self._decoder = msgspec.json.Decoder(_Event)
+        self._pieces: list[_Piece] = []
+        self._prompts: list[tuple[str, str]] = []
+        self._prompt: list[str] = []
+        self._answer: list[str] = []
+        self._own = False
+        self._answers = 0
+        self._answer_times: list[int] = []
+        self._questions = 0
+        self._began = 0
+        self._taken_at: float | None = None
+        self.title: str | None = None
+        self.model: str | None = None
+        self.failure: str | None = None
+
+    @property
+    def prompts(self) -> int:
+        """How many messages of the user the record holds."""
+        return len(self._prompts)
+
+    def poll(self) -> None:
+        """Read what has been recorded since the last time."""
+        for raw in self._history.lines():
+            self._take(raw.decode("utf-8", "replace"))
+        self._end_prompt()
+        if self._answer and not self._answer[-1]:
+            self._end_answer()  # aider writes an answer at once, with a blank line behind it
+        for line in self._events.lines():
+            try:
+                event = self._decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeError) as error:
+                _log.warning("a line of aider's log was left out", error=str(error))
+                continue
+            if event.event == "message_send":
+                self._answer_times.append(event.time * 1000)
+
+    def activity(self) -> Activity | None:
+        """Return busy just after a message was taken; the rest aider shows on its screen."""
+        if self._taken_at is None or time.monotonic() - self._taken_at > TAKEN_WAIT:
+            return None
+        return "busy"
+
+    def open_calls(self) -> Sequence[ToolCall]:
+        """Return what stands for the call that may be asked about: the next unanswered question."""
+        return [ToolCall(f"{len(self._prompts)}/{self._questions}", self._began)]
+
+    def sent(self, text: str, after: int) -> str | None:
+        """Return the key of the user message `text` behind the first `after` prompts."""
+        wanted = "\n".join(text.splitlines()).strip()
+        for key, content in self._prompts[after:]:
+            if content.strip() == wanted:
+                return key
+        return None
+
+    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
+        """Return the whole chat. A message has the time that is known of it, or its precursor's."""
+        messages: list[Message] = []
+        latest, prompts = self._began, 0
+        for index, piece in enumerate(self._pieces):
+            message_id = None
+            content = piece.content
+            if piece.role == "user":
+                message_id = ids.get(str(prompts))
+                prompts += 1
+            if message_id is not None:
+                latest = max(latest, _made(message_id))
+                content = guards.remove(content)
+            elif piece.answer is not None:
+                if piece.answer < len(self._answer_times):
+                    latest = max(latest, self._answer_times[piece.answer])
+                elif time.monotonic() < piece.seen + TIME_WAIT:
+                    break  # the log is about to tell
+            messages.append(
+                Message(
+                    id=message_id or derived_id("msg", latest, self._conversation, str(index)),
+                    index=index,
+                    role=piece.role,
+                    kind="text",
+                    content=content,
+                    timestamp=latest,
+                )
+            )
+        return messages
+
+    def _take(self, line: str) -> None:
+        marked = line.endswith("  ")
+        if marked and line.startswith("####"):
+            self._end_answer()
+            self._own = False
+            self._prompt.append(line[4:-2].removeprefix(" "))
+        elif line.startswith(">") and (marked or self._own):
+            self._end_prompt()
+            self._end_answer()
+            self._own = True
+            self._take_own(line[1:].strip())
+        elif line and self._own:  # an answer has a blank line in front
+            self._continue_own(line.strip())
+        elif (began := _BEGAN.fullmatch(line)) is not None and not self._prompts:
+            local = datetime.fromisoformat(began[1]).astimezone()
+            self._began = round(local.timestamp() * 1000)
+        else:
+            self._own = False
+            if line or self._answer:
+                self._end_prompt()
+                self._answer.append(line)
+
+    def _end_prompt(self) -> None:
+        if not self._prompt:
+            return
+        text = "\n".join(self._prompt)
+        self._prompt = []
+        self._prompts.append((str(len(self._prompts)), text))
+        self._pieces.append(_Piece("user", text))
+        self._taken_at, self.failure = time.monotonic(), None
+
+    def _end_answer(self) -> None:
+        text = "\n".join(self._answer).strip("\n")
+        self._answer = []
+        if text:
+            self._taken_at, self.failure = None, None
+            self._pieces.append(_Piece("assistant", text))
+
+    def _take_own(self, text: str) -> None:
+        """Take a line of aider's own; what it says before the first message is no chat."""
+        self._taken_at = None
+        if (model := _MODEL.match(text)) is not None:
+            self.model = model[1]
+        if _ANSWERED.search(text):
+            self._questions += 1
+        if _TOKENS.match(text):
+            last = self._pieces[-1] if self._pieces else None
+            if last is not None and last.role == "assistant":
+                last.answer, last.seen = self._answers, time.monotonic()
+            self._answers += 1
+            return
+        if _FAILED.match(text):
+            self.failure = text
+        elif text.startswith("^C"):
+            self.failure = None
+        if text and self._prompts:
+            self._pieces.append(_Piece("system", text))
+
+    def _continue_own(self, text: str) -> None:
+        last = self._pieces[-1] if self._pieces else None
+        if last is not None and last.role == "system":
+            last.content += f"\n{text}"
+
+
+def _made(message_id: str) -> int:
+    """Return when an id was made, in epoch milliseconds: a UUIDv7 begins with that."""
+    return TypeID.from_string(message_id).uuid.int >> 80

@@ -1,0 +1,273 @@
+"""Gemini CLI's own record of a chat: `tmp/<project>/chats/session-*.jsonl`.
+
+Each line is a message, a message again with more in it, or a change of what the model is
+given. That last kind is no chat: when a request is cancelled Gemini writes down the whole
+history once more, under new ids, so what begins like that is left out. Nothing of this is
+documented, so every field is optional here.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import structlog
+
+from outrider.contract.ids import derived_id
+from outrider.contract.resources import Message
+from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.cli.transcripts.tail import Tail
+
+TAKEN_WAIT: Final = 2.0
+"""Seconds for which a message that was just taken counts as busy, whatever the screen shows."""
+
+REPLAY_LIMIT: Final = 5000
+"""Milliseconds within which Gemini has written its history down again, at the most."""
+
+_log = structlog.get_logger(__name__)
+
+_CONTEXT: Final = ("<session_context>", "<state_snapshot>")
+_MARKS: Final = " \t\n\u2060"
+
+Role = Literal["user", "assistant", "tool", "system"]
+Kind = Literal["text", "thinking", "tool_call", "tool_result"]
+
+
+class _Call(msgspec.Struct, kw_only=True):
+    id: str = ""
+    name: str = ""
+    args: Any = None
+    result: Any = None
+    timestamp: str | None = None
+
+
+class _Thought(msgspec.Struct, kw_only=True):
+    subject: str = ""
+    description: str = ""
+
+
+class _Changes(msgspec.Struct, kw_only=True):
+    messages: list[Any] | None = None
+    summary: str | None = None
+
+
+class _Line(msgspec.Struct, rename="camel", kw_only=True):
+    session_id: str | None = None
+    changes: _Changes | None = msgspec.field(name="$set", default=None)
+    id: str | None = None
+    type: str = ""
+    timestamp: str | None = None
+    content: Any = None
+    display_content: Any = None
+    thoughts: list[_Thought] | None = None
+    tool_calls: list[_Call] | None = None
+    model: str | None = None
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """One message as recorded. `key` is its line's own id, `part` what of the line it is."""
+
+    key: str
+    part: str
+    role: Role
+    kind: Kind
+    content: str
+    timestamp: int
+
+
+class GeminiTranscript:
+    """One conversation of Gemini CLI.
+
+    Args:
+        environment: the agent's; HOME and GEMINI_CLI_HOME say where its records are.
+        directory: the agent's (Gemini files by it, but the id is enough to find it).
+        conversation: the UUID that it was started with.
+    """
+
+    def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
+        del directory
+        home = environment.get("GEMINI_CLI_HOME") or environment.get("HOME") or Path.home()
+        self._root = Path(home) / ".gemini" / "tmp"
+        self._conversation = conversation
+        self._tail: Tail | None = None
+        self._decoder = msgspec.json.Decoder(_Line)
+        self._pieces: list[_Piece] = []
+        self._seen: set[tuple[str, str]] = set()
+        self._prompts: list[tuple[str, str]] = []
+        self._calls = 0
+        self._last = ToolCall("", 0)
+        self._replay_since: int | None = None
+        self._taken_at: float | None = None
+        self.title: str | None = None
+        self.model: str | None = None
+        self.failure: str | None = None
+
+    @property
+    def prompts(self) -> int:
+        """How many messages of the user the record holds."""
+        return len(self._prompts)
+
+    def poll(self) -> None:
+        """Read what has been recorded since the last time."""
+        if self._tail is None or not self._tail.path.exists():
+            path = self._find()  # Gemini begins another file when it restarts itself
+            if path is None:
+                return
+            self._tail = Tail(path)
+        for line in self._tail.lines():
+            try:
+                entry = self._decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeError) as error:
+                _log.warning("a line of the transcript was left out", error=str(error))
+                continue
+            self._take(entry)
+
+    def activity(self) -> Activity | None:
+        """Return busy just after a message was taken; the rest Gemini shows on its screen."""
+        if self._taken_at is None or time.monotonic() - self._taken_at > TAKEN_WAIT:
+            return None
+        return "busy"
+
+    def open_calls(self) -> Sequence[ToolCall]:
+        """Return what stands for the tool call that may be asked about.
+
+        Gemini records a call when it is over, so this one is named by what was recorded before.
+        """
+        return [self._last] if self._last.id else []
+
+    def sent(self, text: str, after: int) -> str | None:
+        """Return the key of the user message `text` behind the first `after` prompts."""
+        wanted = text.strip(_MARKS)
+        for key, content in self._prompts[after:]:
+            if content.strip(_MARKS) == wanted:
+                return key
+        return None
+
+    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
+        """Return the whole chat; an id is derived from Gemini's own where it is not given."""
+        return [
+            Message(
+                id=self._message_id(piece, ids),
+                index=index,
+                role=piece.role,
+                kind=piece.kind,
+                content=guards.remove(piece.content) if _is_ours(piece, ids) else piece.content,
+                timestamp=piece.timestamp,
+            )
+            for index, piece in enumerate(self._pieces)
+        ]
+
+    def _message_id(self, piece: _Piece, ids: Mapping[str, str]) -> str:
+        if _is_ours(piece, ids):
+            return ids[piece.key]
+        return derived_id("msg", piece.timestamp, self._conversation, piece.key, piece.part)
+
+    def _find(self) -> Path | None:
+        """Return the newest file that is of this conversation."""
+        pattern = f"*/chats/session-*-{self._conversation[:8]}.jsonl"
+        for path in sorted(self._root.glob(pattern), reverse=True):
+            try:
+                with path.open("rb") as stream:
+                    first = self._decoder.decode(stream.readline())
+            except (OSError, UnicodeError, msgspec.DecodeError):
+                continue  # gone, or being written: the next look finds it
+            if first.session_id == self._conversation:
+                return path
+        return None
+
+    def _take(self, line: _Line) -> None:
+        if line.changes is not None:
+            if line.changes.messages is not None:
+                self._replay_since = None
+            self.title = line.changes.summary or self.title
+            return
+        if line.id is None:
+            return
+        at = _millis(line.timestamp)
+        if line.type == "user" and _text(line.content).startswith(_CONTEXT):
+            self._replay_since = at
+        if self._replay_since is not None and at - self._replay_since <= REPLAY_LIMIT:
+            return
+        self._replay_since = None
+        match line.type:
+            case "user":
+                self._take_user(line, line.id, at)
+            case "gemini" if isinstance(line.content, str):
+                self._take_answer(line, line.id, line.content, at)
+            case "info" | "warning" | "error" if isinstance(line.content, str):
+                self._taken_at = None
+                self._add(_Piece(line.id, "text", "system", "text", line.content, at))
+                if line.type == "error":
+                    self.failure = line.content
+        self._last = ToolCall(f"{line.id}/{self._calls}", at)
+
+    def _take_user(self, line: _Line, key: str, at: int) -> None:
+        text = _text(line.display_content) or _text(line.content)
+        if not text:
+            return  # the result of a tool, which the call has as well
+        if self._add(_Piece(key, "text", "user", "text", text, at)):
+            self._prompts.append((key, text))
+            self._taken_at = time.monotonic()
+            self.failure = None
+
+    def _take_answer(self, line: _Line, key: str, text: str, at: int) -> None:
+        self._taken_at = None
+        self.model = line.model or self.model
+        for number, thought in enumerate(line.thoughts or []):
+            said = "\n".join(filter(None, (thought.subject, thought.description)))
+            self._add(_Piece(key, f"thought {number}", "assistant", "thinking", said, at))
+        if text:
+            self._add(_Piece(key, "text", "assistant", "text", text, at))
+        for call in line.tool_calls or []:
+            when = _millis(call.timestamp) or at
+            asked = {"id": call.id, "name": call.name, "input": call.args}
+            content = msgspec.json.encode(asked).decode()
+            self._add(_Piece(key, f"call {call.id}", "assistant", "tool_call", content, when))
+            if call.result is not None:
+                got = _Piece(key, f"result {call.id}", "tool", "tool_result", _got(call), when)
+                self._calls += self._add(got)
+
+    def _add(self, piece: _Piece) -> bool:
+        """Add what is new; tell whether it was. A line comes again with more in it."""
+        name = (piece.key, piece.part)
+        if name in self._seen:
+            return False
+        self._seen.add(name)
+        self._pieces.append(piece)
+        return True
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message: of its first part, for what follows is what `@` brought."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return next((text for text in texts if isinstance(text, str)), "")
+
+
+def _got(call: _Call) -> str:
+    """Return a tool's result as text."""
+    texts = []
+    for part in call.result if isinstance(call.result, list) else []:
+        answer = part.get("functionResponse", {}) if isinstance(part, dict) else {}
+        response = answer.get("response", {}) if isinstance(answer, dict) else {}
+        if isinstance(response, dict):
+            said = response.get("output", response.get("error"))
+            if said is not None:
+                texts.append(said if isinstance(said, str) else msgspec.json.encode(said).decode())
+    return "\n".join(texts) or msgspec.json.encode(call.result).decode()
+
+
+def _millis(timestamp: str | None) -> int:
+    try:
+        return round(datetime.fromisoformat(timestamp or "").timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+def _is_ours(piece: _Piece, ids: Mapping[str, str]) -> bool:
+    """Tell whether this is a message that was sent through Outrider."""
+    return piece.role == "user" and piece.key in ids
