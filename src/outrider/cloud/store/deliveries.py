@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -41,6 +41,9 @@ class Delivery(NamedTuple):
     completed_at: int | None
     next_attempt_at: int | None
 
+
+_PENDING = _deliveries.c.status == literal_column("'pending'")
+"""Written out, for a parameter would keep SQLite from the index of what is pending."""
 
 _COLUMNS = [_deliveries.c[name] for name in Delivery._fields]
 
@@ -99,7 +102,7 @@ async def claim(
     """
     due = (
         select(_deliveries.c.id)
-        .where(_deliveries.c.status == "pending", _deliveries.c.next_attempt_at <= now)
+        .where(_PENDING, _deliveries.c.next_attempt_at <= now)
         .where(_deliveries.c.claimed_until <= now)
         .order_by(_deliveries.c.next_attempt_at)
         .limit(limit)
@@ -139,7 +142,7 @@ async def release_all(database: Database) -> None:
     async with database.begin() as connection:
         await connection.execute(
             update(_deliveries)
-            .where(_deliveries.c.status == "pending", _deliveries.c.claimed_until > 0)
+            .where(_PENDING, _deliveries.c.claimed_until > 0)
             .values(claimed_until=0)
         )
 
@@ -255,7 +258,7 @@ async def again(
 async def due_times(database: Database, now: int) -> tuple[int | None, int | None]:
     """Return when the delivery became due that has waited longest, and when the next will be."""
     at = _deliveries.c.next_attempt_at
-    earliest = select(func.min(at)).where(_deliveries.c.status == "pending")
+    earliest = select(func.min(at)).where(_PENDING)
     query = select(
         earliest.where(at <= now).scalar_subquery(), earliest.where(at > now).scalar_subquery()
     )

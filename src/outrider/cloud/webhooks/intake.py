@@ -200,6 +200,8 @@ class Intake:
         for delivery, claimed in rows:
             if delivery.event_id in new and claimed:
                 self._queue.take(delivery, body[delivery.event_id])
+            elif delivery.event_id in new:
+                self._queue.spilled(delivery.webhook_id)
         for taken in batch:
             taken.stored()
 

@@ -123,13 +123,17 @@ class DeliveryQueue:
     def room(self, webhook_id: str, count: int = 1) -> bool:
         """Tell whether this node may take so many more deliveries of a webhook in hand.
 
-        Where it may not, they are to stay in the table; it takes them when it has room.
+        Where it may not, they stay in the table: see `spilled`.
         """
         lane = self._lanes.get(webhook_id)
-        has_room = (0 if lane is None else len(lane.waiting)) + count <= IN_HAND_PER_WEBHOOK
-        if not has_room:
-            self._spilled.add(webhook_id)
-        return has_room
+        return (0 if lane is None else len(lane.waiting)) + count <= IN_HAND_PER_WEBHOOK
+
+    def spilled(self, webhook_id: str) -> None:
+        """Take it that deliveries were stored for which there was no room."""
+        self._spilled.add(webhook_id)
+        lane = self._lanes.get(webhook_id)
+        if lane is None or len(lane.waiting) <= _RUNNING_LOW:
+            self._wake_claimer.set()
 
     def take(self, delivery: Delivery, body: bytes, *, first: bool = False) -> None:
         """Take a delivery in hand that is stored, and claimed by this node.
