@@ -83,12 +83,12 @@ class TestSecretKey:
         assert file.stat().st_mode & 0o777 == 0o600
 
     def test_chosen(self, tmp_path: Path) -> None:
-        assert secret_key("x" * 32, tmp_path / "data") == "x" * 32
+        assert secret_key("x" * 16, tmp_path / "data") == "x" * 16
         assert not (tmp_path / "data").exists()
 
     def test_too_short(self, tmp_path: Path) -> None:
         with pytest.raises(SecretKeyError, match="OUTRIDER_SECRET_KEY"):
-            secret_key("x" * 31, tmp_path)
+            secret_key("x" * 15, tmp_path)
 
     @pytest.mark.parametrize("left", ["", "\n", "half-a-key"])
     def test_a_file_whose_writing_was_cut_short(self, tmp_path: Path, left: str) -> None:

@@ -20,7 +20,7 @@ from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rates import Rates
 from outrider.cloud.access.sealing import Sealer, secret_key
 from outrider.cloud.access.sessions import Sessions
-from outrider.cloud.api import operations
+from outrider.cloud.api import operations, pages
 from outrider.cloud.api.admission import Gate
 from outrider.cloud.api.endpoint import Endpoint, Services
 from outrider.cloud.api.paths import Paths
@@ -116,6 +116,7 @@ class Service:
             routes=[
                 WebSocketRoute(GATEWAY_PATH, self._gateway),
                 *operations.routes(ENDPOINTS, self._database, registry),
+                *pages.routes(),
                 Route("/api/{path:path}", nowhere(services, gate)),
             ],
             exception_handlers={HTTPException: http_exception, Exception: unexpected},

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from outrider.contract.errors import OutriderError
 
 _NONCE = 12
-_SHORTEST = 32
+_SHORTEST = 16
 
 
 class SecretKeyError(OutriderError):
