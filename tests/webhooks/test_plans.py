@@ -32,6 +32,7 @@ async def test_the_queue_reads_by_index(office: Office, receiver: Receiver) -> N
                 f"EXPLAIN QUERY PLAN {statement}",
                 parameters,  # type: ignore[arg-type]
             )
-            steps = [step for _, _, _, step in plan.all() if "deliveries" in step]
+            details = [row._mapping["detail"] for row in plan]
+            steps = [step for step in details if "deliveries" in step]
             assert steps
             assert all("ix_deliveries_due" in step for step in steps), steps
