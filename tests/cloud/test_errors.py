@@ -56,7 +56,7 @@ async def test_a_bug_in_the_service_is_a_500_without_its_trace(
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
+        "/nothing",
         "/api",
         "/api/v1",
         "/api/v2/daemons",

@@ -79,13 +79,11 @@ class Rates:
         before, before_left, now, now_left = window
         remaining = max(0, amount - floor(before * before_left / seconds + now))
         # Until the older window loses a hit, or this one becomes the older.
-        waits = []
+        wait = (now_left % seconds or seconds) if now else float(seconds)
         if before:
-            waits.append(before_left % (seconds / before) or seconds / before)
-        if now:
-            waits.append(now_left % seconds or seconds)
+            wait = min(wait, before_left % (seconds / before) or seconds / before)
         # Past the moment, not at it: only then is there room.
-        reset = floor(round(min(waits, default=0.0), 2)) + 1
+        reset = floor(round(wait, 2)) + 1 if now or before else 1
         standing = Standing(name, remaining, reset)
         if not allowed:
             raise self._refusal(standing)

@@ -5,13 +5,10 @@ shape the path is looked up with those segments blanked.
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.cloud.api.pipeline import Resource
-
-_BLANK: Final = ""
 
 Shape = tuple[int, ...]
 """The positions of a path's parameters among its segments."""
@@ -22,32 +19,44 @@ class Paths:
 
     def __init__(self, resources: Iterable[Resource], otherwise: ASGIApp) -> None:
         self._otherwise = otherwise
+        self._fixed: dict[str, Resource] = {}
         self._shapes: dict[Shape, dict[str, tuple[Resource, list[str]]]] = {}
         for resource in resources:
             segments = resource.path.split("/")
             shape = tuple(i for i, segment in enumerate(segments) if segment.startswith("{"))
+            if not shape:
+                self._fixed[resource.path] = resource
+                continue
             names = [segments[i][1:-1] for i in shape]
             self._shapes.setdefault(shape, {})[_blanked(segments, shape)] = (resource, names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        if scope["type"] == "http":
-            segments = scope["path"].split("/")
-            for shape, resources in self._shapes.items():
-                if shape and len(segments) <= shape[-1]:
-                    continue
-                found = resources.get(_blanked(segments, shape))
+        found = self._find(scope["path"]) if scope["type"] == "http" else None
+        if found is None:
+            await self._otherwise(scope, receive, send)
+            return
+        resource, parameters = found
+        scope["endpoint"], scope["path_params"] = resource, parameters
+        await resource(scope, receive, send)
+
+    def _find(self, path: str) -> tuple[Resource, dict[str, str]] | None:
+        fixed = self._fixed.get(path)
+        if fixed is not None:
+            return fixed, {}
+        segments = path.split("/")
+        for shape, resources in self._shapes.items():
+            if len(segments) > shape[-1]:
                 values = [segments[i] for i in shape]
+                found = resources.get(_blanked(segments, shape))
                 if found is not None and all(values):
                     resource, names = found
-                    scope["endpoint"] = resource
-                    scope["path_params"] = dict(zip(names, values, strict=True))
-                    await resource(scope, receive, send)
-                    return
-        await self._otherwise(scope, receive, send)
+                    return resource, dict(zip(names, values, strict=True))
+        return None
 
 
 def _blanked(segments: list[str], shape: Shape) -> str:
-    if not shape:
-        return "/".join(segments)
-    return "/".join(_BLANK if i in shape else segment for i, segment in enumerate(segments))
+    blanked = segments.copy()
+    for i in shape:
+        blanked[i] = ""
+    return "/".join(blanked)
