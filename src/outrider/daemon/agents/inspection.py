@@ -130,28 +130,35 @@ async def try_start(settings: DaemonSettings, kind: str) -> Start:
         tempfile.TemporaryDirectory(prefix="outrider-check-", ignore_cleanup_errors=True) as folder,
     ):
         provider = bench.provider(kind)
-        began = time.monotonic()
         try:
-            adapter = await provider.launch(_record(provider.describe(), folder))
-        except ApiError as error:
-            return Start(time.monotonic() - began, failure=error.message)
-        told: list[Observation] = []
-        try:
-            adapter.observe(told.append)  # begins with the present state
-            evidence, seen = adapter.evidence(), told[0]
-            return Start(
-                time.monotonic() - began,
-                failure=seen.error,
-                status=seen.status,
-                rule=_text(evidence, "rule"),
-                pending=seen.pending,
-                title=(_text(evidence, "title") or "").strip(),
-                screen=_text(evidence, "screen") or "",
-            )
+            return await _start(provider, folder)
         finally:
-            await adapter.close()
             await bench.tmux.close()
             _socket(bench.tmux).unlink(missing_ok=True)  # tmux leaves it behind
+
+
+async def _start(provider: Provider, folder: str) -> Start:
+    began = time.monotonic()
+    try:
+        adapter = await provider.launch(_record(provider.describe(), folder))
+    except ApiError as error:
+        return Start(time.monotonic() - began, failure=error.message)
+    try:
+        seconds = time.monotonic() - began
+        told: list[Observation] = []
+        adapter.observe(told.append)  # begins with the present state
+        evidence, seen = adapter.evidence(), told[0]
+        return Start(
+            seconds,
+            failure=seen.error,
+            status=seen.status,
+            rule=_text(evidence, "rule"),
+            pending=seen.pending,
+            title=(_text(evidence, "title") or "").strip(),
+            screen=_text(evidence, "screen") or "",
+        )
+    finally:
+        await adapter.close()
 
 
 async def look_at(settings: DaemonSettings, session_id: str) -> Look:

@@ -1,9 +1,10 @@
 """aider's own record of a chat: its history in Markdown, and its log of when it did what.
 
 Each session is started with files of its own (see `providers/aider.toml`), for two aiders in
-one project would write into one history. In it, lines of the user begin with `####` and lines
-of aider's own with `>`; both end with two spaces, and what stands between is the model's. A
-model's own line of that form, spaces and all, cannot be told from aider's.
+one project would write into one history. In it, lines of the user begin with `####` and what
+aider says itself with `>`; both end with two spaces. The model's answer has a blank line in
+front and one behind. A line in it that looks like aider's, spaces and all, cannot be told
+from it.
 """
 
 import re
@@ -35,6 +36,7 @@ _MODEL: Final = re.compile(r"(?:Main m|M)odel: (\S+) with ")
 _ANSWERED: Final = re.compile(r"\(Y\)es/\(N\)o.*\]: \S")
 _FAILED: Final = re.compile(r"litellm\.\w+: ")
 _TOKENS: Final = re.compile(r"Tokens: .* (?:sent|received)")
+_USAGE: Final = re.compile(r"> Tokens: \S+ sent,.* received\.$")  # what it costs is on the next
 
 Role = Literal["user", "assistant", "system"]
 
@@ -74,6 +76,7 @@ class AiderTranscript:
         self._prompt: list[str] = []
         self._answer: list[str] = []
         self._own = False
+        self._unfinished = False
         self._answers = 0
         self._answer_times: list[int] = []
         self._questions = 0
@@ -154,14 +157,17 @@ class AiderTranscript:
 
     def _take(self, line: str) -> None:
         marked = line.endswith("  ")
-        if marked and line.startswith("####"):
+        if self._unfinished:
+            self._unfinished = not marked
+            self._continue_own(line.strip())
+        elif marked and line.startswith("####"):
             self._end_answer()
             self._own = False
             self._prompt.append(line[4:-2].removeprefix(" "))
-        elif line.startswith(">") and (marked or self._own):
+        elif line.startswith(">") and (marked or self._own or _USAGE.match(line)):
             self._end_prompt()
             self._end_answer()
-            self._own = True
+            self._own, self._unfinished = True, not marked
             self._take_own(line[1:].strip())
         elif line and self._own:  # an answer has a blank line in front
             self._continue_own(line.strip())

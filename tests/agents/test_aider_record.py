@@ -1,0 +1,149 @@
+"""aider's history and log, as the chat that they tell of."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from outrider.contract.ids import derived_id
+from outrider.daemon.agents.cli.transcripts.aider import AiderTranscript
+from outrider.daemon.agents.cli.transcripts.record import Guards
+
+ID = "d0711f9a-50c0-5883-8cc4-4a6f3e3f8d11"
+START = """
+# aider chat started at 2026-11-20 22:00:00
+
+> Aider v0.86.2  
+> Model: openai/stub-model with diff edit format  
+"""  # noqa: W291  # aider ends its lines so
+
+
+class History:
+    """The two files, written as aider does: each piece at once."""
+
+    def __init__(self, home: Path) -> None:
+        self.folder = home / ".aider" / "chats"
+        self.folder.mkdir(parents=True)
+        self.transcript = AiderTranscript({"HOME": str(home)}, home, ID)
+        self.write(START)
+
+    def write(self, text: str) -> None:
+        with (self.folder / f"{ID}.md").open("a") as stream:
+            stream.write(text)
+        self.transcript.poll()
+
+    def user(self, text: str) -> None:
+        self.write("\n" + "  \n".join(f"#### {line}" for line in text.splitlines()) + "  \n")
+
+    def answer(self, text: str, at: int = 2_000_000_000) -> None:
+        self.write(f"\n{text}\n\n")
+        self.own("Tokens: 2.3k sent, 9 received.")
+        self.event(at)
+
+    def event(self, at: int = 2_000_000_000) -> None:
+        with (self.folder / f"{ID}.jsonl").open("a") as stream:
+            stream.write(json.dumps({"event": "message_send", "time": at}) + "\n")
+        self.transcript.poll()
+
+    def failure(self) -> str | None:
+        return self.transcript.failure
+
+    def own(self, text: str) -> None:
+        self.write(f"> {text}  \n")
+
+    def chat(self, ids: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+        return [(m.role, m.content) for m in self.transcript.messages(ids or {}, Guards())]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path)
+
+
+def test_a_turn(history: History) -> None:
+    history.user("hello")
+    assert history.transcript.activity() == "busy"
+    history.answer("Hi.\n\n> a quote\n\n#### a heading\n\n```\n> code\n```", at=2_000_000_000)
+    assert history.transcript.activity() is None
+    assert history.transcript.model == "openai/stub-model"
+    assert history.chat() == [
+        ("user", "hello"),
+        ("assistant", "Hi.\n\n> a quote\n\n#### a heading\n\n```\n> code\n```"),
+    ]
+
+
+def test_messages_of_many_lines_are_exact(history: History) -> None:
+    text = "several\nlines\n\n  with  spaces  \n#### and\n> marks"
+    history.user(text)
+    assert history.chat() == [("user", text)]
+    assert history.transcript.sent(text + "\n ", 0) == "0"
+    assert history.transcript.sent(text, 1) is None
+
+
+def test_ids_and_timestamps_are_the_same_for_a_new_reader(history: History, tmp_path: Path) -> None:
+    history.user("one")
+    history.answer("first", at=2_000_000_000)
+    history.user("two")
+    history.answer("second", at=2_000_000_007)
+    ids = {"0": derived_id("msg", 1_999_999_999_123, "a")}
+    told = history.transcript.messages(ids, Guards())
+    assert told[0].id == ids["0"]
+    stamps = [message.timestamp for message in told]
+    assert stamps == [1_999_999_999_123, 2_000_000_000_000, 2_000_000_000_000, 2_000_000_007_000]
+    again = AiderTranscript({"HOME": str(tmp_path)}, tmp_path, ID)
+    again.poll()
+    assert again.messages(ids, Guards()) == told
+
+
+def test_what_aider_says_itself(history: History) -> None:
+    history.user("run it")
+    history.answer("Run this:\n\n```bash\ntouch a\n```")
+    before = history.transcript.open_calls()
+    history.own("touch a")
+    assert history.transcript.open_calls() == before
+    history.own("Run shell command? (Y)es/(N)o/(D)on't ask again [Yes]: y")
+    assert history.transcript.open_calls() != before
+    history.own("Running touch a")
+    history.write("> Commit a1cc990 a title\n\nand a body\n\n> quoted  \n")
+    history.own("You can use /undo")
+    assert [text for role, text in history.chat() if role == "system"] == [
+        "touch a",
+        "Run shell command? (Y)es/(N)o/(D)on't ask again [Yes]: y",
+        "Running touch a",
+        "Commit a1cc990 a title\n\nand a body\n\n> quoted",
+        "You can use /undo",
+    ]
+
+
+def test_an_answer_waits_for_the_log_to_tell_its_time(history: History) -> None:
+    history.user("hello")
+    history.write("\nHi.\n\n> Tokens: 2.3k sent, 9 received.  \n")
+    assert history.chat() == [("user", "hello")]
+    history.event()
+    assert history.chat() == [("user", "hello"), ("assistant", "Hi.")]
+
+
+def test_what_a_turn_costs_is_no_message(history: History) -> None:
+    history.user("hello")
+    history.write(
+        "\nHi.\n\n> Tokens: 2.3k sent, 1k cache hit, 9 received.\nCost: $0.01 message.  \n"
+    )
+    history.event()
+    assert history.chat() == [("user", "hello"), ("assistant", "Hi.")]
+
+
+def test_a_failure_lasts_until_an_answer_or_the_next_message(history: History) -> None:
+    said = "litellm.BadRequestError: OpenAIException - no"
+    history.user("hello")
+    history.own(said)
+    assert history.failure() == said
+    history.own("Retrying in 0.2 seconds...")
+    history.answer("Hi.")
+    assert history.failure() is None
+    history.own(said)
+    history.user("again")
+    assert history.failure() is None
+    history.own(said)
+    history.own("^C again to exit")
+    assert history.failure() is None

@@ -1,0 +1,162 @@
+"""Gemini CLI's record, as the chat that it tells of."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.daemon.agents.cli.transcripts.gemini import GeminiTranscript
+from outrider.daemon.agents.cli.transcripts.record import Guards
+
+ID = "11111111-2222-4333-8444-555555555555"
+GUARDS = Guards(r"^[\s/?]", None, "\u2060")
+CONTEXT = "<session_context>\nThis is the Gemini CLI."
+
+
+class Record:
+    """The file of one conversation."""
+
+    def __init__(self, home: Path, minute: str = "22-34") -> None:
+        folder = home / ".gemini" / "tmp" / "project" / "chats"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"session-2026-11-20T{minute}-{ID[:8]}.jsonl"
+        self.transcript = GeminiTranscript({"HOME": str(home)}, home, ID)
+        self.lines({"sessionId": ID, "projectHash": "x", "kind": "main"})
+
+    def lines(self, *lines: dict[str, Any]) -> None:
+        with self.path.open("a") as stream:
+            for line in lines:
+                stream.write(json.dumps(line) + "\n")
+        self.transcript.poll()
+
+    def chat(self) -> list[tuple[str, str, str]]:
+        return [(m.role, m.kind, m.content) for m in self.transcript.messages({}, GUARDS)]
+
+
+def user(key: str, *texts: str, second: int = 0, **more: Any) -> dict[str, Any]:
+    content = [{"text": text} for text in texts]
+    return {"id": key, "timestamp": at(second), "type": "user", "content": content, **more}
+
+
+def gemini(key: str, text: Any, second: int = 1, **more: Any) -> dict[str, Any]:
+    model = "gemini-2.5-pro"
+    return {
+        "id": key, "timestamp": at(second), "type": "gemini", "content": text, "model": model,
+        **more,
+    }  # fmt: skip
+
+
+def at(second: int) -> str:
+    return f"2026-11-20T22:35:{second:02}.441Z"
+
+
+def call(key: str, **result: str) -> dict[str, Any]:
+    answer = {"functionResponse": {"id": key, "name": "run_shell_command", "response": result}}
+    return {
+        "id": key, "name": "run_shell_command", "args": {"command": "touch a"},
+        "result": [answer], "status": "success", "timestamp": at(9),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    return Record(tmp_path)
+
+
+def test_a_turn_with_a_tool(record: Record) -> None:
+    record.lines(user("u1", "please"))
+    assert record.transcript.activity() == "busy"
+    record.lines(gemini("g1", "I will."))
+    assert record.transcript.activity() is None
+    asked = record.transcript.open_calls()
+    record.lines(gemini("g1", "I will.", toolCalls=[call("c1", output="done")]))
+    response = {"functionResponse": {"id": "c1", "response": {"output": "done"}}}
+    record.lines({"id": "u2", "timestamp": at(9), "type": "user", "content": [response]})
+    record.lines(gemini("g2", "Finished.", 10))
+    assert record.transcript.open_calls() != asked
+    tool = '{"id":"c1","name":"run_shell_command","input":{"command":"touch a"}}'
+    assert record.chat() == [
+        ("user", "text", "please"),
+        ("assistant", "text", "I will."),
+        ("assistant", "tool_call", tool),
+        ("tool", "tool_result", "done"),
+        ("assistant", "text", "Finished."),
+    ]
+    assert record.transcript.model == "gemini-2.5-pro"
+
+
+def test_a_history_that_is_written_again_is_no_chat(record: Record) -> None:
+    record.lines(user("u1", "one"), gemini("g1", "first"))
+    record.lines(user("u2", "two", second=5), gemini("g2", "second", 6))
+    before = record.transcript.messages({}, GUARDS)
+    cancelled = {"id": "i", "timestamp": at(7), "type": "info", "content": "Request cancelled."}
+    record.lines(cancelled)
+    record.lines(user("x1", CONTEXT, "one", second=7), gemini("x2", [{"text": "first"}], 7))
+    record.lines(user("x3", "two", second=7))
+    record.lines({"$set": {"messages": [user("x1", CONTEXT)]}})
+    record.lines(user("u3", "three", second=8))
+    told = record.transcript.messages({}, GUARDS)
+    assert told[: len(before)] == before
+    assert [m.content for m in told[len(before) :]] == ["Request cancelled.", "three"]
+    assert record.transcript.prompts == 3
+
+
+def test_a_message_long_after_a_history_without_an_end_counts(record: Record) -> None:
+    record.lines(user("x1", CONTEXT, second=1), user("x2", "old", second=1))
+    record.lines(user("u1", "new", second=30))
+    assert [text for *_, text in record.chat()] == ["new"]
+
+
+def test_what_the_user_wrote_counts_and_not_what_a_file_holds(record: Record) -> None:
+    typed = [{"text": "look at @a"}]
+    record.lines(user("u1", "look at @a", "--- Content ---", "secret", displayContent=typed))
+    assert record.chat() == [("user", "text", "look at @a")]
+
+
+def test_what_kept_a_message_from_being_a_command_is_taken_off(record: Record) -> None:
+    record.lines(user("u1", "\u2060/help me"), user("u2", "\u2060  indented"))
+    assert record.transcript.sent("/help me", 0) == "u1"
+    assert record.transcript.sent("  indented", 1) == "u2"
+    ids = {"u1": "msg_1", "u2": "msg_2"}
+    told = record.transcript.messages(ids, GUARDS)
+    assert [(m.id, m.content) for m in told] == [("msg_1", "/help me"), ("msg_2", "  indented")]
+
+
+def test_an_error_is_the_failure_of_its_turn(record: Record) -> None:
+    said = "[API Error: no]"
+    record.lines(user("u1", "one"))
+    record.lines({"id": "e", "timestamp": at(1), "type": "error", "content": said})
+    assert record.transcript.failure == said
+    assert record.chat()[-1] == ("system", "text", said)
+    record.lines(user("u2", "two", second=2))
+    assert record.transcript.failure is None
+
+
+def test_the_file_of_a_gemini_that_started_itself_again(tmp_path: Path) -> None:
+    first = Record(tmp_path)
+    first.path.unlink()  # as Gemini does where nothing was said
+    second = Record(tmp_path, minute="22-35")
+    second.lines(user("u1", "hello"))
+    first.transcript.poll()
+    assert [m.content for m in first.transcript.messages({}, GUARDS)] == ["hello"]
+
+
+def test_a_file_of_another_conversation_is_not_read(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    other = GeminiTranscript({"HOME": str(tmp_path)}, tmp_path, ID[:8] + "-0000")
+    record.lines(user("u1", "hello"))
+    other.poll()
+    assert other.prompts == 0
+
+
+def test_a_new_reader_tells_the_same(record: Record, tmp_path: Path) -> None:
+    thought = {"subject": "Plan", "description": "do it"}
+    record.lines(user("u1", "one"), gemini("g1", "first", thoughts=[thought]))
+    record.lines({"$set": {"summary": "A title"}})
+    told = record.transcript.messages({}, GUARDS)
+    assert [(m.kind, m.content) for m in told][1] == ("thinking", "Plan\ndo it")
+    again = GeminiTranscript({"HOME": str(tmp_path)}, tmp_path, ID)
+    again.poll()
+    assert again.messages({}, GUARDS) == told
+    assert again.title == "A title"
