@@ -33,17 +33,23 @@ def tmux_socket(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-async def up(
+def env(
     tmp_path: Path,
     home: Path,
     tmux_socket: str,  # for the end of its server
     agents_bin: Path,  # noqa: F811
     model: StubModel,  # noqa: F811
-) -> AsyncIterator[Up]:
-    """`outrider up` with Claude Code installed and a stub model behind it."""
+) -> dict[str, str]:
+    """An environment with Claude Code installed and a stub model behind it."""
     env = environment(tmp_path / "data", port="0")
     env |= agent_environment(home, agents_bin, claude_environment(model.url))
     env["OUTRIDER_SECRET_KEY"] = "long enough, and it must not reach the agent"
+    return env
+
+
+@pytest.fixture
+async def up(env: dict[str, str]) -> AsyncIterator[Up]:
+    """`outrider up`, which has said that it is."""
     async with Up("-m", "outrider", "up", env=env) as running:
         await running.greeting()
         yield running

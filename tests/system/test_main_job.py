@@ -1,6 +1,7 @@
 """The main job end to end: drive the real Claude Code on a real machine through the API."""
 
 import asyncio
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,38 @@ async def test_the_raw_commands_and_a_terminal(up: Up, home: Path) -> None:
         "POST", f"/daemons/{machine}/terminal", {"command": "pwd; exit 3", "cwd": project}
     )
     assert (ran["output"], ran["exitCode"], ran["truncated"]) == (f"{project}\n", 3, False)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+async def test_an_agent_outlives_outrider(
+    env: dict[str, str], home: Path, how: signal.Signals
+) -> None:
+    async with Up("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        machine = (await up.call("GET", "/daemons"))["daemons"][0]["id"]
+        launched = await up.call(
+            "POST",
+            f"/shortcuts/{machine}/launch",
+            {"type": "claude-code", "dir": str(home / "project")},
+        )
+        agent = f"/shortcuts/{launched['sessionTargetId']}"
+        sent = await up.call("POST", f"{agent}/chat", {"message": "hello SLOW:0.05"})
+        up.signal(how)
+        await up.ends()
+    assert any("claude" in command for command in running_in(home))
+
+    async with Up("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+
+        async def idle() -> Any:
+            chat = await up.call("GET", f"{agent}/chat")
+            return chat if chat["status"] == "idle" else None
+
+        chat = await up.until(idle)
+        assert [message["role"] for message in chat["messages"]] == ["user", "assistant"]
+        assert chat["messages"][0]["id"] == sent["messageId"]
+        assert chat["messages"][1]["content"].endswith("END-OF-SLOW.")
+        await up.call("POST", f"/shortcuts/{machine}/stop", {"type": "claude-code"})
+        up.signal(signal.SIGINT)
+        assert await up.ends() == 0
+    assert running_in(home) == []
