@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from outrider.cloud.store import deliveries
+from outrider.cloud.store import deliveries, webhooks
 from outrider.cloud.webhooks import queue as queues
 from tests.service.patience import eventually
 from tests.webhooks.events import agent_event
@@ -76,13 +76,14 @@ async def test_lanes_that_wait_for_a_place_get_one(
     office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all places taken by other webhooks, a delivery waits for a place and no longer."""
-    office.queue._places = 4
-    webhooks = [await office.webhook(f"{receiver.url}/{n}") for n in range(10)]
-    for _ in range(5):
-        await office.happens()
-    for webhook in webhooks:
-        await eventually(lambda webhook=webhook: delivered(office, webhook.id, 5))  # type: ignore[misc]
-    assert office.queue._places == 4
+    office.queue._places = 12
+    made = [await office.webhook(f"{receiver.url}/{n}") for n in range(6)]
+    for _ in range(3):
+        await asyncio.gather(*(office.happens() for _ in range(10)))
+    for webhook in made:
+        await eventually(lambda webhook=webhook: delivered(office, webhook.id, 30))  # type: ignore[misc]
+    assert office.queue._places == 12
+    assert not office.queue._held_up
     assert not office.queue._lanes
     assert not office.queue._in_hand
 
@@ -198,3 +199,26 @@ async def test_age_of_the_queue(office: Office, receiver: Receiver) -> None:
     await eventually(lambda: delivered(office, webhook.id, 1))
     await office.waits(0)
     await eventually(lambda: age() == 0.0)
+
+
+async def test_webhooks_are_read_once_for_all_who_ask(
+    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand deliveries that begin when what is remembered is too old read them once."""
+    webhook = await office.webhook(receiver.url)
+    await office.subscriptions.target(webhook.id)
+    office.clock.passes(2)
+    real, reads = webhooks.of_account, 0
+
+    async def of_account(*values: object) -> object:
+        nonlocal reads
+        reads += 1
+        return await real(*values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(webhooks, "of_account", of_account)
+    found = await asyncio.gather(*(office.subscriptions.target(webhook.id) for _ in range(1000)))
+    assert reads == 1
+    assert all(one is not None for one in found)
+    office.subscriptions.forget(office.account_id)
+    await office.subscriptions.target(webhook.id)
+    assert reads == 2

@@ -207,7 +207,8 @@ class DeliveryQueue:
             self._flying.add(task)
             task.add_done_callback(self._flying.discard)
         if not lane.waiting and not lane.flying:
-            del self._lanes[webhook_id]
+            self._held_up.pop(webhook_id, None)
+            self._lanes.pop(webhook_id, None)
 
     async def _fly(self, webhook_id: str, lane: _Lane, delivery: Delivery, body: bytes) -> None:
         try:
@@ -221,7 +222,7 @@ class DeliveryQueue:
         finally:
             lane.flying -= 1
             self._places += 1
-            if self._held_up:  # they have waited for a place, this lane has just had one
+            while self._places and self._held_up:  # they have waited, this lane has just had one
                 self._pump(*self._held_up.popitem(last=False))
             self._pump(webhook_id, lane)
 

@@ -1,5 +1,6 @@
 """The webhooks: made, changed, removed, and found for an event."""
 
+import asyncio
 import secrets as random
 import time
 from collections import OrderedDict
@@ -74,7 +75,7 @@ class Subscriptions:
         self._remembered: OrderedDict[str, tuple[float, dict[str, Target]]] = OrderedDict()
         self._owners: OrderedDict[str, str] = OrderedDict()
         self._opened = lru_cache(_REMEMBERED_SECRETS)(self._open)
-        self._changes = 0
+        self._reading: dict[str, asyncio.Task[dict[str, Target]]] = {}
 
     async def targets(self, account_id: str) -> dict[str, Target]:
         """Return the account's webhooks by id; a change elsewhere shows within a second."""
@@ -82,15 +83,11 @@ class Subscriptions:
         now = self._clock()
         if known is not None and known[0] > now:
             return known[1]
-        changes = self._changes
-        rows = await webhooks.of_account(self._database, account_id)
-        targets = {row.id: self._target(row) for row in rows}
-        if changes == self._changes:  # what was read is not older than a change
-            self._remembered[account_id] = (now + _REMEMBERED_SECONDS, targets)
-            self._remembered.move_to_end(account_id)
-            if len(self._remembered) > _REMEMBERED_ACCOUNTS:
-                self._remembered.popitem(last=False)
-        return targets
+        reading = self._reading.get(account_id)
+        if reading is None:  # once for all the deliveries that ask at this moment
+            reading = asyncio.create_task(self._read(account_id, now), name="read webhooks")
+            self._reading[account_id] = reading
+        return await asyncio.shield(reading)
 
     async def target(self, webhook_id: str) -> tuple[str, Target] | None:
         """Return the account and the target of a webhook, None where it is no more.
@@ -207,7 +204,7 @@ class Subscriptions:
 
     def forget(self, account_id: str) -> None:
         """Read the account's webhooks again at the next event."""
-        self._changes += 1
+        self._reading.pop(account_id, None)  # what it reads may be older than the change
         self._remembered.pop(account_id, None)
 
     async def _change(
@@ -218,6 +215,20 @@ class Subscriptions:
             raise _unknown(webhook_id)
         self.forget(account_id)
         return row
+
+    async def _read(self, account_id: str, now: float) -> dict[str, Target]:
+        try:
+            rows = await webhooks.of_account(self._database, account_id)
+            targets = {row.id: self._target(row) for row in rows}
+            if self._reading.get(account_id) is asyncio.current_task():
+                self._remembered[account_id] = (now + _REMEMBERED_SECONDS, targets)
+                self._remembered.move_to_end(account_id)
+                if len(self._remembered) > _REMEMBERED_ACCOUNTS:
+                    self._remembered.popitem(last=False)
+            return targets
+        finally:
+            if self._reading.get(account_id) is asyncio.current_task():
+                del self._reading[account_id]
 
     def _open(self, sealed: bytes) -> str:
         return self._sealer.open(sealed, _SECRET).decode()
