@@ -25,6 +25,9 @@ class AgentKind:
     answers 500, until it is interrupted by the keys `interrupt`. `bad_request` stands in the
     error that it shows when the model answers 400.
 
+    `trims` tells that it takes white space off both ends of a message itself. `seconds` is how
+    long it may take to do something, on a busy machine.
+
     `usual` tells that it belongs to the tests that always run.
 
     `cannot` has the tests that this agent cannot pass, with the reason.
@@ -41,5 +44,7 @@ class AgentKind:
     retries: bool = True
     bad_request: str = "400"
     interrupt: tuple[str, ...] = ("Escape",)
+    trims: bool = False
+    seconds: float = 10
     usual: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict, hash=False)

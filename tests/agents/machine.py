@@ -171,9 +171,10 @@ class Agent:
         assert message_id is not None
         return message_id
 
-    async def until(self, *statuses: str, seconds: float = 10) -> None:
+    async def until(self, *statuses: str, seconds: float | None = None) -> None:
         """Wait until the status is one of these."""
-        await until(lambda: self.status in statuses, seconds, lambda: str(self.evidence()))
+        limit = seconds or self.machine.kind.seconds
+        await until(lambda: self.status in statuses, limit, lambda: str(self.evidence()))
 
     async def turn(self, text: str) -> list[Message]:
         """Send a message, wait for the end of its turn, return what it added to the chat."""

@@ -1,10 +1,12 @@
 """What happens to an agent in the scenario that all of them go through."""
 
 import asyncio
+import contextlib
 import subprocess
 import time
+from pathlib import Path
 
-from tests.agents.machine import Agent
+from tests.agents.machine import Agent, until
 
 SPECIAL = [
     "/help me with this",
@@ -27,10 +29,15 @@ def press(agent: Agent, *keys: str) -> None:
     subprocess.run(["tmux", "-L", agent.machine.socket, "send-keys", *target, *keys], check=True)
 
 
-def interrupt(agent: Agent) -> None:
+async def interrupt(agent: Agent) -> None:
     """Interrupt the agent, as a person would."""
-    for key in agent.machine.kind.interrupt:
-        press(agent, key)
+    for _ in range(5):
+        for key in agent.machine.kind.interrupt:
+            press(agent, key)
+            await asyncio.sleep(0.3)  # Escape and another key at once are one key to a terminal
+        with contextlib.suppress(AssertionError):
+            await until(lambda: agent.status != "generating", 3)
+            return
 
 
 async def stays(agent: Agent, status: str, seconds: float) -> None:
@@ -50,3 +57,8 @@ async def wants(agent: Agent, command: str) -> None:
 async def said(agent: Agent, role: str) -> list[str]:
     """Return the texts of one side of the chat."""
     return [m.content for m in await agent.messages() if (m.role, m.kind) == (role, "text")]
+
+
+def repository(folder: Path) -> None:
+    """Make an empty git repository."""
+    subprocess.run(["git", "init", "--quiet", str(folder)], check=True)

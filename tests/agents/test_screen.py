@@ -10,6 +10,8 @@ from outrider.daemon.agents.provider_file import BUILT_IN
 
 CAPTURES = Path(__file__).with_name("captures")
 
+BUSY = "generating, by the title"
+
 SCREENS: dict[str, dict[str | None, list[str]]] = {
     "claude-code": {
         "idle": [
@@ -19,6 +21,28 @@ SCREENS: dict[str, dict[str | None, list[str]]] = {
         "generating": ["generating", "waiting_llm", "error_retry"],
         "waiting_approval": ["approval", "approval_file", "trust_dialog"],
         "error": ["error400", "first_run"],
+    },
+    "codex": {
+        "idle": [
+            "after_approve", "after_reject", "answered", "idle", "interrupted",
+            "interrupted_stream", "tool",
+        ],
+        "generating": ["error", "error2", "waiting_llm"],
+        "waiting_approval": ["approval", "startup"],
+        "error": ["error_final"],
+        None: ["exited"],
+        # while its answer streams, only the title says that Codex is busy
+        BUSY: ["generating", *(f"gen_frame{number}" for number in range(1, 6))],
+    },
+    "opencode": {
+        "idle": [
+            "after_approve", "after_reject", "answered", "error_after_esc", "idle", "interrupted",
+            "startup",
+        ],
+        "generating": ["error", "esc_once", "generating"],
+        "waiting_approval": ["approval", "approval_file"],
+        "error": ["error400"],
+        None: ["exited"],
     },
     "gemini-cli": {
         "idle": [
@@ -41,8 +65,14 @@ SCREENS: dict[str, dict[str | None, list[str]]] = {
 }  # fmt: skip
 """What each screen shows, without its title. (That a program has ended is tmux's to tell.)"""
 
-FOLDERS = {"claude-code": "claude", "gemini-cli": "gemini", "aider": "aider"}
-TITLES = {"claude-code": "✳ Claude Code"}
+FOLDERS = {
+    "claude-code": "claude",
+    "codex": "codex",
+    "opencode": "opencode",
+    "gemini-cli": "gemini",
+    "aider": "aider",
+}
+TITLES = {"claude-code": "✳ Claude Code", "codex": "stub title | project"}
 
 
 def judge(kind: str) -> Judge:
@@ -64,8 +94,10 @@ def capture(agent: str, state: str) -> str:
     ],
 )
 def test_every_screen(kind: str, status: str, state: str) -> None:
-    shown = judge(kind).read(capture(FOLDERS[kind], state), TITLES.get(kind, ""))
-    assert shown.status == status
+    by_title = status == BUSY
+    title = "⠏ stub title | project" if by_title else TITLES.get(kind, "")
+    shown = judge(kind).read(capture(FOLDERS[kind], state), title)
+    assert shown.status == ("generating" if by_title else status)
 
 
 @pytest.mark.parametrize("kind", SCREENS)

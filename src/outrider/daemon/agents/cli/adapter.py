@@ -204,10 +204,10 @@ class CliAdapter:
 
     async def detach(self) -> None:
         """Stop looking; the agent goes on in its window."""
+        self._observer = None  # whatever is still under way: it is not told any more
         if self._pane is not None:
             self._tmux.unwatch(self._pane)
-        if self._following is not None:
-            self._following.cancel()
+        await self._stop_following()
 
     def evidence(self) -> dict[str, Any]:
         """Return what the status was judged from."""
@@ -531,7 +531,7 @@ class CliAdapter:
     async def _stop_following(self) -> None:
         if self._following is not None and not self._following.done():
             self._following.cancel()
-            await asyncio.wait({self._following}, timeout=5)
+            await asyncio.wait({self._following}, timeout=3)
 
 
 def _typeable(text: str) -> str:

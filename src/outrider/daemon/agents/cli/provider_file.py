@@ -59,11 +59,13 @@ class Dialog(Part, kw_only=True):
     """What a question looks like.
 
     Its text stands between the last line that matches `begin` (the top of the screen without
-    one) and the options. Those are the lines that match `option`, with groups `key` and
-    `label`, and `keys` chooses one; or they are always the same `choices`.
+    one) and the options; or it begins with the last line that matches `head`. The options are
+    the lines that match `option`, with groups `key` and `label`, and `keys` chooses one; and
+    then the `choices`, which are always the same.
     """
 
     begin: Text | None = None
+    head: Text | None = None
     end: Text | None = None
     option: Text | None = None
     keys: list[Text] = []
@@ -71,8 +73,10 @@ class Dialog(Part, kw_only=True):
     choices: list[Choice] = []
 
     def __post_init__(self) -> None:
-        if (self.option is None) == (not self.choices):
-            raise ValueError("a dialog has either `option` (a pattern) or `choices`")
+        if self.option is None and not self.choices:
+            raise ValueError("a dialog has `option` (a pattern), or `choices`, or both")
+        if self.begin is not None and self.head is not None:
+            raise ValueError("a question's text has `begin` or `head`")
         if self.option is not None and not self.keys:
             raise ValueError("`option` needs `keys`, such as ['{key}']")
 
@@ -104,6 +108,18 @@ class Rule(Part, kw_only=True):
             raise ValueError("`dialog` belongs to the status waiting_approval, and only to it")
 
 
+class Prepare(Part, kw_only=True):
+    """A command that is run, and ends, before each launch. It may need a file.
+
+    `{file}` in the command is a new file with the text `file`; both may hold the placeholders
+    of `args`, and `{now}`, the time in epoch milliseconds. `timeout` is seconds.
+    """
+
+    command: Keys
+    file: Text | None = None
+    timeout: Annotated[float, Meta(gt=0, le=120)] = 30.0
+
+
 class ProviderFile(AgentFile, kw_only=True):
     """One kind of agent that runs in a terminal.
 
@@ -112,8 +128,9 @@ class ProviderFile(AgentFile, kw_only=True):
     """
 
     category: Literal["cli"] = "cli"
-    record: Literal["aider", "claude", "gemini"] | None = None
+    record: Literal["aider", "claude", "codex", "gemini", "opencode"] | None = None
     settle: Annotated[float, Meta(ge=0, le=60)] = 1.0
+    prepare: Prepare | None = None
     input: Input = msgspec.field(default_factory=Input)
     rules: Annotated[list[Rule], Meta(min_length=1)]
 
@@ -145,6 +162,7 @@ def decode_cli(path: Path, table: dict[str, Any]) -> ProviderFile:
             dialog = rule.dialog
             patterns |= {
                 "dialog.begin": dialog.begin,
+                "dialog.head": dialog.head,
                 "dialog.end": dialog.end,
                 "dialog.option": dialog.option,
             }

@@ -3,10 +3,13 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
+import time
 import uuid
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -20,11 +23,18 @@ from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.tmux import Pane, Tmux, TmuxError
 from outrider.daemon.agents.cli.transcripts import READERS
-from outrider.daemon.agents.cli.transcripts.record import Transcript
+from outrider.daemon.agents.cli.transcripts.record import OfProcess, Transcript
 from outrider.daemon.journal import Journal, SessionRecord
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
-_PLACES: Final = ("HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME")
+_PLACES: Final = (
+    "HOME",
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+    "GEMINI_CLI_HOME",
+    "XDG_DATA_HOME",
+    "OPENCODE_DB",
+)
 
 
 class CliProvider:
@@ -55,6 +65,7 @@ class CliProvider:
         """Start the agent in a window of its own and return once it is ready, or asks."""
         environment = self._environment()
         record.native |= {name: environment[name] for name in _PLACES if name in environment}
+        await self._prepare(record, environment)
         order = await asyncio.to_thread(_write_order, self._arguments(record), environment)
         try:
             pane = await self._tmux.open(
@@ -86,12 +97,15 @@ class CliProvider:
     def _adapter(
         self, record: SessionRecord, pane: Pane | None, *, started: bool = False
     ) -> CliAdapter:
+        transcript = self._transcript(record)
+        if pane is not None and isinstance(transcript, OfProcess):
+            transcript.run_by(pane.pid, record.native)
         return CliAdapter(
             self.file,
             self._judge,
             self._tmux,
             pane,
-            transcript=self._transcript(record),
+            transcript=transcript,
             record=record,
             journal=self._journal,
             started=started,
@@ -105,18 +119,61 @@ class CliProvider:
 
     def _arguments(self, record: SessionRecord) -> list[str]:
         file = self.file
-        values = {
+        words = [*file.command, *file.args, *(file.model_args if record.model else [])]
+        return [_filled(word, self._values(record)) for word in words]
+
+    def _values(self, record: SessionRecord) -> dict[str, str]:
+        return {
             "conversation": _conversation(record),
             "dir": record.path,
             "home": self._environment().get("HOME", str(Path.home())),
             "model": record.model or "",
+            "now": str(round(time.time() * 1000)),
         }
-        words = [*file.command, *file.args, *(file.model_args if record.model else [])]
-        return [word.format(**values) for word in words]
+
+    async def _prepare(self, record: SessionRecord, environment: Mapping[str, str]) -> None:
+        """Run what the provider file wants to have run before a launch."""
+        prepare = self.file.prepare
+        if prepare is None:
+            return
+        values = self._values(record)
+        with tempfile.NamedTemporaryFile("w", prefix="outrider-", encoding="utf-8") as file:
+            file.write(_filled(prepare.file or "", values))
+            file.flush()
+            words = [_filled(word, values | {"file": file.name}) for word in prepare.command]
+            await self._run(words, record.path, environment, prepare.timeout)
+
+    async def _run(
+        self, words: list[str], cwd: str, environment: Mapping[str, str], limit: float
+    ) -> None:
+        name = self.file.display_name
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words, cwd=cwd, env=environment, start_new_session=True,
+                stdin=DEVNULL, stdout=PIPE, stderr=STDOUT,
+            )  # fmt: skip
+        except OSError as error:
+            raise ApiError(500, f"{name} did not start: {words[0]}: {error}") from error
+        try:
+            said, _ = await asyncio.wait_for(process.communicate(), limit)
+        except TimeoutError:
+            raise ApiError(
+                500, f"{name} did not start: {words[0]} took longer than {limit:.0f} s"
+            ) from None
+        finally:
+            await processes.end(await asyncio.to_thread(processes.family, process.pid), grace=0.5)
+        if process.returncode:
+            ending = said.decode("utf-8", "replace").strip()[-1000:]
+            raise ApiError(500, f"{name} did not start: {' '.join(words[:2])} failed: {ending}")
 
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's, with what the provider file changes."""
         return self.file.environment_from(self._given, ("OUTRIDER_", "TMUX"))
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """Return `text` with its placeholders filled in; other braces are left as they are."""
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), text)
 
 
 def _conversation(record: SessionRecord) -> str:

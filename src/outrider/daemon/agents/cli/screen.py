@@ -100,23 +100,21 @@ class Judge:
 
 def read_question(dialog: Dialog, lines: list[str], *, tool: bool) -> Question | None:
     """Return the question that stands on the screen, None where its options do not."""
-    if dialog.option is None:
-        last = _last(re.compile(dialog.end), lines) if dialog.end else len(lines)
-        offers = tuple(
-            Offer(
-                ActionOption(id=choice.id, label=choice.label, kind=choice.kind),
-                tuple(choice.keys),
-            )
-            for choice in dialog.choices
-        )
-        first = len(lines) if last is None else last
-    else:
+    last = _last(re.compile(dialog.end), lines) if dialog.end else None
+    first = len(lines) if last is None else last
+    offers: tuple[Offer, ...] = ()
+    if dialog.option is not None:
         found = _options(dialog, re.compile(dialog.option), lines)
         if found is None:
             return None
         first, offers = found
-    begin = None if dialog.begin is None else _last(re.compile(dialog.begin), lines[:first])
-    return Question(_plain(lines[0 if begin is None else begin + 1 : first]), offers, tool)
+    always = (
+        Offer(ActionOption(id=choice.id, label=choice.label, kind=choice.kind), tuple(choice.keys))
+        for choice in dialog.choices
+    )
+    begin = _last(re.compile(dialog.head or dialog.begin or r"(?!)"), lines[:first])
+    start = 0 if begin is None else begin if dialog.head else begin + 1
+    return Question(_plain(lines[start:first]), (*offers, *always), tool)
 
 
 def _options(

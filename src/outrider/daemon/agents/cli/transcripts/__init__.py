@@ -6,7 +6,9 @@ from typing import Final
 
 from outrider.daemon.agents.cli.transcripts.aider import AiderTranscript
 from outrider.daemon.agents.cli.transcripts.claude import ClaudeTranscript
+from outrider.daemon.agents.cli.transcripts.codex import CodexTranscript
 from outrider.daemon.agents.cli.transcripts.gemini import GeminiTranscript
+from outrider.daemon.agents.cli.transcripts.opencode import OpencodeTranscript
 from outrider.daemon.agents.cli.transcripts.record import Transcript
 
 MakeTranscript = Callable[[Mapping[str, str], Path, str], Transcript]
@@ -15,6 +17,8 @@ MakeTranscript = Callable[[Mapping[str, str], Path, str], Transcript]
 READERS: Final[dict[str, MakeTranscript]] = {
     "aider": AiderTranscript,
     "claude": ClaudeTranscript,
+    "codex": CodexTranscript,
     "gemini": GeminiTranscript,
+    "opencode": OpencodeTranscript,
 }
 """By the name that `record` has in a provider file."""

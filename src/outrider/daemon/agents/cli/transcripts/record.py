@@ -1,9 +1,9 @@
 """What a reader of an agent's own record offers, whatever the record looks like."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from outrider.contract.resources import Message
 
@@ -79,4 +79,15 @@ class Transcript(Protocol):
 
         `ids` has the message id of those that were sent through Outrider, by their keys;
         `guards` is what was put around these for the agent, and is taken off again.
+        """
+
+
+@runtime_checkable
+class OfProcess(Transcript, Protocol):
+    """A transcript of which only the running agent tells where it is."""
+
+    def run_by(self, pid: int, kept: MutableMapping[str, str]) -> None:
+        """Find it by the agent's process. What finds it again without that goes into `kept`.
+
+        `kept` outlives the daemon; a later reader has it in its environment.
         """
