@@ -40,6 +40,7 @@ AIDER: Final = AgentKind(
     environment=environment,
     offers=("allow_once", "reject_once", "reject_always"),
     records_tools=False,  # its record tells that a command was run, not what came of it
+    trusts=False,  # it asks only for a git repository: see test_aider.py
     interrupt=("C-c",),
     cannot={"test_always": "it asks about each command again; only `never` can be chosen"},
 )
