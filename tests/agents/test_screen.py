@@ -29,7 +29,7 @@ SCREENS: dict[str, dict[str | None, list[str]]] = {
         ],
         "generating": ["error", "error2", "waiting_llm"],
         "waiting_approval": ["approval", "startup"],
-        "error": ["error_final"],
+        "error": ["error_final", "login", "trust_refused"],
         None: ["exited"],
         # while its answer streams, only the title says that Codex is busy
         BUSY: ["generating", *(f"gen_frame{number}" for number in range(1, 6))],
@@ -40,7 +40,7 @@ SCREENS: dict[str, dict[str | None, list[str]]] = {
             "startup",
         ],
         "generating": ["error", "esc_once", "generating"],
-        "waiting_approval": ["approval", "approval_file"],
+        "waiting_approval": ["approval", "approval_always", "approval_file", "question"],
         "error": ["error400"],
         None: ["exited"],
     },
@@ -198,3 +198,45 @@ def test_what_aider_asks(line: str, ids: str) -> None:
     assert "".join(offer.option.id for offer in question.offers) == ids
     # answered, it is none any more
     assert judge("aider").read(f"{shown} n\nSkipping edits", "").status == "generating"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "begins", "offers"),
+    [
+        (
+            "codex",
+            "approval",
+            "Would you like to run the following command?",
+            [("allow_once", "1"), ("allow_always", "2"), ("reject_once", "3")],
+        ),
+        (
+            "codex",
+            "startup",
+            "Folder access",
+            [("allow_once", "1 Enter"), ("reject_once", "Escape")],
+        ),
+        (
+            "opencode",
+            "approval",
+            "△ Permission required",
+            [
+                ("allow_once", "Enter"),
+                ("allow_always", "Right Enter Enter"),
+                ("reject_once", "Right Right Enter"),
+            ],
+        ),
+        (
+            "opencode",
+            "question",
+            "stub question",
+            [("allow_once", "1"), ("allow_once", "2"), ("reject_once", "Escape")],
+        ),
+    ],
+)
+def test_questions_of_the_others(
+    kind: str, state: str, begins: str, offers: list[tuple[str, str]]
+) -> None:
+    question = judge(kind).read(capture(FOLDERS[kind], state), "").question
+    assert question is not None
+    assert question.message.startswith(begins)
+    assert [(o.option.kind, " ".join(o.keys)) for o in question.offers] == offers
