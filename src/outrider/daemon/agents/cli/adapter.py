@@ -49,6 +49,7 @@ UNKNOWN_QUESTION: Final = 1.5
 QUIT_TIMEOUT: Final = 1.5
 END_GRACE: Final = 1.0
 _MAX_CLEAR: Final = 200
+_TYPING: Final = "typing"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -131,7 +132,11 @@ class CliAdapter:
                 )
             if message_id in self._journal.message_ids(self._record.id).values():
                 return  # taken already, by the daemon that ran before this one
+            if self._typed_before(message_id, text):
+                return
             after = 0 if self._transcript is None else self._transcript.prompts
+            self._record.native[_TYPING] = f"{message_id} {after}"
+            self._journal.save_session(self._record)
             self._holding = True
             try:
                 typed = await self._type(pane, self._guards.add(text))
@@ -485,6 +490,16 @@ class CliAdapter:
                     await self._tmux.press(pane, self._file.input.submit)
         await self._clear(pane)
         raise ApiError(500, "The agent did not take the message: look at its screen, and try again")
+
+    def _typed_before(self, message_id: str, text: str) -> bool:
+        """Tell whether the daemon that ran before this one died just after it typed this."""
+        typing, _, after = self._record.native.get(_TYPING, "").partition(" ")
+        if typing != message_id or self._transcript is None:
+            return False
+        key = self._transcript.sent(text, int(after))
+        if key is not None:
+            self._journal.save_message_id(self._record.id, key, message_id)
+        return key is not None
 
     def _taken(self, text: str, after: int, message_id: str, typed: Snapshot) -> bool:
         if self._transcript is None:
