@@ -10,9 +10,16 @@ import random
 import string
 from typing import NamedTuple
 
-from outrider.contract.ids import new_id
+from outrider.contract.ids import Prefix, derived_id
 
 _chance = random.Random(5)
+
+
+def _id(prefix: Prefix) -> str:
+    """Return an id as this program makes them, the same in every process that runs the tests."""
+    return derived_id(prefix, 1_795_000_000_000, prefix)
+
+
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -149,12 +156,12 @@ def innocents() -> list[str]:
         "f47ac10b-58cc-4372-a567-0e02b2c3d479",
         "F47AC10B-58CC-4372-A567-0E02B2C3D479",
         "018f6f2e-0000-7000-8000-000000000001",
-        new_id("session"),
-        new_id("machine"),
-        new_id("msg"),
-        f"{new_id('machine')}:session:{new_id('session')}",
-        f"{new_id('machine')}:cli:claude-code",
-        new_id("key"),
+        _id("session"),
+        _id("machine"),
+        _id("msg"),
+        f"{_id('machine')}:session:{_id('session')}",
+        f"{_id('machine')}:cli:claude-code",
+        _id("key"),
         "toolu_01A09q90qw90lq917835lq9",
         "/home/ada/projects/engine/src/difference/engine_token_reader.py",
         "~/.config/outrider/connection.json",
