@@ -119,7 +119,7 @@ async def test_a_gzip_bomb() -> None:
 @pytest.mark.parametrize(
     ("encoding", "data", "kept"),
     [
-        (b"gzip", gzip.compress("schön".encode()), "schön"),
+        (b"gzip", gzip.compress("schön".encode(), mtime=0), "schön"),
         (b"deflate", zlib.compress(b"plain"), "plain"),
         (b"gzip", b"not gzip", "(8 bytes that are not gzip)"),
         (b"br", b"abc", "abc"),
