@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: up test test-agents lint bench clean
+.PHONY: up test test-agents test-ides lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
@@ -18,6 +18,10 @@ test: $(READY) lint  ## Pass the tests.
 test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.
 	@scripts/system-packages tmux npm
 	$(BIN)/python -m pytest -m 'real_agent or other_agents' tests/agents
+
+test-ides: $(READY)  ## Install JupyterLab with jupyter-ai and Chromium, and drive them.
+	@scripts/system-packages chromium npm
+	$(BIN)/python -m pytest -m ide -s tests/ides
 
 lint: $(READY)  ## Formatting, rules, types, and which package may import which.
 	$(BIN)/ruff format --check

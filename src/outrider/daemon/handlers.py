@@ -14,7 +14,6 @@ from outrider.contract.commands import (
     StopCli,
     Terminal,
 )
-from outrider.contract.errors import bad_request
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.debug.bundle import debug
 from outrider.daemon.router import Handler
@@ -49,8 +48,7 @@ def handlers(sessions: Sessions, terminals: Terminals) -> dict[CommandType, Hand
         return await sessions.stop(payload)
 
     async def screenshot(payload: Screenshot, _: float) -> Result:
-        name = sessions.find(payload).record.name
-        raise bad_request(f"Only IDEs have screenshots; {name} is not one", "target")
+        return await sessions.find(payload).screenshot(payload)
 
     async def terminal(payload: Terminal, deadline: float) -> Result:
         return await terminals.run(payload, deadline)

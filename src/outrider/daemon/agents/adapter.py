@@ -7,9 +7,9 @@ one caller, events and target ids are the session's business, the same for all k
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from outrider.contract.commands import ChatInput
+from outrider.contract.commands import ChatInput, Picture
 from outrider.contract.resources import (
     ActionOption,
     AgentStatus,
@@ -97,3 +97,38 @@ class Adapter(Protocol):
 
     def evidence(self) -> dict[str, Any]:
         """Return what the status was judged from, for the debug bundle (JSON values)."""
+
+
+@runtime_checkable
+class Ide(Adapter, Protocol):
+    """An IDE: a window with one agent or several; the verbs above are for the one selected."""
+
+    selected: str
+    """The type of the selected agent."""
+
+    def named(self, agent: str) -> str:
+        """Return the type of the agent of this type or name.
+
+        Raises:
+            ApiError: 404, the IDE has none such.
+        """
+
+    async def select(self, agent: str) -> None:
+        """Make the agent of this type the selected one.
+
+        Raises:
+            ApiError: 409, another one is at work.
+        """
+
+    def observation(self, agent: str) -> Observation:
+        """Return what the agent of this type is doing now."""
+
+    async def messages_of(self, agent: str) -> Sequence[Message]:
+        """Return the chat with the agent of this type."""
+
+    async def screenshot(self, width: int | None) -> Picture:
+        """Return a picture of the window, `width` pixels wide, of 4 MB at the most.
+
+        Raises:
+            ApiError: 409, the window is minimised or closed; 500, it does not answer.
+        """

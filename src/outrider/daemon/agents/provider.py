@@ -1,10 +1,13 @@
 """The interface of a provider: one kind of agent that this machine may run."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.journal import SessionRecord
+
+CDP: Final = "cdp"
+"""In `record.native`: `off` for an IDE that is to be launched without its debugging port."""
 
 
 class Provider(Protocol):

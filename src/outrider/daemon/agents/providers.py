@@ -10,6 +10,10 @@ from outrider.daemon.agents.acp.providers import AcpProvider, forget_others
 from outrider.daemon.agents.cli.provider_file import decode_cli
 from outrider.daemon.agents.cli.providers import CliProvider
 from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.ide.driver import Driver
+from outrider.daemon.agents.ide.provider_file import decode_ide
+from outrider.daemon.agents.ide.providers import IdeProvider
+from outrider.daemon.agents.ide.providers import forget_others as forget_other_ides
 from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError, decode, read_tables
 from outrider.daemon.agents.sessions import epoch_millis
@@ -30,7 +34,10 @@ def load_providers(
     """
     given = os.environ if environment is None else environment
     chats = config_dir / "chats"
-    forget_others(chats, [record.id for record in journal.sessions()])
+    ides, driver = config_dir / "ides", Driver()
+    kept = [record.id for record in journal.sessions()]
+    forget_others(chats, kept)
+    forget_other_ides(ides, kept)
     providers: dict[str, Provider] = {}
     for path, table in read_tables([BUILT_IN, config_dir / "providers"]):
         match table.get("category", "cli"):
@@ -41,7 +48,16 @@ def load_providers(
                 acp = decode(path, table, AcpFile)
                 providers[acp.type] = AcpProvider(acp, chats, given, epoch_millis)
             case "ide":
-                continue  # their adapter is not here yet
+                ide, script = decode_ide(path, table)
+                providers[ide.type] = IdeProvider(
+                    ide,
+                    script,
+                    ides,
+                    given,
+                    journal=journal,
+                    clock=epoch_millis,
+                    driver=driver,
+                )
             case other:
                 known = ", ".join(CATEGORIES)
                 raise ProviderFileError(f"{path}: category: {other!r} is none of {known}")

@@ -18,9 +18,11 @@ from outrider.contract.commands import (
     Chat,
     ChatInput,
     Launched,
+    Picture,
     ReadChat,
     ResolveAction,
     Resolved,
+    Screenshot,
     SendChat,
 )
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
@@ -34,7 +36,7 @@ from outrider.contract.resources import (
     SummaryMetadata,
     Workspace,
 )
-from outrider.daemon.agents.adapter import Adapter, Observation
+from outrider.daemon.agents.adapter import Adapter, Ide, Observation
 from outrider.daemon.agents.turns import Turns
 from outrider.daemon.journal import Journal, SessionRecord
 
@@ -144,12 +146,11 @@ class AgentSession:
 
     def state(self, agent_type: str | None = None) -> AgentState:
         """Return what the agent is doing and what its provider shows about it."""
-        self._check_agent_type(agent_type)
-        seen = self._seen
+        seen = self._seen_of(agent_type)
         return AgentState(
             id=self.target_id,
             session_id=self.record.id,
-            agent_type=self.record.type,
+            agent_type=self._agent_type(agent_type),
             status=seen.status,
             title=seen.title,
             summary_metadata=SummaryMetadata(items=list(seen.summary)),
@@ -166,16 +167,20 @@ class AgentSession:
         Raises:
             ApiError: 400, the chat has no message with the id `after`.
         """
-        self._check_agent_type(query.agent_type)
-        messages = list(await self.adapter.messages())
+        agent = self._agent_type(query.agent_type)
+        if isinstance(self.adapter, Ide):
+            messages = list(await self.adapter.messages_of(agent))
+        else:
+            messages = list(await self.adapter.messages())
+        seen = self._seen_of(query.agent_type)
         return Chat(
             id=self.target_id,
             session_id=self.record.id,
-            agent_type=self.record.type,
-            title=self._seen.title,
-            status=self._seen.status,
+            agent_type=agent,
+            title=seen.title,
+            status=seen.status,
             messages=_select(messages, query),
-            pending_action=self._seen.pending,
+            pending_action=seen.pending,
             total_messages=len(messages),
         )
 
@@ -195,7 +200,7 @@ class AgentSession:
             ApiError: 400, no such control or value; 409, the agent waits for an approval, or
                 the queue is full; 500, the agent is gone or did not take it.
         """
-        self._check_agent_type(request.agent_type)
+        await self._turn_to(request.agent_type)
         if request.has_message:
             self._check_can_take()
         if request.controls:
@@ -236,7 +241,7 @@ class AgentSession:
             ApiError: 409, nothing is pending (`NO_PENDING_ACTION`), or the action has been
                 answered; 400, the action has no such option.
         """
-        self._check_agent_type(request.agent_type)
+        await self._turn_to(request.agent_type)
         pending = self._seen.pending
         if request.action_id is not None and request.action_id in self._answered:
             raise conflict(f"The action {request.action_id} has been answered already")
@@ -267,6 +272,18 @@ class AgentSession:
             option_id=option.id,
             status=self._seen.status,
         )
+
+    async def screenshot(self, request: Screenshot) -> Picture:
+        """Return a picture of the IDE's window.
+
+        Raises:
+            ApiError: 400, this is no IDE; 409, its window is minimised or closed.
+        """
+        if not isinstance(self.adapter, Ide):
+            raise bad_request(
+                f"Only IDEs have screenshots; {self.record.name} is not one", "target"
+            )
+        return await self.adapter.screenshot(request.width)
 
     async def close(self) -> None:
         """End the agent. What still waits in its queue is dropped with it."""
@@ -348,9 +365,27 @@ class AgentSession:
                 ErrorCode.APPROVAL_PENDING,
             )
 
-    def _check_agent_type(self, agent_type: str | None) -> None:
-        if agent_type is not None and agent_type not in (self.record.type, self.record.name):
-            raise not_found(f"This session has no agent {agent_type!r}, only {self.record.type!r}")
+    def _agent_type(self, wanted: str | None) -> str:
+        """Return the agent that is meant: in an IDE, without a name, the one used last."""
+        adapter = self.adapter
+        own = wanted is None or wanted in (self.record.type, self.record.name)
+        if isinstance(adapter, Ide):
+            return adapter.selected if own or wanted is None else adapter.named(wanted)
+        if not own:
+            raise not_found(f"This session has no agent {wanted!r}, only {self.record.type!r}")
+        return self.record.type
+
+    def _seen_of(self, wanted: str | None) -> Observation:
+        agent = self._agent_type(wanted)
+        if isinstance(self.adapter, Ide) and agent != self.adapter.selected:
+            return self.adapter.observation(agent)
+        return self._seen
+
+    async def _turn_to(self, wanted: str | None) -> None:
+        """Make the agent that is meant the one that a message or an answer goes to."""
+        agent = self._agent_type(wanted)
+        if isinstance(self.adapter, Ide):
+            await self.adapter.select(agent)
 
 
 def _select(messages: list[Message], query: ReadChat) -> list[Message]:

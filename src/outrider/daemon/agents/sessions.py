@@ -24,7 +24,7 @@ from outrider.contract.resources import Provider as Description
 from outrider.contract.resources import Session
 from outrider.contract.targets import parse_target
 from outrider.daemon.agents.adapter import Adapter
-from outrider.daemon.agents.provider import Provider
+from outrider.daemon.agents.provider import CDP, Provider
 from outrider.daemon.agents.session import AgentSession, Clock
 from outrider.daemon.agents.turns import Turns
 from outrider.daemon.journal import Journal, SessionRecord
@@ -98,7 +98,8 @@ class Sessions:
     async def launch_ide(self, request: LaunchIde) -> Launched:
         """Start an IDE. Raises as `launch_cli` does."""
         provider = self._provider(request.ide_type, ("ide",), "ideType")
-        return await self._launch(provider, request.dir, None)
+        native = {} if request.enable_cdp else {CDP: "off"}
+        return await self._launch(provider, request.dir, None, native)
 
     async def stop(self, request: StopCli) -> Stopped:
         """Stop the session that `request` names, and leave nothing of it running.
@@ -159,7 +160,13 @@ class Sessions:
         await asyncio.gather(*(session.detach() for session in self._sessions.values()))
         self._sessions.clear()
 
-    async def _launch(self, provider: Provider, path: str | None, model: str | None) -> Launched:
+    async def _launch(
+        self,
+        provider: Provider,
+        path: str | None,
+        model: str | None,
+        native: dict[str, str] | None = None,
+    ) -> Launched:
         description = provider.describe()
         if not description.installed:
             raise bad_request(
@@ -177,6 +184,7 @@ class Sessions:
             model=model,
             created_at=now,
             last_activity_at=now,
+            native=native or {},
         )
         self._journal.save_session(record)  # a daemon killed from here on finds the agent again
         try:

@@ -1,0 +1,113 @@
+"""A picture of a window, small enough to be sent."""
+
+import asyncio
+import base64
+import struct
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from outrider.contract.commands import Picture
+from outrider.daemon.agents.ide.window import WindowError
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Page
+
+PNG_LIMIT: Final = 1_000_000
+LIMIT: Final = 4_000_000
+TIMEOUT: Final = 10.0
+
+_QUALITIES: Final = (85, 60, 35)
+_SMALLER: Final = (1.0, 0.5, 0.25)
+
+
+async def take_picture(page: "Page", width: int | None) -> Picture:
+    """Return what the page shows, `width` pixels wide (as wide as it is without it).
+
+    PNG; JPEG where that would have more than 1 MB, and smaller where that has more than 4 MB.
+
+    Raises:
+        WindowError: the window is minimised, closed, or does not draw.
+    """
+    from playwright.async_api import Error
+
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            session = await page.context.new_cdp_session(page)
+            try:
+                return await _take(session, width)
+            finally:
+                await session.detach()
+    except TimeoutError as error:
+        raise WindowError("its window does not draw") from error
+    except Error as error:
+        raise WindowError("its window was closed") from error
+
+
+async def _take(session: "CDPSession", width: int | None) -> Picture:
+    if await _is_minimised(session):
+        raise WindowError("its window is minimised")
+    metrics = await session.send("Page.getLayoutMetrics")
+    view = metrics["cssLayoutViewport"]
+    size = (view["clientWidth"], view["clientHeight"])
+    if not all(size):
+        raise WindowError("its window has no size")
+    density = metrics["layoutViewport"]["clientWidth"] / size[0]
+    scale = 1.0 if width is None else width / size[0] / density
+    data = await _capture(session, size, scale, "png")
+    if len(data) <= PNG_LIMIT:
+        return _picture("png", *_png_size(data), data)
+    for smaller in _SMALLER:
+        for quality in _QUALITIES:
+            data = await _capture(session, size, scale * smaller, "jpeg", quality)
+            if len(data) <= LIMIT:
+                return _picture("jpeg", *_jpeg_size(data), data)
+    raise WindowError("its picture has more than 4 MB: ask for a smaller `width`")
+
+
+async def _is_minimised(session: "CDPSession") -> bool:
+    from playwright.async_api import Error
+
+    try:
+        window = await session.send("Browser.getWindowForTarget")
+    except Error:
+        return False  # an IDE that has no windows in the browser's sense
+    return bool(window["bounds"].get("windowState") == "minimized")
+
+
+async def _capture(
+    session: "CDPSession",
+    size: tuple[float, float],
+    scale: float,
+    kind: Literal["png", "jpeg"],
+    quality: int | None = None,
+) -> bytes:
+    wish: dict[str, Any] = {
+        "format": kind,
+        "clip": {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": scale},
+    }
+    if quality is not None:
+        wish["quality"] = quality
+    answer = await session.send("Page.captureScreenshot", wish)
+    return base64.b64decode(answer["data"])
+
+
+def _picture(kind: Literal["png", "jpeg"], width: int, height: int, data: bytes) -> Picture:
+    return Picture(
+        format=kind, width=width, height=height, data=base64.b64encode(data).decode("ascii")
+    )
+
+
+def _png_size(data: bytes) -> tuple[int, int]:
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    """Return what the picture's frame header says (ITU-T T.81, B.2.2)."""
+    at = 2
+    while at + 9 <= len(data):
+        marker, length = data[at + 1], struct.unpack(">H", data[at + 2 : at + 4])[0]
+        if 0xC0 <= marker <= 0xCF and marker not in {0xC4, 0xC8, 0xCC}:
+            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
+            return width, height
+        at += 2 + length
+    raise WindowError("its picture cannot be read")

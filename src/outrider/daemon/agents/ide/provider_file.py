@@ -1,0 +1,145 @@
+"""What the TOML file of an IDE holds. docs/ides.md explains it."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from outrider.contract.resources import OptionKind
+from outrider.daemon.agents.provider_file import (
+    BUILT_IN,
+    AgentFile,
+    Keys,
+    Part,
+    ProviderFileError,
+    Text,
+    decode,
+    read_tables,
+)
+
+
+class Choice(Part, kw_only=True):
+    """What `selector` finds in a dialog are options of this kind."""
+
+    selector: Text
+    kind: OptionKind
+
+
+class Question(Part, kw_only=True):
+    """What a question looks like: its `dialog`, the `text` in it (all of it without one)."""
+
+    dialog: Text
+    text: Text | None = None
+    options: Annotated[list[Choice], Meta(min_length=1)]
+
+
+class Role(Part, kw_only=True):
+    """Rows that `selector` matches are of this role; the first that matches counts."""
+
+    selector: Text
+    role: Literal["user", "assistant", "tool", "system"]
+
+
+class Messages(Part, kw_only=True):
+    """Where the chat stands, for an IDE whose script does not read it.
+
+    `key` is an attribute that tells one row from another (without it, their order). A list
+    that holds only the rows in sight has its `scroller`.
+    """
+
+    row: Text
+    key: Text | None = None
+    content: Text | None = None
+    scroller: Text | None = None
+    roles: list[Role] = []
+
+
+class Agent(Part, kw_only=True):
+    """One agent inside the IDE: CSS selectors, all below `panel` but `open`.
+
+    `typing` is how text gets in: `fill` sets the input's value, `keys` types into what has
+    the focus (code editors). It is sent by a click on `submit`, or with the key `submit_key`.
+    Messages that match `guard_before` get an invisible character (U+200B) in front.
+    """
+
+    type: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    name: Text
+    panel: Text
+    input: Text
+    open: Text | None = None
+    typing: Literal["fill", "keys"] = "fill"
+    submit: Text | None = None
+    submit_key: Text = "Enter"
+    busy: list[Text] = []
+    question: Question | None = None
+    error: Text | None = None
+    title: Text | None = None
+    messages: Messages | None = None
+    guard_before: Text | None = None
+
+
+class Browser(Part, kw_only=True):
+    """What shows a web IDE: `command` is a list of browsers, the first that is there is used."""
+
+    url: Text
+    command: Keys = field(default_factory=lambda: ["chromium", "chromium-browser", "google-chrome"])
+    install: Text = "apt-get install chromium"
+
+
+class IdeFile(AgentFile, kw_only=True):
+    """One kind of IDE.
+
+    `pages` is a pattern that the address of its window matches. `debug_args` open the
+    debugging port of a desktop IDE; one that a person has opened at `adopt_port` is adopted.
+    `agents_from` is a built-in type whose agents this one has too.
+    `script` names a JavaScript file beside this one (see ide/watch.js). Times are seconds:
+    `settle` is how long an agent must look idle before that is believed, `begin_timeout` how
+    long it may take to begin with an answer.
+    """
+
+    category: Literal["ide"]
+    pages: Text
+    debug_args: list[Text] = []
+    adopt_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    browser: Browser | None = None
+    script: Text | None = None
+    settle: Annotated[float, Meta(ge=0, le=60)] = 0.25
+    begin_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
+    agents_from: Text | None = None
+    agents: Annotated[list[Agent], Meta(min_length=1)]
+
+
+def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeFile, str]:
+    """Return the table of a file of this category, checked, with the text of its script.
+
+    Raises:
+        ProviderFileError: a field is wrong; the text names it.
+    """
+    like = table.get("agents_from")
+    if isinstance(like, str) and "agents" not in table:
+        source = next((t for _, t in read_tables([BUILT_IN]) if t.get("type") == like), None)
+        if source is None:
+            raise ProviderFileError(f"{path}: agents_from: no built-in provider is called {like!r}")
+        table = table | {"agents": source["agents"]}
+    file = decode(path, table, IdeFile)
+    patterns = {"pages": file.pages}
+    for agent in file.agents:
+        patterns[f"agent {agent.type!r}, guard_before"] = agent.guard_before or ""
+    for name, pattern in patterns.items():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ProviderFileError(f"{path}: {name}: not a regular expression: {error}") from error
+    if file.script is None:
+        return file, "{}"
+    try:
+        return file, _script(path, file.script)
+    except (OSError, UnicodeError) as error:
+        raise ProviderFileError(f"{path}: script: {file.script!r} cannot be read") from error
+
+
+def _script(path: Path, name: str) -> str:
+    """Return the script beside the file; a machine's own file may use a built-in one."""
+    own = path.with_name(name)
+    return (own if own.is_file() else BUILT_IN / name).read_text(encoding="utf-8")

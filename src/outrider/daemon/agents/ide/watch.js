@@ -1,0 +1,197 @@
+/* Runs inside the IDE's page, in every frame of it. Tells `report` what each agent is doing
+ * whenever that changes, and does what it is asked through window.__outrider.
+ *
+ * spec:   {agents: [...]} as in the provider's file (see provider_file.py)
+ * hooks:  what the provider's own script adds, every part of it optional:
+ *         look(root, agent, tools)    more about an agent, or null where there is no such agent
+ *         read(root, agent)           the chat: [{key, role, kind, content}]
+ *         choose(root, agent, id)     click the option; true if it was there
+ *         open(root, agent)           show the chat; root is null where there is none yet
+ *         select(root, agent)         make this agent the one that is spoken to
+ *         change(root, agent, id, value)  change a control
+ *         workspace()                 the directory that is open
+ */
+(spec, hooks, report) => {
+  const GAP = 50; // milliseconds between two looks at a page that keeps changing
+
+  window.__outrider?.stop();
+
+  const visible = (element) =>
+    element.getClientRects().length > 0 &&
+    (!element.checkVisibility || element.checkVisibility({ visibilityProperty: true }));
+  const every = (root, selector) => (selector ? [...root.querySelectorAll(selector)] : []);
+  const text = (element) => (element ? element.innerText.trim() : "");
+
+  const rootOf = (agent) => {
+    const roots = every(document, agent.panel);
+    return roots.find(visible) ?? roots[0] ?? null;
+  };
+
+  /* What is there for a person: in a chat that is not shown, all that it holds. */
+  const there = (root, selector) => {
+    const found = every(root, selector);
+    return visible(root) ? found.filter(visible) : found;
+  };
+
+  const asked = (root, agent) => {
+    const question = agent.question;
+    const dialog = question && there(root, question.dialog)[0];
+    if (!dialog) return null;
+    const offers = [];
+    for (const option of question.options) {
+      for (const element of there(dialog, option.selector)) {
+        const id = `${option.kind}:${offers.length}`;
+        offers.push({ id, label: text(element) || option.kind, kind: option.kind, element });
+      }
+    }
+    if (!offers.length) return null;
+    const message = text(question.text ? dialog.querySelector(question.text) : dialog);
+    const key = JSON.stringify([message, offers.map((offer) => offer.label)]);
+    return { key, message, offers };
+  };
+
+  const look = (agent) => {
+    const root = rootOf(agent);
+    if (!root) return null;
+    const question = asked(root, agent);
+    const error = there(root, agent.error)[0];
+    const seen = {
+      shown: visible(root),
+      input: every(root, agent.input).length > 0,
+      busy: agent.busy.some((selector) => there(root, selector).length > 0),
+      question: question && {
+        key: question.key,
+        message: question.message,
+        options: question.offers.map(({ id, label, kind }) => ({ id, label, kind })),
+      },
+      error: error ? text(error) || "the agent shows an error" : null,
+      title: text(every(root, agent.title)[0]) || null,
+    };
+    if (!hooks.look) return seen;
+    const more = hooks.look(root, agent, { visible, every, there, text });
+    return more && { ...seen, ...more };
+  };
+
+  const lookAtAll = () => {
+    const seen = {};
+    for (const agent of spec.agents) {
+      try {
+        const found = look(agent);
+        if (found) seen[agent.type] = found;
+      } catch (error) {
+        seen[agent.type] = { shown: true, input: true, broken: String(error) };
+      }
+    }
+    return seen;
+  };
+
+  let told = null;
+  const tell = () => {
+    const seen = JSON.stringify(lookAtAll());
+    if (seen === told) return;
+    told = seen;
+    window[report]?.(seen);
+  };
+
+  let due = null;
+  let looked = -Infinity;
+  const lookNow = () => {
+    due = null;
+    looked = performance.now();
+    tell();
+  };
+  const changed = () => {
+    const wait = looked + GAP - performance.now();
+    if (wait <= 0) lookNow();
+    else due ??= setTimeout(lookNow, wait);
+  };
+  const observer = new MutationObserver(changed);
+  observer.observe(document, {
+    childList: true, subtree: true, attributes: true, characterData: true,
+  });
+
+  const rowsOf = (root, agent, into) => {
+    const { row, key, content, roles } = agent.messages;
+    every(root, row).forEach((element, index) => {
+      const role = roles.find(({ selector }) => element.matches(selector))?.role ?? "assistant";
+      const found = (content && element.querySelector(content)) || element;
+      const name = String((key && element.getAttribute(key)) ?? index);
+      into.set(name, { key: name, role, kind: "text", content: found.innerText.trim() });
+    });
+  };
+
+  /* The rows of a list that holds only those in sight: scrolled through, and back again. */
+  const scrolled = async (root, agent, scroller, into) => {
+    const before = scroller.scrollTop;
+    const drawn = () => new Promise((done) => setTimeout(done, 40));
+    for (scroller.scrollTop = 0; ; ) {
+      await drawn();
+      rowsOf(root, agent, into);
+      const at = scroller.scrollTop;
+      scroller.scrollTop = at + Math.max(40, scroller.clientHeight * 0.8);
+      if (scroller.scrollTop <= at) break;
+    }
+    scroller.scrollTop = before;
+  };
+
+  const verbs = {
+    look: () => lookAtAll(),
+    async read(agent, root) {
+      if (!root) return [];
+      if (hooks.read) return hooks.read(root, agent);
+      if (!agent.messages) return [];
+      const rows = new Map();
+      const scroller = agent.messages.scroller && root.querySelector(agent.messages.scroller);
+      if (scroller) await scrolled(root, agent, scroller, rows);
+      else rowsOf(root, agent, rows);
+      return [...rows.values()].filter((row) => row.content);
+    },
+    /* Answers whether it was clicked: not if another question stands there by now. */
+    choose(agent, root, key, id) {
+      if (!root || look(agent)?.question?.key !== key) return false;
+      if (hooks.choose) return hooks.choose(root, agent, id);
+      const offer = asked(root, agent).offers.find((offer) => offer.id === id);
+      offer?.element.click();
+      return Boolean(offer);
+    },
+    open(agent, root) {
+      if (hooks.open) return hooks.open(root, agent);
+      every(document, agent.open)[0]?.click();
+    },
+    select: (agent, root) => hooks.select?.(root, agent),
+    change: (agent, root, id, value) => hooks.change?.(root, agent, id, value) ?? false,
+    /* What stands in the input; null where that cannot be told. */
+    typed(agent, root) {
+      const input = root && root.querySelector(agent.input);
+      return input ? (input.value ?? (input.isContentEditable ? input.innerText : null)) : null;
+    },
+    focus(agent, root) {
+      const input = root.querySelector(agent.input);
+      (input.querySelector("textarea, [contenteditable=true], .native-edit-context") ?? input).focus();
+    },
+    submit(agent, root) {
+      const button = root && there(root, agent.submit)[0];
+      button?.click();
+      return Boolean(button);
+    },
+    workspace: () => hooks.workspace?.() ?? null,
+  };
+
+  const handle = {
+    do(verb, type, ...rest) {
+      const agent = spec.agents.find((agent) => agent.type === type);
+      return verbs[verb](agent, agent && rootOf(agent), ...rest);
+    },
+    /* Looks again though nothing was heard: a style sheet changes no node. */
+    again() {
+      tell();
+      return true;
+    },
+    stop() {
+      observer.disconnect();
+      clearTimeout(due);
+    },
+  };
+  Object.defineProperty(window, "__outrider", { value: handle, configurable: true });
+  lookNow();
+}

@@ -1,0 +1,171 @@
+/* JupyterLab: the chat's own store is exact where the page is only drawn. It is reached through
+ * React, from any element of the chat. */
+(() => {
+  const above = (element, found) => {
+    const name = element && Object.keys(element).find((key) => key.startsWith("__reactFiber$"));
+    for (let fiber = name && element[name]; fiber; fiber = fiber.return) {
+      if (fiber.memoizedProps && found(fiber.memoizedProps)) return fiber.memoizedProps;
+    }
+    return null;
+  };
+  const store = (root) =>
+    above(root.querySelector("textarea"), (props) => props.model?.messages)?.model ?? null;
+  const settings = (root) =>
+    above(root.querySelector(".jp-jai-personaControls-controls"), (props) =>
+      Array.isArray(props.controls) && props.onChange);
+  /* React may keep an older state beside the newest: only what is drawn is sure to be true. */
+  const valueOf = (root, control) => {
+    const button = root.querySelector(
+      `.jp-jai-personaControls-controls-measure [title="${CSS.escape(control.label)}"]`,
+    );
+    const drawn = button?.textContent.trim();
+    return control.options.find((option) => option.name === drawn)?.id ?? drawn ?? null;
+  };
+  const chosen = (root) => root.querySelector(".jp-jai-personaControls-persona")?.innerText.trim();
+  const idOf = (control) => control.id.replaceAll("_", "");
+
+  const ERROR = /^An error occurred while processing your message\./;
+  const errorIn = (message) => {
+    if (!message?.sender?.bot || !ERROR.test(message.body)) return null;
+    const summary = /<summary>(?:Error details )?\(?(.*?)\)?<\/summary>/s.exec(message.body);
+    return (summary?.[1] ?? message.body).slice(0, 2000);
+  };
+
+  const calls = (message) => message.metadata?.tool_calls ?? [];
+  const output = (call) => {
+    const raw = call.raw_output ?? call.content ?? call.status;
+    return typeof raw === "string" ? raw : JSON.stringify(raw);
+  };
+  const rows = (message) => {
+    const role = message.sender?.bot ? (errorIn(message) ? "system" : "assistant") : "user";
+    const found = [];
+    if (message.body) {
+      found.push({ key: message.id, role, kind: "text", content: message.body });
+    }
+    for (const call of calls(message)) {
+      const command = call.raw_input?.command;
+      const title = call.title ?? "tool";
+      const content = command && !title.includes(command) ? `${title}\n${command}` : title;
+      found.push({ key: call.tool_call_id, role: "assistant", kind: "tool_call", content });
+      if (call.status === "completed" || call.status === "failed") {
+        const key = `${call.tool_call_id}/result`;
+        found.push({ key, role: "tool", kind: "tool_result", content: output(call) });
+      }
+    }
+    return found;
+  };
+
+  const messages = (root, agent) => {
+    const others = new Set(
+      Object.values(store(root)?.users ?? {})
+        .filter((user) => user.bot && user.name !== agent.name)
+        .map((user) => user.name),
+    );
+    let to = null; // whom the newest message of a person was for
+    return (store(root)?.messages ?? [])
+      .map((message) => message.content ?? message)
+      .filter((message) => {
+        if (message.sender?.bot) return !others.has(message.sender.name);
+        to = message.metadata?.to_persona ?? to;
+        const user = to && store(root).users?.[to];
+        return !user || user.name === agent.name;
+      });
+  };
+
+  const asked = (root, agent) => {
+    for (const message of messages(root, agent)) {
+      for (const call of calls(message)) {
+        if (call.permission_status === "pending" && call.permission_options?.length) return call;
+      }
+    }
+    return null;
+  };
+
+  return {
+    look(root, agent, { there }) {
+      const chat = store(root);
+      if (!chat) return { input: false };
+      const bots = Object.values(chat.users ?? {}).filter((user) => user.bot);
+      const present = bots.some((user) => user.name === agent.name);
+      if (!present && chosen(root) !== agent.name) return null;
+      const writes = (chat.writers ?? []).map((writer) => writer.user?.name);
+      const stop = root.querySelector(".jp-jai-stopButton");
+      const works = Boolean(stop && !stop.disabled);
+      const mine = writes.length ? writes.includes(agent.name) : chosen(root) === agent.name;
+      const call = asked(root, agent);
+      const drawn = there(root, ".jp-jupyter-ai-acp-client-permission-buttons").length > 0;
+      const shown = settings(root)?.controls ?? [];
+      const model = shown.find((control) => control.kind === "model");
+      const command = call?.raw_input?.command;
+      return {
+        busy: works && mine,
+        question: !call || !drawn ? null : {
+          key: call.tool_call_id,
+          message: [...new Set([call.title, command].filter(Boolean))].join("\n"),
+          options: call.permission_options.map((option) => ({
+            id: option.option_id, label: option.name, kind: option.kind,
+          })),
+        },
+        error: errorIn(messages(root, agent).at(-1)),
+        title: chat.name ?? null,
+        model: model ? valueOf(root, model) : null,
+        controls: chosen(root) === agent.name
+          ? shown.map((control) => ({
+              id: idOf(control),
+              label: control.label,
+              options: control.options.map((option) => option.id),
+              value: valueOf(root, control),
+            }))
+          : [],
+      };
+    },
+
+    read: (root, agent) => messages(root, agent).flatMap(rows),
+
+    choose(root, agent, id) {
+      const call = asked(root, agent);
+      const option = call.permission_options.find((option) => option.option_id === id);
+      const buttons = [...root.querySelectorAll(".jp-jupyter-ai-acp-client-permission-btn")];
+      const button = buttons.find((button) => button.innerText.trim() === option?.name.trim());
+      button?.click();
+      return Boolean(button);
+    },
+
+    open(root) {
+      const widget = root?.closest(".jp-Document, .jp-MainAreaWidget");
+      if (widget) {
+        const tab = document.querySelector(`.lm-TabBar-tab[data-id="${CSS.escape(widget.id)}"]`);
+        for (const type of ["pointerdown", "mousedown", "pointerup", "mouseup", "click"]) {
+          tab?.dispatchEvent(new PointerEvent(type, { bubbles: true, button: 0 }));
+        }
+        return;
+      }
+      document.querySelector('.jp-LauncherCard[title="Create a chat and open it"]')?.click();
+    },
+
+    async select(root, agent) {
+      if (chosen(root) === agent.name) return;
+      root.querySelector(".jp-jai-personaControls-persona-btn")?.click();
+      for (let tries = 0; tries < 40; tries++) {
+        await new Promise((done) => setTimeout(done, 50));
+        const items = [...document.querySelectorAll('[role="menuitem"]')];
+        const item = items.find((item) => item.innerText.trim().startsWith(agent.name));
+        if (item) item.click();
+        if (chosen(root) === agent.name) return;
+      }
+      throw new Error(`no persona ${agent.name} can be chosen`);
+    },
+
+    change(root, agent, id, value) {
+      const { controls, onChange } = settings(root);
+      const control = controls.find((control) => idOf(control) === id);
+      onChange(control, value);
+      return true;
+    },
+
+    workspace() {
+      const data = document.getElementById("jupyter-config-data");
+      return data ? JSON.parse(data.textContent).serverRoot ?? null : null;
+    },
+  };
+})()

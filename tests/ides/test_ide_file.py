@@ -1,0 +1,57 @@
+"""What a provider file of an IDE may hold."""
+
+from pathlib import Path
+
+import pytest
+
+from outrider.daemon.agents.ide.provider_file import decode_ide
+from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError, read_tables
+
+ENOUGH = """
+type = "some"
+category = "ide"
+display_name = "Some"
+command = ["some"]
+install = "-"
+pages = "^http"
+[[agents]]
+type = "one"
+name = "One"
+panel = "#panel"
+input = "textarea"
+"""
+
+
+def decoded(folder: Path, text: str) -> str:
+    (folder / "some.toml").write_text(text)
+    ((path, table),) = read_tables([folder])
+    return decode_ide(path, table)[1]
+
+
+def test_the_built_in_files_are_right() -> None:
+    tables = [(p, t) for p, t in read_tables([BUILT_IN]) if t.get("category") == "ide"]
+    files = {file.type: file for file, _ in (decode_ide(path, table) for path, table in tables)}
+    assert files["jupyterlab"].verified
+    assert all(file.agents for file in files.values())
+
+
+def test_the_script_beside_the_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "some.js").write_text("({})")
+    assert decoded(tmp_path, 'script = "some.js"\n' + ENOUGH) == "({})"
+    assert decoded(tmp_path, ENOUGH) == "{}"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('"^http"', '"("'), "pages: not a regular expression"),
+        (("[[agents]]", 'script = "none.js"\n[[agents]]'), "none.js"),
+        (('input = "textarea"', ""), "input"),
+        (('name = "One"', 'name = "One"\nguard_before = "["'), "guard_before"),
+        (('name = "One"', 'name = "One"\nnonsense = 1'), "nonsense"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    with pytest.raises(ProviderFileError, match=r"some\.toml") as refused:
+        decoded(tmp_path, ENOUGH.replace(*change))
+    assert said in str(refused.value)

@@ -1,0 +1,95 @@
+"""How reports of a page become a status: no page, no waiting."""
+
+from typing import Any
+
+from outrider.daemon.agents.ide.panel import ABSENT_GRACE, Panel, Seen, SeenOption, SeenQuestion
+
+SETTLE = 0.25
+
+
+def panel(*, generating: bool = False, answers: int = 0) -> Panel:
+    return Panel(
+        "session_1", 1, "alpha", "Alpha",
+        settle=SETTLE, begin_timeout=2.0, generating=generating, answers=answers,
+    )  # fmt: skip
+
+
+def seen(**more: Any) -> Seen:
+    return Seen(**{"shown": True, "input": True} | more)
+
+
+def question(key: str) -> SeenQuestion:
+    option = SeenOption(id="1", label="Yes", kind="allow_once")
+    return SeenQuestion(key=key, message=key, options=[option])
+
+
+def test_a_busy_sign_counts_at_once_and_its_end_after_a_while() -> None:
+    judged = panel()
+    assert judged.judge(seen(busy=True), 0.0).status == "generating"
+    quiet = judged.judge(seen(), 1.0)
+    assert (quiet.status, quiet.again) == ("generating", 1.0 + SETTLE)
+    assert judged.judge(seen(busy=True), 1.1).status == "generating"
+    assert judged.judge(seen(), 1.2).status == "generating"
+    assert judged.judge(seen(), 1.3).status == "generating"  # quiet since 1.2 only
+    assert judged.judge(seen(), 1.2 + SETTLE).status == "idle"
+
+
+def test_a_message_is_a_turn_until_something_comes_of_it() -> None:
+    judged = panel()
+    judged.sent(0.0)
+    assert judged.judge(seen(), 1.0).status == "generating"
+    judged.begun()
+    judged.judge(seen(), 1.1)
+    assert judged.judge(seen(), 1.1 + SETTLE).status == "idle"
+    judged.sent(2.0)
+    late = judged.judge(seen(), 4.0)
+    assert (late.status, late.error) == ("error", "Alpha did not begin to answer within 2 s")
+
+
+def test_a_question_comes_before_the_busy_sign() -> None:
+    judged = panel()
+    asks = judged.judge(seen(busy=True, question=question("one")), 0.0)
+    assert asks.status == "waiting_approval"
+    assert judged.judge(seen(busy=True, question=question("one")), 1.0) == asks
+
+
+def test_the_same_question_again_is_another_action_and_stays_itself_over_a_restart() -> None:
+    judged = panel()
+    first = judged.judge(seen(question=question("same")), 0.0).pending
+    judged.judge(seen(), 1.0)
+    second = judged.judge(seen(question=question("same")), 2.0).pending
+    assert first is not None
+    assert second is not None
+    assert first.id != second.id
+    again = panel(answers=judged.answers).judge(seen(question=question("same")), 0.0).pending
+    assert again == second
+
+
+def test_a_chat_that_is_away_for_a_moment_changes_nothing() -> None:
+    judged = panel()
+    asks = judged.judge(seen(question=question("one")), 0.0)
+    away = judged.judge(None, 1.0)
+    assert (away.status, away.pending) == ("waiting_approval", asks.pending)
+    missed = judged.judge(None, 1.0 + ABSENT_GRACE)
+    assert missed.status == "error"
+    assert "open it" in (missed.error or "")
+    assert judged.judge(seen(question=question("one")), 9.0).pending == asks.pending
+
+
+def test_a_missing_input_and_a_broken_script_are_errors_in_words() -> None:
+    for report, words in ((seen(input=False), "input of Alpha"), (seen(broken="oops"), "oops")):
+        judged = panel()
+        assert judged.judge(report, 0.0).status == "idle"
+        late = judged.judge(report, ABSENT_GRACE)
+        assert late.status == "error"
+        assert words in (late.error or "")
+
+
+def test_an_agent_at_work_needs_no_input() -> None:
+    assert panel().judge(seen(input=False, busy=True), 0.0).status == "generating"
+
+
+def test_what_was_at_work_before_a_restart_is_so_until_it_looks_idle() -> None:
+    judged = panel(generating=True)
+    assert judged.judge(seen(), 0.0).status == "generating"
+    assert judged.judge(seen(), SETTLE).status == "idle"
