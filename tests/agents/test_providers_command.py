@@ -120,7 +120,7 @@ def test_check_tells_why_an_agent_does_not_start(shell: Shell) -> None:
     shell.write(PYTHON.replace("args = []", failing))
     done = shell.run("check", "python")
     assert done.returncode == 1
-    assert "does not start: Python has ended" in done.stderr
+    assert "does not start: Python has ended" in done.stderr  # tmux does not always know the code
     assert "no key" in done.stderr
     assert [path for path in shell.sockets.rglob("*") if path.is_socket()] == []
 

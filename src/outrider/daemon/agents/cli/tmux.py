@@ -27,6 +27,11 @@ _LOBBY: Final = ("sh", "-c", "echo The agents are in the other windows.; exec ca
 _REPLY_TIMEOUT: Final = 10.0
 _CONNECT_TIMEOUT: Final = 10.0
 _REOPEN_PAUSES: Final = (0.1, 0.4)
+_REAP_LOOKS: Final = 3
+_REAP_PAUSE: Final = 0.1
+_CODE: Final = (
+    "#{?pane_dead_status,#{pane_dead_status},#{?pane_dead_signal,signal #{pane_dead_signal},-}}"
+)
 _MAX_LINE: Final = 4 * 1024 * 1024
 _CONF: Final = Path(__file__).with_name("tmux.conf")
 _STATE: Final = (
@@ -176,9 +181,16 @@ class Tmux:
         window, dead, code, title = (*state, "")[0].split(" ", 3)
         if window != pane.name:  # a new server counts its panes from the beginning again
             raise WindowGone(f"The window {pane.name} is gone")
-        ended = dead == "1"
-        status = (int(code) if code.isdigit() else -1) if ended else None
-        return Snapshot("\n".join(lines), title, status)
+        if dead != "1":
+            return Snapshot("\n".join(lines), title, None)
+        for _ in range(_REAP_LOOKS):  # tmux may see the terminal's end before the process's
+            if code != "-":
+                break
+            await asyncio.sleep(_REAP_PAUSE)
+            (code,) = await self.run("display-message", "-p", "-t", pane.id, _CODE)
+        # Its note that the pane is dead has moved the screen up by a line.
+        lines = await self.run("capture-pane", "-p", "-S", "-1", "-t", pane.id)
+        return Snapshot("\n".join(lines), title, int(code) if code.isdigit() else -1)
 
     async def press(self, pane: Pane, keys: Sequence[str]) -> None:
         """Press keys, by tmux's names for them; a single character is that character."""
