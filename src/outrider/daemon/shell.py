@@ -6,6 +6,7 @@ read from /dev/null.
 """
 
 import asyncio
+import contextlib
 import shlex
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -193,8 +194,8 @@ async def _start(
     *arguments: str, cwd: str, stdin: int, output: PipeReader, status: PipeReader | None = None
 ) -> Process:
     """Start the shell as the leader of a session of its own."""
-    try:
-        return await asyncio.create_subprocess_exec(
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
             shutil.which("bash") or "/bin/sh",
             *arguments,
             cwd=cwd,
@@ -203,7 +204,16 @@ async def _start(
             stdout=output.write_end,
             stderr=(status or output).write_end,
             start_new_session=True,
-        )
+        ),
+        name="start a shell",
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # It may run already, with children of its own, before this side knows of it.
+        with contextlib.suppress(OSError, ValueError):
+            await _kill(await starting)
+        raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ApiError(400, f"The shell could not be started in {cwd!r}: {reason}") from error
