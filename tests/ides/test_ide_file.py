@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from outrider.contract.providers import BUILT_IN as KNOWN
 from outrider.daemon.agents.ide.provider_file import decode_ide
 from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError, read_tables
 
@@ -31,8 +32,9 @@ def decoded(folder: Path, text: str) -> str:
 def test_the_built_in_files_are_right() -> None:
     tables = [(p, t) for p, t in read_tables([BUILT_IN]) if t.get("category") == "ide"]
     files = {file.type: file for file, _ in (decode_ide(path, table) for path, table in tables)}
-    assert files["jupyterlab"].verified
+    assert files.keys() == {kind for kind, (category, _) in KNOWN.items() if category == "ide"}
     assert all(file.agents for file in files.values())
+    assert [kind for kind, file in files.items() if file.verified] == ["jupyterlab"]
 
 
 def test_the_script_beside_the_file_is_read(tmp_path: Path) -> None:
@@ -49,6 +51,7 @@ def test_the_script_beside_the_file_is_read(tmp_path: Path) -> None:
         (('input = "textarea"', ""), "input"),
         (('name = "One"', 'name = "One"\nguard_before = "["'), "guard_before"),
         (('name = "One"', 'name = "One"\nnonsense = 1'), "nonsense"),
+        ((ENOUGH[ENOUGH.index("[[agents") :], 'agents_from = "nobody"'), "nobody"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, change: tuple[str, str], said: str) -> None:

@@ -31,6 +31,12 @@
     return (summary?.[1] ?? message.body).slice(0, 2000);
   };
 
+  /* What went wrong since the newest message of a person. */
+  const failure = (all) => {
+    const asked = all.findLastIndex((message) => !message.sender?.bot);
+    return all.slice(asked + 1).map(errorIn).find(Boolean) ?? null;
+  };
+
   const calls = (message) => message.metadata?.tool_calls ?? [];
   const output = (call) => {
     const raw = call.raw_output ?? call.content ?? call.status;
@@ -106,7 +112,7 @@
             id: option.option_id, label: option.name, kind: option.kind,
           })),
         },
-        error: errorIn(messages(root, agent).at(-1)),
+        error: failure(messages(root, agent)),
         title: chat.name ?? null,
         model: model ? valueOf(root, model) : null,
         controls: chosen(root) === agent.name

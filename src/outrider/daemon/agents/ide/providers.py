@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import Provider as Description
@@ -151,7 +152,7 @@ class IdeProvider:
         if file.browser is None or shown is None:
             endpoint = f"http://127.0.0.1:{values['debug_port']}"
             return (endpoint, None) if cdp else (None, None)
-        url = file.browser.url.format(**values)
+        url = file.browser.url.format(**values | {"dir": quote(record.path)})
         await self._until(lambda: _answers(url), record, programs[0], deadline)
         argv = [shown, *_BROWSER_FLAGS, f"--user-data-dir={state / 'browser'}"]
         if not ({"DISPLAY", "WAYLAND_DISPLAY"} & environment.keys()):
