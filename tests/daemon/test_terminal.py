@@ -205,6 +205,7 @@ async def test_cancelling_the_start_kills_what_runs_by_then(
         process = await real(*arguments, **options)
         await pid_in(tmp_path / "pid")
         running.cancel()
+        await asyncio.sleep(0)
         return process
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
