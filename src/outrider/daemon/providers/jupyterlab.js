@@ -21,6 +21,22 @@
     const drawn = button?.textContent.trim();
     return control.options.find((option) => option.name === drawn)?.id ?? drawn ?? null;
   };
+
+  /* The personas that can be chosen: what the menu holds, though it is not open. */
+  const personas = (root) => {
+    const group = root.querySelector(".jp-jai-personaControls-group");
+    const name = group && Object.keys(group).find((key) => key.startsWith("__reactFiber$"));
+    const found = new Set();
+    const search = (part) => {
+      if (Array.isArray(part)) part.forEach(search);
+      if (typeof part?.props?.primary === "string") found.add(part.props.primary);
+      if (part?.props) search(part.props.children);
+    };
+    for (const fiber of name ? [group[name], group[name].alternate] : []) {
+      search(fiber?.memoizedProps?.children);
+    }
+    return found;
+  };
   const chosen = (root) => root.querySelector(".jp-jai-personaControls-persona")?.innerText.trim();
   const idOf = (control) => control.id.replaceAll("_", "");
 
@@ -61,20 +77,18 @@
     return found;
   };
 
+  /* All personas write into one chat: an agent's part is what it says and what is said to it.
+   * A persona's id ends with its class, such as ClaudeAcpPersona. */
+  const PERSONA = "jupyter-ai-personas::";
   const messages = (root, agent) => {
-    const others = new Set(
-      Object.values(store(root)?.users ?? {})
-        .filter((user) => user.bot && user.name !== agent.name)
-        .map((user) => user.name),
-    );
-    let to = null; // whom the newest message of a person was for
+    let mine = true; // what nobody was named for is everybody's
     return (store(root)?.messages ?? [])
       .map((message) => message.content ?? message)
-      .filter((message) => {
-        if (message.sender?.bot) return !others.has(message.sender.name);
-        to = message.metadata?.to_persona ?? to;
-        const user = to && store(root).users?.[to];
-        return !user || user.name === agent.name;
+      .filter(({ sender, metadata }) => {
+        if (sender?.bot) return sender.name === agent.name || !sender.username.startsWith(PERSONA);
+        const to = metadata?.to_persona;
+        if (to) mine = to.split("::").at(-1).toLowerCase().startsWith(agent.type);
+        return mine;
       });
   };
 
@@ -93,7 +107,7 @@
       if (!chat) return { input: false };
       const bots = Object.values(chat.users ?? {}).filter((user) => user.bot);
       const present = bots.some((user) => user.name === agent.name);
-      if (!present && chosen(root) !== agent.name) return null;
+      if (!present && chosen(root) !== agent.name && !personas(root).has(agent.name)) return null;
       const writes = (chat.writers ?? []).map((writer) => writer.user?.name);
       const stop = root.querySelector(".jp-jai-stopButton");
       const works = Boolean(stop && !stop.disabled);
@@ -114,7 +128,7 @@
         },
         error: failure(messages(root, agent)),
         title: chat.name ?? null,
-        model: model ? valueOf(root, model) : null,
+        model: model && chosen(root) === agent.name ? valueOf(root, model) : null,
         controls: chosen(root) === agent.name
           ? shown.map((control) => ({
               id: idOf(control),
