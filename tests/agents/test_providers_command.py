@@ -4,6 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,9 +46,8 @@ screen = '^>>>\\Z'
 class Shell:
     """A shell with a configuration directory of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.sockets = folder / "tmux"
-        self.sockets.mkdir()
+    def __init__(self, folder: Path, sockets: Path) -> None:
+        self.sockets = sockets
         self.settings = DaemonSettings(folder / "config")
         self.providers = self.settings.config_dir / "providers"
         self.providers.mkdir(parents=True)
@@ -71,8 +72,10 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    # A socket's path has room for 107 characters; pytest's own folders may take them all.
+    with tempfile.TemporaryDirectory(prefix="outrider-") as sockets:
+        yield Shell(tmp_path, Path(sockets))
 
 
 def test_list_shows_each_provider_and_its_file(shell: Shell) -> None:
