@@ -49,6 +49,7 @@ class Rates:
             name: f'"{name}";q={amount};w={_SECONDS[name]}'
             for name, amount in self._amounts.items()
         }
+        self._policy_headers: dict[tuple[LimitName, ...], tuple[bytes, bytes]] = {}
 
     async def hit(self, name: LimitName, who: str) -> Standing:
         """Count a request.
@@ -69,9 +70,13 @@ class Rates:
         """Return the headers that tell where the caller stands with each limit."""
         if not standings:
             return []
-        policy = ", ".join(self._policies[standing.limit] for standing in standings)
-        state = ", ".join(f'"{s.limit}";r={s.remaining};t={s.reset}' for s in standings)
-        return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", state.encode())]
+        names = tuple([standing.limit for standing in standings])
+        policy = self._policy_headers.get(names)
+        if policy is None:
+            text = ", ".join([self._policies[name] for name in names])
+            policy = self._policy_headers[names] = (b"ratelimit-policy", text.encode())
+        state = ", ".join([f'"{name}";r={left};t={reset}' for name, left, reset in standings])
+        return [policy, (b"ratelimit", state.encode())]
 
     def _take(self, name: LimitName, who: str, count: int) -> Standing:
         amount, seconds = self._amounts[name], _SECONDS[name]
