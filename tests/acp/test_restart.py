@@ -8,7 +8,7 @@ import pytest
 
 from outrider.contract.commands import SendChat, StopCli
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.acp.transcript import Transcript
+from outrider.daemon.agents.transcript import Transcript
 from tests.acp.conftest import provider_file
 from tests.agents.machine import Agent, Machine, running_in, until
 

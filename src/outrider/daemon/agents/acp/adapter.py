@@ -50,9 +50,9 @@ from outrider.daemon.agents.acp.prompt import prompt_of
 from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.acp.questions import Questions
 from outrider.daemon.agents.acp.terminals import Terminals
-from outrider.daemon.agents.acp.transcript import Transcript
 from outrider.daemon.agents.acp.transport import WRITE_TIMEOUT
 from outrider.daemon.agents.adapter import Observation, Observer
+from outrider.daemon.agents.transcript import Transcript
 from outrider.daemon.journal import SessionRecord
 
 _log = structlog.get_logger(__name__)

@@ -26,7 +26,7 @@ from outrider.daemon.agents.acp.content import (
     result_text,
     to_json,
 )
-from outrider.daemon.agents.acp.transcript import Entry, Transcript
+from outrider.daemon.agents.transcript import Entry, Transcript
 
 MAX_TOOLS: Final = 512
 """Tool calls that may still be updated; older ones are taken as they are."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.acp.adapter import SESSION_KEY, AcpAdapter
 from outrider.daemon.agents.acp.provider_file import AcpFile
-from outrider.daemon.agents.acp.transcript import Transcript
 from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.session import Clock
+from outrider.daemon.agents.transcript import Transcript
 from outrider.daemon.journal import SessionRecord
 
 

@@ -19,7 +19,6 @@ from outrider.contract.resources import (
     PendingAction,
     SummaryItem,
 )
-from outrider.daemon.agents.acp.transcript import Transcript
 from outrider.daemon.agents.adapter import Observation, Observer
 from outrider.daemon.agents.ide.chat import GUARD, Chat, Row
 from outrider.daemon.agents.ide.panel import Judgement, Panel
@@ -28,6 +27,7 @@ from outrider.daemon.agents.ide.provider_file import Agent, IdeFile
 from outrider.daemon.agents.ide.running import Running
 from outrider.daemon.agents.ide.window import Window, WindowError
 from outrider.daemon.agents.session import Clock
+from outrider.daemon.agents.transcript import Transcript
 from outrider.daemon.journal import Journal, SessionRecord
 
 _log = structlog.get_logger(__name__)

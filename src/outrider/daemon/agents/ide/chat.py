@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from outrider.contract.resources import Message
-from outrider.daemon.agents.acp.transcript import Entry, Transcript
+from outrider.daemon.agents.transcript import Entry, Transcript
 from outrider.daemon.journal import Journal
 
 GUARD = "\u200b"
