@@ -1,53 +1,30 @@
 """Measures the service with and without its access layer, in turns."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Final
 
-import msgspec
 from rich.console import Console
 
 from benchmarks.access import stages
 from benchmarks.command import Effort
 from benchmarks.processes import Stage, split_processors, stage
 from benchmarks.report import Figure, Report, Section, Target
-from benchmarks.roundtrip.wrk import Request, load, require_wrk
-from benchmarks.service import Installation, Server, enrol
+from benchmarks.service import Installation, Server
+from benchmarks.sides import Known, Sides, in_turns, side_by_side
+from benchmarks.wrk import require_wrk
 
 CONNECTIONS: Final = 32
 
-_EMAIL: Final = "bench@outrider.invalid"
+_REQUESTS: Final = ("GET …/status", "POST …/command read_chat")
 _TARGET: Final = Target("at least", 0.85, of="ratio")
-
-
-class _Sides(msgspec.Struct, frozen=True):
-    """The service as it is, and the same build with the access layer bypassed."""
-
-    guarded: Server
-    bypassed: Server
-    daemon_id: str
-
-    def requests(self) -> dict[str, Request]:
-        return {
-            "GET …/status": Request(
-                "GET", f"/api/v1/shortcuts/{self.daemon_id}:cli:claude-code/status"
-            ),
-            "POST …/command read_chat": Request(
-                "POST",
-                f"/api/v1/daemons/{self.daemon_id}/command",
-                '{"type":"read_chat","payload":{}}',
-            ),
-        }
 
 
 def benchmark(effort: Effort, progress: Console) -> Report:
     """Measure the throughput that the access layer leaves, then each of its stages."""
     require_wrk()
     with stage() as here:
-        with _sides(here) as sides:
+        with side_by_side(here, _bypassed) as sides:
             compared = [
-                _compare(name, request, sides, effort, progress)
-                for name, request in sides.requests().items()
+                figure for name in _REQUESTS for figure in _compare(name, sides, effort, progress)
             ]
         costs = stages.measure(here.directory, effort.rounds)
     return Report(
@@ -59,59 +36,37 @@ def benchmark(effort: Effort, progress: Console) -> Report:
     )
 
 
-@contextmanager
-def _sides(here: Stage) -> Iterator[_Sides]:
-    served, loading = split_processors()
-    installation = Installation(here, "guarded")
-    account, key = installation.new_account(_EMAIL)
-    with ExitStack() as running:
-        guarded = installation.serve(key, served)
-        running.callback(guarded.program.end)
-        daemon_id, token = enrol(guarded, installation.new_code(_EMAIL))
-        other = Installation(here, "bypassed", copy_of=installation)
-        bypassed = Server(
-            here.start(
-                "bypassed",
-                ["-m", "benchmarks.access.bypassed", "serve"],
-                {**other.settings, "ACCOUNT": account},
-                served,
-            ),
-            other.url,
-            key,
-        )
-        running.callback(bypassed.program.end)
-        bypassed.program.wait_until(lambda: bypassed.answers("/readyz"), "ready")
-        sides = _Sides(guarded, bypassed, daemon_id)
-        path = sides.requests()["GET …/status"].path
-        for server in (guarded, bypassed):
-            machine = here.start(
-                "scripted machine",
-                ["-m", "benchmarks.scripted_machine", server.websocket_url],
-                {"TOKEN": token},
-                loading,
-            )
-            running.callback(machine.end)
-            machine.wait_until(lambda server=server: server.answers(path), "connected")  # type: ignore[misc]
-        yield sides
-
-
-def _compare(
-    name: str, request: Request, sides: _Sides, effort: Effort, progress: Console
-) -> Figure:
-    runs: dict[str, list[float]] = {"guarded": [], "bypassed": []}
-    _, loading = split_processors()
-    for number in range(-1, effort.rounds):  # the first round warms up
-        progress.print(f"{name}, round {number + 1} of {effort.rounds}", style="dim")
-        for side, server in (("guarded", sides.guarded), ("bypassed", sides.bypassed)):
-            seen = load(
-                server, request, connections=CONNECTIONS, seconds=effort.seconds, cpus=loading
-            )
-            if number >= 0:
-                runs[side].append(seen.per_second)
-    return Figure(
-        name=f"{name}, {CONNECTIONS} connections",
-        unit="requests/s",
-        runs=runs["guarded"],
-        baseline=runs["bypassed"],
-        target=_TARGET,
+def _bypassed(here: Stage, installation: Installation, known: Known) -> Server:
+    """Start the same build with the access layer bypassed, on a copy of the data."""
+    copy = Installation(here, "bypassed", copy_of=installation)
+    server = Server(
+        here.start(
+            "bypassed",
+            ["-m", "benchmarks.access.bypassed", "serve"],
+            {**copy.settings, "ACCOUNT": known.account},
+            split_processors()[0],
+        ),
+        copy.url,
+        known.key,
     )
+    server.program.wait_until(lambda: server.answers("/readyz"), "ready")
+    return server
+
+
+def _compare(name: str, sides: Sides, effort: Effort, progress: Console) -> list[Figure]:
+    guarded, bypassed = in_turns(name, sides, CONNECTIONS, effort, progress)
+    return [
+        Figure(
+            name=f"{name}, {CONNECTIONS} connections",
+            unit="requests/s",
+            runs=[run.load.per_second for run in guarded],
+            baseline=[run.load.per_second for run in bypassed],
+            target=_TARGET,
+        ),
+        Figure(
+            name=f"{name}, processor time",
+            unit="us/request",
+            runs=[run.cpu_per_request for run in guarded],
+            baseline=[run.cpu_per_request for run in bypassed],
+        ),
+    ]

@@ -1,0 +1,114 @@
+"""Two servers side by side: the service and what it is compared with, each with a machine."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+import msgspec
+from rich.console import Console
+
+from benchmarks.command import Effort
+from benchmarks.processes import Stage, split_processors
+from benchmarks.service import Installation, Server, enrol
+from benchmarks.wrk import Load, Request, load
+
+_EMAIL: Final = "bench@outrider.invalid"
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What both sides know: an account, its key, and its machine."""
+
+    account: str
+    key: str
+    daemon_id: str
+
+
+class Sides(msgspec.Struct, frozen=True):
+    """What is compared, each with a machine of its own connected."""
+
+    outrider: Server
+    baseline: Server
+    daemon_id: str
+
+    def requests(self) -> dict[str, Request]:
+        """Return the requests to measure, by the name that the report gives them."""
+        return {
+            "GET …/status": Request(
+                "GET", f"/api/v1/shortcuts/{self.daemon_id}:cli:claude-code/status"
+            ),
+            "POST …/command read_chat": Request(
+                "POST",
+                f"/api/v1/daemons/{self.daemon_id}/command",
+                '{"type":"read_chat","payload":{}}',
+            ),
+            "GET /daemons": Request("GET", "/api/v1/daemons"),
+        }
+
+
+class Run(msgspec.Struct):
+    """One run: what wrk saw, and the processor time that the server used meanwhile."""
+
+    load: Load
+    cpu_seconds: float
+
+    @property
+    def cpu_per_request(self) -> float:
+        """Microseconds of a processor for each request, in all threads of the server."""
+        return self.cpu_seconds * 1e6 / self.load.requests
+
+
+@contextmanager
+def side_by_side(
+    here: Stage, start_baseline: Callable[[Stage, Installation, Known], Server]
+) -> Iterator[Sides]:
+    """Start the service, and what it is compared with; end both behind the block.
+
+    Args:
+        start_baseline: given the service's installation, return the other side, ready.
+    """
+    served, loading = split_processors()
+    installation = Installation(here, "outrider")
+    account, key = installation.new_account(_EMAIL)
+    with ExitStack() as running:
+        outrider = installation.serve(key, served)
+        running.callback(outrider.program.end)
+        daemon_id, token = enrol(outrider, installation.new_code(_EMAIL))
+        baseline = start_baseline(here, installation, Known(account, key, daemon_id))
+        running.callback(baseline.program.end)
+        sides = Sides(outrider, baseline, daemon_id)
+        path = sides.requests()["GET …/status"].path
+        for server in (outrider, baseline):
+            machine = here.start(
+                "scripted machine",
+                ["-m", "benchmarks.scripted_machine", server.websocket_url],
+                {"TOKEN": token},
+                loading,
+            )
+            running.callback(machine.end)
+            machine.wait_until(lambda server=server: server.answers(path), "connected")  # type: ignore[misc]
+        yield sides
+
+
+def in_turns(
+    name: str, sides: Sides, connections: int, effort: Effort, progress: Console
+) -> tuple[list[Run], list[Run]]:
+    """Measure a request on both sides, run by run: so a busy moment of the computer hits both."""
+    request = sides.requests()[name]
+    for server in (sides.outrider, sides.baseline):
+        _run(server, request, connections, seconds=1)  # warm up
+    ours, theirs = [], []
+    for number in range(effort.rounds):
+        progress.print(
+            f"{name}, connections: {connections}, round {number + 1} of {effort.rounds}",
+            style="dim",
+        )
+        ours.append(_run(sides.outrider, request, connections, effort.seconds))
+        theirs.append(_run(sides.baseline, request, connections, effort.seconds))
+    return ours, theirs
+
+
+def _run(server: Server, request: Request, connections: int, seconds: int) -> Run:
+    _, loading = split_processors()
+    before = server.program.cpu_seconds()
+    seen = load(server, request, connections=connections, seconds=seconds, cpus=loading)
+    return Run(seen, server.program.cpu_seconds() - before)
