@@ -9,6 +9,7 @@ from sqlalchemy.exc import OperationalError
 from outrider.cloud.access.audit import KEPT_SECONDS, MAX_WAITING, Audit
 from outrider.cloud.store import audit as store
 from outrider.cloud.store.database import Database
+from outrider.contract.commands import PUBLIC_COMMANDS
 from outrider.contract.ids import is_id
 from tests.access.clock import Clock
 from tests.access.people import PASSWORD, V1, dashboard, logged_in, login, person
@@ -68,6 +69,37 @@ class TestWhatIsRecorded:
         assert first["address"] == "127.0.0.1"
         assert first["requestId"] == chat.headers["x-request-id"]
         assert records[0]["principal"] != first["principal"]
+
+    async def test_of_the_commands_those_that_may_change_something(self, user: Owner) -> None:
+        machine = (await user.machine(session())).obliges()
+        path = f"{V1}/daemons/{machine.id}/command"
+        asked = {
+            "send_chat": {"message": "hi"},
+            "read_chat": {},
+            "resolve_action": {"action": "approve"},
+            "screenshot": {},
+            "launch_ide": {"ideType": "jupyterlab"},
+            "launch_cli": {"cliType": "claude-code"},
+            "stop_cli": {"cliType": "claude-code"},
+        }
+        assert asked.keys() == {str(command) for command in PUBLIC_COMMANDS}
+        noted = {}
+        for command, payload in asked.items():
+            before = len(await trail(user))
+            answer = await user.api.post(path, json={"type": command, "payload": payload})
+            assert answer.status_code == 200, answer.text
+            noted[command] = len(await trail(user)) - before
+        assert {command for command, records in noted.items() if not records} == {
+            "read_chat",
+            "screenshot",
+        }
+        await user.api.post(path, json={"type": "no_such"})
+        reader = await user.may("agent:read")
+        await reader.post(path, json={"type": "read_chat"})
+        assert [(r["action"], r["outcome"]) for r in (await trail(user))[:2]] == [
+            ("command", 403),
+            ("command", 400),
+        ]
 
     async def test_what_a_session_does(self, user: Owner) -> None:
         token = (await login(user.site, user.email)).json()["token"]

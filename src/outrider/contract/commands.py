@@ -334,3 +334,13 @@ PUBLIC_COMMANDS: Final = frozenset(
     }
 )
 """The types of `POST /daemons/{daemonId}/command`; no other is public."""
+
+READING_COMMANDS: Final = frozenset(
+    {
+        CommandType.READ_CHAT,
+        CommandType.SCREENSHOT,
+        CommandType.AGENT_STATUS,
+        CommandType.CHAT_DEBUG,
+    }
+)
+"""Those that change nothing on the machine. Any other may, also one that is new."""

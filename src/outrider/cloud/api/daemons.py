@@ -13,6 +13,7 @@ from outrider.cloud.fleet import views
 from outrider.contract.commands import (
     PAYLOADS,
     PUBLIC_COMMANDS,
+    READING_COMMANDS,
     CommandType,
     Result,
     Terminal,
@@ -64,6 +65,7 @@ async def command(services: Services, call: Call) -> bytes:
         raise bad_request(
             f"Unknown command {request.type!r}: it is one of {', '.join(_PUBLIC)}", "type"
         )
+    call.reads_only = kind in READING_COMMANDS
     payload = bytes(request.payload)
     if payload == b"null":
         payload = b"{}"

@@ -63,8 +63,8 @@ class Call:
     """One request that has passed the checks before its handler.
 
     `body` and `query` are of the endpoint's types; `raw_body` is the body as it came.
-    A handler may add `response_headers`, and tell in `acted_for` which account a request
-    without a principal turned out to concern.
+    A handler may add `response_headers`, tell in `acted_for` which account a request without
+    a principal turned out to concern, and in `reads_only` that this one changes nothing.
     """
 
     scope: AsgiScope
@@ -76,6 +76,7 @@ class Call:
     gone: Callable[[], Awaitable[None]]
     response_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     acted_for: str | None = None
+    reads_only: bool = False
 
     def path(self, name: str) -> str:
         """Return a parameter of the path."""

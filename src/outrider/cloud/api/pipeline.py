@@ -175,7 +175,8 @@ class _Served:
     def _note(
         self, scope: AsgiScope, admission: Admission, call: Call | None, outcome: int
     ) -> None:
-        if not self._endpoint.mutates and outcome not in _REFUSED:
+        reads_only = call is not None and call.reads_only
+        if (reads_only or not self._endpoint.mutates) and outcome not in _REFUSED:
             return
         principal = admission.principal
         account_id = principal.account_id if principal else call.acted_for if call else None
