@@ -1,15 +1,19 @@
 """The audit trail: what is in it, what never is, and who sees it."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from outrider.cloud.access.audit import KEPT_SECONDS, MAX_WAITING, Audit
+from outrider.cloud.access.refusals import A_MINUTE
 from outrider.cloud.store import audit as store
 from outrider.cloud.store.database import Database
 from outrider.contract.commands import PUBLIC_COMMANDS
+from outrider.contract.events import Refused
+from outrider.contract.frames import Noted, Refusal
 from outrider.contract.ids import is_id
 from tests.access.clock import Clock
 from tests.access.people import PASSWORD, V1, dashboard, logged_in, login, person
@@ -118,6 +122,43 @@ class TestWhatIsRecorded:
         await user.site.client().post(f"{V1}/auth/enroll", json=body)
         first = (await trail(user))[0]
         assert (first["action"], first["outcome"], first["principal"]) == ("enroll", 200, None)
+
+    async def test_what_a_machine_refused_its_agents(self, user: Owner) -> None:
+        machine = await user.machine(session())
+        now = int(time.time() * 1000)
+        for seq, (target, at) in enumerate(
+            [("/etc/shadow", now - 60_000), ("/a\0\n\x1b[2J" + "x" * 900, now + 10**9)], start=1
+        ):
+            told = Refused(
+                session_id="session_1",
+                action="agent.fs_read_refused",
+                target=target,
+                timestamp=at,
+                untold=seq - 1,
+            )
+            await machine.say(Refusal(seq=seq, refused=told))
+            assert await machine.hears_noted() == Noted(seq=seq)
+        second, first = await trail(user)
+        assert first["target"] == "session_1 /etc/shadow"
+        assert (first["principal"], first["action"], first["outcome"]) == (
+            machine.id,
+            "agent.fs_read_refused",
+            403,
+        )
+        assert first["at"] == now - 60_000
+        assert second["at"] < now + 60_000  # no machine tells of the future
+        assert second["target"].startswith("session_1 /a\ufffd\ufffd\ufffd[2Jxx")
+        assert second["target"].endswith("xx (and 1 before it)")
+        assert await trail(await person(user.site)) == []
+
+    async def test_a_machine_that_floods_it(self, user: Owner) -> None:
+        machine = await user.machine(session())
+        told = Refused(session_id="s", action="agent.fs_read_refused", target="/", timestamp=1)
+        for seq in range(1, 3 * A_MINUTE):
+            await machine.say(Refusal(seq=seq, refused=told))
+        for seq in range(1, 3 * A_MINUTE):
+            assert (await machine.hears_noted()).seq == seq  # it is not to be told again
+        assert len(await trail(user, limit=500)) <= 2 * A_MINUTE
 
     async def test_refusals_by_a_limit(self, start_site: StartSite) -> None:
         owner = await person(await start_site(rate_limit_key=1))

@@ -48,6 +48,11 @@ async def test_a_file_outside_is_refused_and_told(box: Machine, tmp_path: Path) 
     assert isinstance(refused, list)
     assert len(refused) == 8
     assert f"read {secret}" in refused
+    assert box.refusals == [
+        (agent.id, f"agent.fs_{verb}_refused", str(path))
+        for path in paths
+        for verb in ("read", "write")
+    ]
 
 
 @pytest.fixture

@@ -100,6 +100,7 @@ class Machine:
     project: Path
     events: list[AgentEvent] = field(default_factory=list)
     statuses: list[tuple[float, str]] = field(default_factory=list)
+    refusals: list[tuple[str, str, str]] = field(default_factory=list)
     tmux: Tmux = field(init=False)
     journal: Journal = field(init=False)
     sessions: Sessions = field(init=False)
@@ -114,6 +115,7 @@ class Machine:
                 self.folder / "config",
                 tmux=self.tmux,
                 journal=self.journal,
+                note_refusal=lambda *refused: self.refusals.append(refused),
                 environment=self.environment,
             ),
             journal=self.journal,

@@ -145,7 +145,11 @@ async def test_capture_shows_what_decided_and_leaves_the_agent_alone(
     journal, tmux = Journal(settings.journal_file), Tmux(settings.tmux_socket)
     try:
         providers = load_providers(
-            settings.config_dir, tmux=tmux, journal=journal, environment=shell.environment
+            settings.config_dir,
+            tmux=tmux,
+            journal=journal,
+            note_refusal=lambda *_: None,
+            environment=shell.environment,
         )
         record = SessionRecord(
             id=new_id("session"), kind="cli", type="python", name="Python",

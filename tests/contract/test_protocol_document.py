@@ -11,7 +11,7 @@ import pytest
 from outrider.contract import frames
 from outrider.contract.commands import PAYLOADS, RESULTS, CommandType, Targeted
 from outrider.contract.errors import ErrorCode, ErrorDetail
-from outrider.contract.events import AGENT_EVENTS, AgentEvent
+from outrider.contract.events import AGENT_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
     CloseCode,
     Failure,
@@ -58,7 +58,7 @@ def test_a_frames_table_lists_its_fields(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Machine, Provider, Session, PendingAction, Failure, ErrorDetail, AgentEvent]
+    "kind", [Machine, Provider, Session, PendingAction, Failure, ErrorDetail, AgentEvent, Refused]
 )
 def test_a_resources_fields_are_named(kind: type[msgspec.Struct]) -> None:
     words = set(re.findall(r"`(\w+)`", DOCUMENT))

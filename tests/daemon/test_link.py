@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from outrider.contract.commands import CommandType, Result
-from outrider.contract.events import AgentEvent, EventName
+from outrider.contract.events import AgentEvent, EventName, Refused
 from outrider.contract.frames import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
@@ -24,10 +24,13 @@ from outrider.contract.frames import (
     Event,
     Goodbye,
     Hello,
+    Noted,
+    Refusal,
     Snapshot,
     Welcome,
 )
 from outrider.contract.resources import Provider, Session
+from outrider.daemon import journal as journals
 from outrider.daemon.backoff import Backoff
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import (
@@ -589,3 +592,48 @@ async def test_many_events_are_replayed_in_order(
         machine.outgoing.event(event(f"evt_{index}"))
     peer = await connected(machine, service)
     assert await numbers(peer, 500) == [(i, f"evt_{i}") for i in range(1, 501)]
+
+
+# Refusals
+
+
+def refused(target: str) -> Refused:
+    return Refused(session_id="s", action="agent.fs_read_refused", target=target, timestamp=1)
+
+
+async def targets(peer: Peer, count: int) -> list[str]:
+    return [(await peer.hear(Refusal)).refused.target for _ in range(count)]
+
+
+async def test_refusals_are_told_again_until_they_are_noted(
+    machine: Machine, service: ScriptedService, journal: Journal
+) -> None:
+    machine.outgoing.refused(refused("/a"))
+    peer = await connected(machine, service)
+    machine.outgoing.refused(refused("/b"))
+    first = await peer.hear(Refusal)
+    assert first.refused == refused("/a")
+    assert await targets(peer, 1) == ["/b"]
+    await peer.say(Noted(seq=first.seq))
+    await eventually(lambda: len(journal.refusals(0, 10)) == 1)
+    peer.socket.transport.abort()
+    peer = await service.connection()
+    await peer.welcome()
+    again = await peer.hear(Refusal)
+    assert again.refused.target == "/b"
+    await peer.say(Noted(seq=again.seq))
+    await eventually(lambda: journal.refusals(0, 10) == [])
+    machine.outgoing.refused(refused("/c"))
+    assert (await peer.hear(Refusal)).seq > again.seq
+
+
+async def test_a_service_that_notes_no_refusals_is_no_harm(
+    machine: Machine, service: ScriptedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "MAX_REFUSALS", 100)
+    for index in range(150):
+        machine.outgoing.refused(refused(str(index)))
+    peer = await connected(machine, service)
+    assert await targets(peer, 100) == [str(index) for index in range(50, 150)]
+    machine.outgoing.event(event("evt_a"))
+    assert (await peer.hear(Event)).seq == 1

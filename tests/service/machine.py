@@ -25,6 +25,7 @@ from outrider.contract.frames import (
     FromDaemon,
     FromService,
     Hello,
+    Noted,
     Welcome,
     decode_from_service,
     encode,
@@ -135,6 +136,10 @@ class ScriptedMachine:
     async def takes_cancel(self) -> Cancel:
         """Return the next cancel."""
         return await self._next(Cancel)
+
+    async def hears_noted(self) -> Noted:
+        """Return the next word that refusals are noted."""
+        return await self._next(Noted)
 
     async def answers(self, command: Command, result: Any = None) -> None:
         """Answer a command; without `result` with a good one of its kind."""

@@ -18,6 +18,7 @@ from outrider.cloud.access.enrolment import Enrolment
 from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rates import Rates
+from outrider.cloud.access.refusals import Refusals
 from outrider.cloud.access.sealing import Sealer, secret_key
 from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.api import operations, pages
@@ -73,6 +74,7 @@ class Service:
             database=database, presence=self._presence, bus=bus, timeout=settings.command_timeout
         )
         enrolment = Enrolment(database)
+        self._audit = Audit(database)
         self._gateway = Gateway(
             database=database,
             presence=self._presence,
@@ -80,11 +82,11 @@ class Service:
             bus=bus,
             owner_of=enrolment.machine,
             take_event=self._intake.agent_event,
+            note_refusal=Refusals(self._audit).note,
         )
         sessions = Sessions(database, secret)
         self._authenticator = Authenticator(database, sessions)
         self._quota = Quota(database)
-        self._audit = Audit(database)
         self._idempotency = Idempotency(database, sealer)
         services = Services(
             settings=settings,

@@ -1,7 +1,9 @@
-"""The events that a machine reports and that webhooks carry."""
+"""What a machine reports: the events that webhooks carry, and what it refused its agents."""
 
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from outrider.contract.structs import Wire
 
@@ -41,3 +43,21 @@ class AgentEvent(Wire, kw_only=True):
     duration: float | None
     timestamp: int
     message: str | None = None
+
+
+MAX_REFUSED_TARGET: Final = 1024
+"""Characters of what an agent was kept from."""
+
+
+class Refused(Wire, kw_only=True):
+    """Something that a machine kept an agent from doing.
+
+    `action` is such as `agent.fs_read_refused`, `target` what it was about (a path), `timestamp`
+    epoch milliseconds. `untold` is how many more of the session's went untold before it.
+    """
+
+    session_id: Annotated[str, Meta(max_length=64)]
+    action: Annotated[str, Meta(max_length=64)]
+    target: Annotated[str, Meta(max_length=MAX_REFUSED_TARGET)]
+    timestamp: Annotated[int, Meta(ge=0, le=2**53 - 1)]
+    untold: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0

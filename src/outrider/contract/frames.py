@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from outrider.contract.errors import ErrorCode, ErrorDetail, OutriderError
-from outrider.contract.events import AgentEvent
+from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.resources import Machine, Provider, Session
 from outrider.contract.structs import Wire
 
@@ -142,6 +142,22 @@ class Event(Wire, tag="event", kw_only=True):
     event: AgentEvent
 
 
+class Refusal(Wire, tag="refusal", kw_only=True):
+    """Daemon → service: what the machine kept an agent from doing, for the account's audit.
+
+    The numbers grow; a gap tells that the machine had to drop some.
+    """
+
+    seq: Annotated[int, Meta(ge=1, le=2**53 - 1)]
+    refused: Refused
+
+
+class Noted(Wire, tag="noted", kw_only=True):
+    """Service → daemon: every refusal up to `seq` is in the audit, or not wanted there."""
+
+    seq: Annotated[int, Meta(ge=1, le=2**53 - 1)]
+
+
 class Acknowledge(Wire, tag="ack", kw_only=True):
     """Service → daemon: every event up to `seq` is stored and will not be asked for again."""
 
@@ -155,8 +171,8 @@ class Goodbye(Wire, tag="goodbye", kw_only=True):
     reconnect_ms: Millis = 0
 
 
-FromDaemon = Hello | Snapshot | Change | CommandResult | Event | Goodbye
-FromService = Welcome | Command | Cancel | Acknowledge | Goodbye
+FromDaemon = Hello | Snapshot | Change | CommandResult | Event | Refusal | Goodbye
+FromService = Welcome | Command | Cancel | Acknowledge | Noted | Goodbye
 Frame = FromDaemon | FromService
 
 
@@ -170,8 +186,10 @@ _from_service: msgspec.json.Decoder[FromService] = msgspec.json.Decoder(FromServ
 _kind = msgspec.json.Decoder(_Kind)
 _encoder = msgspec.json.Encoder()
 
-_DAEMON_KINDS: Final = frozenset({"hello", "snapshot", "change", "result", "event", "goodbye"})
-_SERVICE_KINDS: Final = frozenset({"welcome", "command", "cancel", "ack", "goodbye"})
+_DAEMON_KINDS: Final = frozenset(
+    {"hello", "snapshot", "change", "result", "event", "refusal", "goodbye"}
+)
+_SERVICE_KINDS: Final = frozenset({"welcome", "command", "cancel", "ack", "noted", "goodbye"})
 
 
 def encode(frame: Frame) -> bytes:

@@ -10,12 +10,13 @@ from outrider import __version__
 from outrider.contract.frames import Snapshot
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.providers import load_providers
-from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.agents.sessions import Sessions, epoch_millis
 from outrider.daemon.handlers import handlers
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
 from outrider.daemon.machine import describe_machine
 from outrider.daemon.outgoing import Outgoing
+from outrider.daemon.refusals import Refusals
 from outrider.daemon.router import Router
 from outrider.daemon.settings import DaemonSettings, SettingsError
 from outrider.daemon.terminal import Terminals
@@ -43,8 +44,13 @@ async def run_daemon(
         journal = _open_journal(settings)
         tmux = Tmux(settings.tmux_socket)
         try:
-            providers = load_providers(settings.config_dir, tmux=tmux, journal=journal)
             outgoing = Outgoing(journal)
+            providers = load_providers(
+                settings.config_dir,
+                tmux=tmux,
+                journal=journal,
+                note_refusal=Refusals(outgoing.refused, epoch_millis).note,
+            )
             sessions = Sessions(
                 daemon_id=connection.daemon_id,
                 providers=providers,

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from outrider.contract.commands import ChatInput
-from outrider.contract.events import AgentEvent
+from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.providers import Category
 from outrider.contract.structs import Wire
 
@@ -41,11 +41,19 @@ CREATE TABLE IF NOT EXISTS numbering (
     last INTEGER NOT NULL,
     welcomed INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS refusals (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    refusal BLOB NOT NULL
+);
 INSERT OR IGNORE INTO numbering VALUES (1, 0, 0);
 """
 
 MAX_EVENTS: Final = 100_000
 """Events that wait for the service; beyond it the oldest are dropped."""
+
+
+MAX_REFUSALS: Final = 1_000
+"""Refusals that wait for the service; beyond it the oldest are dropped."""
 
 
 class SessionRecord(Wire, kw_only=True):
@@ -200,6 +208,25 @@ class Journal:
                 )
                 last = acknowledged + len(waiting)
             self._db.execute("UPDATE numbering SET last = ?, welcomed = 1", (last,))
+
+    def add_refusal(self, refused: Refused) -> None:
+        """Number a refusal and remember it until the service has noted it."""
+        with self._transaction():
+            data = msgspec.json.encode(refused)
+            seq = self._db.execute("INSERT INTO refusals (refusal) VALUES (?)", (data,)).lastrowid
+            assert seq is not None
+            self.forget_refusals(seq - MAX_REFUSALS)
+
+    def refusals(self, after: int, limit: int) -> list[tuple[int, Refused]]:
+        """Return the refusals behind the number `after`, oldest first."""
+        rows = self._db.execute(
+            "SELECT seq, refusal FROM refusals WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
+        )
+        return [(seq, msgspec.json.decode(data, type=Refused)) for seq, data in rows]
+
+    def forget_refusals(self, noted: int) -> None:
+        """Forget the refusals up to this number: the service has noted them."""
+        self._db.execute("DELETE FROM refusals WHERE seq <= ?", (noted,))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

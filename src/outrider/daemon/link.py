@@ -28,6 +28,7 @@ from outrider.contract.frames import (
     FromService,
     Goodbye,
     Hello,
+    Noted,
     Snapshot,
     Welcome,
     decode_from_service,
@@ -263,6 +264,8 @@ class Link:
                     self._router.cancel(command_id)
                 case Acknowledge(seq=seq):
                     self._outgoing.acknowledged(seq)
+                case Noted(seq=seq):
+                    self._outgoing.noted(seq)
                 case Goodbye() as goodbye:
                     self._heard_goodbye(goodbye)
 

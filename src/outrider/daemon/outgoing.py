@@ -1,8 +1,8 @@
-"""What this machine has to tell the service: changes, results and events, in bounded memory.
+"""What this machine has to tell the service: changes, results, events, refusals; all bounded.
 
 A change is on the wire before the result of the command that caused it. Of a session that
 changes often, only the newest state waits. What is told while no connection is up is not
-kept, save for the events: a hello tells the rest.
+kept, save for the events and refusals: a hello tells the rest.
 """
 
 import asyncio
@@ -11,8 +11,15 @@ from typing import Final
 
 import structlog
 
-from outrider.contract.events import AgentEvent
-from outrider.contract.frames import Change, CommandResult, Event, FromDaemon, Snapshot
+from outrider.contract.events import AgentEvent, Refused
+from outrider.contract.frames import (
+    Change,
+    CommandResult,
+    Event,
+    FromDaemon,
+    Refusal,
+    Snapshot,
+)
 from outrider.contract.resources import Machine, Session
 from outrider.daemon.journal import Journal
 
@@ -28,6 +35,8 @@ class Outgoing:
         self._journal = journal
         self._connected = False
         self._told_events = 0
+        self._told_refusals = 0
+        self._refusals_wait = False
         self._snapshot: Callable[[], Snapshot] | None = None
         self._machine: Machine | None = None
         self._changed: dict[str, Session] = {}
@@ -58,6 +67,12 @@ class Outgoing:
             _log.error("oldest events dropped: too many wait for the service", count=dropped)
         self._news.set()
 
+    def refused(self, refused: Refused) -> None:
+        """Keep a refusal until the service has noted it, over restarts too."""
+        self._journal.add_refusal(refused)
+        self._refusals_wait = True
+        self._news.set()
+
     def machine(self, machine: Machine) -> None:
         """Tell fresh figures of the machine."""
         if self._connected:
@@ -80,6 +95,10 @@ class Outgoing:
         """Forget the events up to `seq`."""
         self._journal.acknowledge_events(min(seq, self._told_events))
 
+    def noted(self, seq: int) -> None:
+        """Forget the refusals up to `seq`."""
+        self._journal.forget_refusals(min(seq, self._told_refusals))
+
     # A connection
 
     def last_event(self) -> int:
@@ -95,6 +114,8 @@ class Outgoing:
         """Go on behind the event `acknowledged`, the newest that the service has."""
         self._journal.resume_events(acknowledged)
         self._told_events = acknowledged
+        self._told_refusals = 0
+        self._refusals_wait = True
 
     def end(self) -> None:
         """Forget what the next hello will tell, and the results that nobody waits for."""
@@ -108,7 +129,8 @@ class Outgoing:
         """Return the frames to send now, at least one; waits until there is one."""
         while True:
             self._news.clear()
-            frames = [*self._changes(), *self._take_results(), *self._next_events()]
+            frames = [*self._changes(), *self._take_results()]
+            frames += [*self._next_events(), *self._next_refusals()]
             if frames:
                 return frames
             await self._news.wait()
@@ -141,3 +163,13 @@ class Outgoing:
         if events:
             self._told_events = events[-1][0]
         return [Event(seq=seq, event=event) for seq, event in events]
+
+    def _next_refusals(self) -> list[Refusal]:
+        if not self._refusals_wait:
+            return []
+        refusals = self._journal.refusals(self._told_refusals, _EVENT_BATCH)
+        if refusals:
+            self._told_refusals = refusals[-1][0]
+        else:
+            self._refusals_wait = False
+        return [Refusal(seq=seq, refused=refused) for seq, refused in refusals]

@@ -60,8 +60,9 @@ class Audit:
         outcome: int,
         address: str,
         request_id: str,
+        at: float | None = None,
     ) -> None:
-        """Note a request and its outcome, an HTTP status."""
+        """Note a request and its outcome, an HTTP status; `at` is when, now where it is None."""
         if account_id is None and self._noted_lately((address, action, outcome)):
             return
         if len(self._waiting) >= MAX_WAITING:
@@ -70,7 +71,7 @@ class Audit:
         self._waiting.append(
             Record(
                 id=new_id("aud"),
-                at=int(self._clock() * 1000),
+                at=int((self._clock() if at is None else at) * 1000),
                 account_id=account_id,
                 principal=principal,
                 action=action,

@@ -16,7 +16,7 @@ from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.presence import MachineState, Presence, TooManySessions
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
-from outrider.contract.events import AgentEvent
+from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.frames import (
     HELLO_TIMEOUT,
     PROTOCOL_VERSION,
@@ -29,6 +29,8 @@ from outrider.contract.frames import (
     FromService,
     Goodbye,
     Hello,
+    Noted,
+    Refusal,
     Snapshot,
     Welcome,
     decode_from_daemon,
@@ -134,6 +136,7 @@ class Gateway:
     Args:
         owner_of: returns the machine that a connection token opens.
         take_event: stores the events of machines.
+        note_refusal: takes what a machine (account, machine) refused an agent.
     """
 
     def __init__(
@@ -145,7 +148,9 @@ class Gateway:
         bus: MemoryBus,
         owner_of: Callable[[str], Awaitable[machines.Machine | None]],
         take_event: TakeEvent,
+        note_refusal: Callable[[str, str, Refused], None],
     ) -> None:
+        self._note_refusal = note_refusal
         self._take_event = take_event
         self._owner_of = owner_of
         self._database = database
@@ -286,6 +291,9 @@ class Gateway:
                     self._presence.reported(state, frame)
                 case Event(seq=seq, event=event):
                     await self._take(state, connection, seq, event)
+                case Refusal(seq=seq, refused=refused):
+                    self._note_refusal(state.account_id, state.id, refused)
+                    await connection.send(Noted(seq=seq))
                 case Goodbye():
                     _log.info("machine says goodbye", machine=state.id, why=frame.reason)
                 case _:

@@ -46,6 +46,10 @@ Observer = Callable[[Observation], None]
 """Told of every change an adapter sees, in order, on the event loop's thread."""
 
 
+NoteRefusal = Callable[[str, str, str], None]
+"""Told the session, the action and the target of what an agent was kept from, for the audit."""
+
+
 class Adapter(Protocol):
     """One running agent. Made by a `Provider`'s launch or restore."""
 

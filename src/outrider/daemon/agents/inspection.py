@@ -205,7 +205,9 @@ class _Bench:
         self._journal = Journal(folder / "journal.db")
         self.tmux = Tmux(socket)
         try:
-            self.providers = load_providers(folder, tmux=self.tmux, journal=self._journal)
+            self.providers = load_providers(
+                folder, tmux=self.tmux, journal=self._journal, note_refusal=lambda *_: None
+            )
         except ProviderFileError as error:
             self.__exit__()
             said = str(error).replace(str(folder), str(settings.config_dir))

@@ -7,6 +7,7 @@ from typing import Final
 
 from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.acp.providers import AcpProvider, forget_others
+from outrider.daemon.agents.adapter import NoteRefusal
 from outrider.daemon.agents.cli.provider_file import decode_cli
 from outrider.daemon.agents.cli.providers import CliProvider
 from outrider.daemon.agents.cli.tmux import Tmux
@@ -23,11 +24,17 @@ CATEGORIES: Final = ("cli", "acp", "ide")
 
 
 def load_providers(
-    config_dir: Path, *, tmux: Tmux, journal: Journal, environment: Mapping[str, str] | None = None
+    config_dir: Path,
+    *,
+    tmux: Tmux,
+    journal: Journal,
+    note_refusal: NoteRefusal,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Provider]:
     """Return every provider of the built-in files and of `<config_dir>/providers/*.toml`, by type.
 
-    `environment` is what agents inherit, the daemon's own where it is not given.
+    `note_refusal` is told what agents were kept from. `environment` is what agents inherit, the
+    daemon's own where it is not given.
 
     Raises:
         ProviderFileError: a file is wrong; the text names the file and the field.
@@ -43,10 +50,19 @@ def load_providers(
         match table.get("category", "cli"):
             case "cli":
                 cli = decode_cli(path, table)
-                providers[cli.type] = CliProvider(cli, tmux, journal, given)
+                providers[cli.type] = CliProvider(
+                    cli,
+                    tmux=tmux,
+                    journal=journal,
+                    chats=chats,
+                    environment=given,
+                    clock=epoch_millis,
+                )
             case "acp":
                 acp = decode(path, table, AcpFile)
-                providers[acp.type] = AcpProvider(acp, chats, given, epoch_millis)
+                providers[acp.type] = AcpProvider(
+                    acp, chats, given, clock=epoch_millis, note_refusal=note_refusal
+                )
             case "ide":
                 ide, script = decode_ide(path, table)
                 providers[ide.type] = IdeProvider(

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 import structlog
@@ -51,7 +52,7 @@ from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.acp.questions import Questions
 from outrider.daemon.agents.acp.terminals import Terminals
 from outrider.daemon.agents.acp.transport import WRITE_TIMEOUT
-from outrider.daemon.agents.adapter import Observation, Observer
+from outrider.daemon.agents.adapter import NoteRefusal, Observation, Observer
 from outrider.daemon.agents.transcript import Transcript
 from outrider.daemon.journal import SessionRecord
 
@@ -93,6 +94,7 @@ class AcpAdapter:
         record: SessionRecord,
         transcript: Transcript,
         environment: Mapping[str, str],
+        note_refusal: NoteRefusal,
     ) -> None:
         self._file = file
         self._record = record
@@ -102,7 +104,11 @@ class AcpAdapter:
         self._questions = Questions(self._tell)
         self._chat = Chat(transcript, file.notices_pattern(), self._terminals.text)
         self._client = Client(
-            record.id, Files(record.path), self._terminals, self._questions, self._question
+            Files(record.path),
+            self._terminals,
+            self._questions,
+            self._question,
+            partial(note_refusal, record.id),
         )
         self._controls = Controls()
         self._login = Login(file, environment)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-import structlog
 from acp.schema import (
     CreateTerminalResponse,
     EnvVariable,
@@ -22,15 +21,13 @@ from outrider.daemon.agents.acp.terminals import Terminals
 
 REFUSALS_KEPT: Final = 20
 
-_log = structlog.get_logger(__name__)
-
 
 class Client:
     """Carries out the requests of one agent; the SDK calls it by these names.
 
     Args:
-        session: the session's id, for the log.
         question: returns the text that a person is to decide about.
+        note_refusal: told the action and the path of what was refused.
 
     Attributes:
         refused: the newest paths that were refused, for the debug bundle.
@@ -38,13 +35,13 @@ class Client:
 
     def __init__(
         self,
-        session: str,
         files: Files,
         terminals: Terminals,
         questions: Questions,
         question: Callable[[ToolCallUpdate], str],
+        note_refusal: Callable[[str, str], None],
     ) -> None:
-        self._session = session
+        self._note_refusal = note_refusal
         self._files = files
         self._terminals = terminals
         self._questions = questions
@@ -111,11 +108,5 @@ class Client:
         await self._terminals.release(terminal_id)
 
     def _refuse(self, what: str, error: OutsideError) -> None:
-        _log.warning(
-            "the agent reached outside its directory and was refused",
-            audit=True,
-            session=self._session,
-            operation=what,
-            path=error.path,
-        )
+        self._note_refusal(f"agent.fs_{what}_refused", error.path)
         self.refused = [*self.refused, f"{what} {error.path}"][-REFUSALS_KEPT:]

@@ -8,7 +8,7 @@ from pathlib import Path
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.acp.adapter import SESSION_KEY, AcpAdapter
 from outrider.daemon.agents.acp.provider_file import AcpFile
-from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript
 from outrider.daemon.journal import SessionRecord
@@ -20,15 +20,23 @@ class AcpProvider:
     Args:
         folder: where the chats are kept, a file for each session.
         environment: what agents inherit, before the file's changes.
+        note_refusal: told what agents were kept from.
     """
 
     def __init__(
-        self, file: AcpFile, folder: Path, environment: Mapping[str, str], clock: Clock
+        self,
+        file: AcpFile,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        clock: Clock,
+        note_refusal: NoteRefusal,
     ) -> None:
         self.file = file
         self._folder = folder
         self._given = environment
         self._clock = clock
+        self._note_refusal = note_refusal
 
     def describe(self) -> Description:
         """Return what the API tells of it. Looks for its program on the agent's PATH."""
@@ -67,7 +75,7 @@ class AcpProvider:
 
     def _adapter(self, record: SessionRecord) -> AcpAdapter:
         transcript = Transcript(transcript_file(self._folder, record.id), self._clock)
-        return AcpAdapter(self.file, record, transcript, self._environment())
+        return AcpAdapter(self.file, record, transcript, self._environment(), self._note_refusal)
 
     def _arguments(self, record: SessionRecord) -> list[str]:
         file = self.file
