@@ -53,7 +53,7 @@ class Authenticator:
         self._clock = clock
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
         self._looking: dict[bytes, asyncio.Task[_Remembered | None]] = {}
-        self._used: dict[str, int] = {}
+        self._used: dict[str, float] = {}
 
     async def principal(self, token: str) -> Principal:
         """Return who has this credential: an API key, or a session's token.
@@ -94,7 +94,8 @@ class Authenticator:
         if not used:
             return
         try:
-            await api_keys.touch(self._database, used)
+            times = {key: int(at * 1000) for key, at in used.items()}
+            await api_keys.touch(self._database, times)
         except BaseException:
             self._used = used | self._used
             raise
@@ -108,7 +109,7 @@ class Authenticator:
             known = await self._looked_up(digest, now)
         if known is None or known.expires_at <= now:
             return None
-        self._used[known.principal.id] = int(now * 1000)
+        self._used[known.principal.id] = now
         return known.principal
 
     async def _looked_up(self, digest: bytes, now: float) -> _Remembered | None:

@@ -25,12 +25,16 @@ _PLAN_SECONDS: Final = 60.0
 
 
 class _Allowance:
-    """What an account may still spend without asking. `checked` is when its plan was read."""
+    """What an account may still spend without asking, in a month that ends at `ends`.
 
-    __slots__ = ("checked", "left", "limit", "lock", "month", "plan")
+    `checked` is when its plan was read. Times are seconds since the epoch.
+    """
+
+    __slots__ = ("checked", "ends", "left", "limit", "lock", "month", "plan")
 
     def __init__(self) -> None:
         self.month = ""
+        self.ends = 0.0
         self.plan = ""
         self.limit: int | None = 0
         self.left = 0
@@ -61,9 +65,9 @@ class Quota:
         if allowance is None:
             allowance = self._allowances[account_id] = _Allowance()
         # Others may have spent it all while this one waited for the lock: it takes its turn.
-        while allowance.left <= 0 or allowance.month != _month(now):
+        while allowance.left <= 0 or allowance.ends <= now:
             async with allowance.lock:
-                if allowance.left <= 0 or allowance.month != _month(now):
+                if allowance.left <= 0 or allowance.ends <= now:
                     await self._set_aside(account_id, allowance, now)
         allowance.left -= 1
 
@@ -89,7 +93,7 @@ class Quota:
             allowance.checked = now
         month, limit = _month(now), PLANS[allowance.plan].calls_per_month
         allowance.left = 0  # what was left of another month is worth nothing in this one
-        allowance.month = month
+        allowance.month, allowance.ends = month, _next_month(now)
         granted = await usage.set_aside(
             self._database, account_id, month, limit, most=_MOST_AT_ONCE
         )

@@ -8,7 +8,6 @@ number and drops the one that was not used for the longest time.
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from math import floor
 from typing import Final
 
 from limits.aio.storage import Storage
@@ -42,12 +41,18 @@ class WindowStorage(Storage, SlidingWindowCounterSupport):
 
     def take(self, key: str, limit: int, expiry: int, amount: int) -> tuple[bool, Window]:
         """Count `amount` hits if the window has room; tell whether it had, and the window now."""
-        counter, share = self._window(key, expiry)
-        fits = floor(counter[1] * share) + counter[2] + amount <= limit
+        now = self._clock()
+        window = now // expiry
+        counter = self._counters.get(key)
+        if counter is None or counter[0] != window:
+            counter = self._turned(key, int(window))
+        self._counters.move_to_end(key)
+        left = (window + 1) * expiry - now
+        before, hits = counter[1], counter[2]
+        fits = (int(before * left / expiry) if before else 0) + hits + amount <= limit
         if fits:
-            counter[2] += amount
-        left = share * expiry
-        return fits, (counter[1], (left if counter[1] else 0.0), counter[2], left + expiry)
+            counter[2] = hits = hits + amount
+        return fits, (before, (left if before else 0.0), hits, left + expiry)
 
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
@@ -63,21 +68,17 @@ class WindowStorage(Storage, SlidingWindowCounterSupport):
         """Forget a key."""
         self._counters.pop(key, None)
 
-    def _window(self, key: str, expiry: int) -> tuple[list[int], float]:
-        """Return the counter `[window, before, now]`, and the share of `before` that counts."""
-        window, into = divmod(self._clock(), expiry)
+    def _turned(self, key: str, window: int) -> list[int]:
+        """Return the counter `[window, before, now]` of a window that has begun for its key."""
         counter = self._counters.get(key)
         if counter is None:
-            counter = self._counters[key] = [int(window), 0, 0]
+            counter = self._counters[key] = [window, 0, 0]
             if len(self._counters) > self._maximum:
                 self._counters.popitem(last=False)
-        elif counter[0] != window:
-            counter[1] = counter[2] if counter[0] == window - 1 else 0
-            counter[0], counter[2] = int(window), 0
-            self._counters.move_to_end(key)
         else:
-            self._counters.move_to_end(key)
-        return counter, 1 - into / expiry
+            counter[1] = counter[2] if counter[0] == window - 1 else 0
+            counter[0], counter[2] = window, 0
+        return counter
 
     # What the library asks of every storage, for its other strategies.
 

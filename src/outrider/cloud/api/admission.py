@@ -18,6 +18,7 @@ from outrider.contract.errors import ApiError, ErrorCode
 
 Headers = Mapping[bytes, bytes]
 
+_BEARER: Final = b"Bearer "
 _ONCE: Final = (b"authorization", b"idempotency-key")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -69,21 +70,25 @@ class Gate:
         Raises:
             ApiError: 401, 403 or 429, as the contract tells them apart.
         """
-        await self.limit_address(admission)
+        rates, standings = self._rates, admission.standings
         try:
-            await self._limit_credentials(endpoint, admission)
+            standings.append(await rates.hit("ip", bucket(admission.address)))
+            if endpoint.credential_limit is not None:
+                count = rates.hit if endpoint.credential_limit == "counted" else rates.check
+                standings.append(await count("auth", bucket(admission.address)))
             if endpoint.who == "anyone":
                 _refuse_other_sites(headers)
                 return
             principal = await self._authenticator.principal(_credential(scope, headers))
             admission.principal = principal
-            if principal.kind == "key":
-                admission.standings.append(await self._rates.hit("key", principal.id))
+            if principal.kind != "key":
+                self._authorize(endpoint, principal)
+                return
+            standings.append(await rates.hit("key", principal.id))
             self._authorize(endpoint, principal)
-            if principal.kind == "key":
-                await self._quota.spend(principal.account_id)
+            await self._quota.spend(principal.account_id)
         except RateLimited as error:
-            admission.standings.append(error.standing)
+            standings.append(error.standing)
             raise
 
     async def limit_address(self, admission: Admission) -> None:
@@ -97,11 +102,6 @@ class Gate:
         except RateLimited as error:
             admission.standings.append(error.standing)
             raise
-
-    async def _limit_credentials(self, endpoint: Endpoint, admission: Admission) -> None:
-        if endpoint.credential_limit is not None:
-            count = self._rates.hit if endpoint.credential_limit == "counted" else self._rates.check
-            admission.standings.append(await count("auth", bucket(admission.address)))
 
     def _authorize(self, endpoint: Endpoint, principal: Principal) -> None:
         if endpoint.scope is not None and endpoint.scope not in principal.scopes:
@@ -140,6 +140,8 @@ def _credential(scope: AsgiScope, headers: Headers) -> str:
     """
     header = headers.get(b"authorization")
     if header is not None:
+        if header.startswith(_BEARER):  # as nearly everybody writes it
+            return header[len(_BEARER) :].decode("latin-1").strip()
         scheme, _, credential = header.decode("latin-1").partition(" ")
         return credential.strip() if scheme.lower() == "bearer" else ""
     token = _cookie(headers.get(b"cookie", b"").decode("latin-1"))
