@@ -1,0 +1,1 @@
+"""Private servers of the real PostgreSQL and Redis, for tests and benchmarks."""

@@ -1,0 +1,1 @@
+"""The private servers that tests and benchmarks run on."""
