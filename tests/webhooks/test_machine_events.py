@@ -44,7 +44,8 @@ async def acknowledged(machine: ScriptedMachine, seq: int) -> None:
 
 
 async def stored_seq(site: Site, machine_id: str) -> int:
-    (row,) = [one for one in await machines.connected(site.database) if one.id == machine_id]
+    row = await machines.by_id(site.database, machine_id)
+    assert row is not None
     return row.event_seq
 
 

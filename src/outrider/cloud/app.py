@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, WebSocketRoute
@@ -19,8 +20,9 @@ from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rates import Rates
 from outrider.cloud.access.refusals import Refusals
-from outrider.cloud.access.sealing import Sealer, secret_key
+from outrider.cloud.access.sealing import Sealer, derived, secret_key
 from outrider.cloud.access.sessions import Sessions
+from outrider.cloud.access.shared_windows import SharedWindows
 from outrider.cloud.api import operations, pages
 from outrider.cloud.api.admission import Gate
 from outrider.cloud.api.endpoint import Endpoint, Services
@@ -28,13 +30,19 @@ from outrider.cloud.api.paths import Paths
 from outrider.cloud.api.pipeline import Resource, nowhere
 from outrider.cloud.api.responses import Outermost, http_exception, unexpected
 from outrider.cloud.api.table import ENDPOINTS
-from outrider.cloud.fleet.bus import MemoryBus
+from outrider.cloud.fleet.board import Board
+from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.gateway import Gateway
-from outrider.cloud.fleet.presence import MachineState, Presence
+from outrider.cloud.fleet.nodes import Nodes
+from outrider.cloud.fleet.presence import Announcement, Presence
+from outrider.cloud.fleet.redis_bus import RedisBus
+from outrider.cloud.fleet.routes import Routes
+from outrider.cloud.fleet.state import MachineState
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import Database
+from outrider.cloud.store.redis import Redis
 from outrider.cloud.webhooks.guard import Guard
 from outrider.cloud.webhooks.housekeeping import keep_pruning
 from outrider.cloud.webhooks.intake import Intake
@@ -53,6 +61,7 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._is_draining = False
         self._database = database = Database(settings.sqlalchemy_url)
         self._registry = CollectorRegistry()
         secret = secret_key(settings.secret_key, settings.data_dir)
@@ -68,10 +77,26 @@ class Service:
             registry=self._registry,
         )
         self._intake = Intake(database=database, subscriptions=subscriptions, queue=self._queue)
-        self._presence = Presence(database, settings.grace_period, self._announce)
-        bus = MemoryBus()
+        redis = _redis(settings, secret)
+        self._bus: Bus = MemoryBus() if redis is None else RedisBus(redis)
+        self._routes = Routes(self._bus)
+        self._board = Board(self._bus, database)
+        self._presence = Presence(
+            database=database,
+            board=self._board,
+            node=self._routes.node,
+            grace_period=settings.grace_period,
+            announce=self._announce,
+        )
+        self._nodes = Nodes(
+            database=database,
+            node=self._routes.node,
+            take_over=self._presence.take_over,
+            revived=self._compare,
+        )
+        self._bus.on_change(self._bus_down, self._bus_up)
         self._dispatcher = Dispatcher(
-            database=database, presence=self._presence, bus=bus, timeout=settings.command_timeout
+            presence=self._presence, routes=self._routes, timeout=settings.command_timeout
         )
         enrolment = Enrolment(database)
         self._audit = Audit(database)
@@ -79,10 +104,15 @@ class Service:
             database=database,
             presence=self._presence,
             dispatcher=self._dispatcher,
-            bus=bus,
+            routes=self._routes,
             owner_of=enrolment.machine,
             take_event=self._intake.agent_event,
             note_refusal=Refusals(self._audit).note,
+        )
+        self._routes.serve(
+            answered=self._dispatcher.settle,
+            lost=self._dispatcher.dropped,
+            ended=self._gateway.ended,
         )
         sessions = Sessions(database, secret)
         self._authenticator = Authenticator(database, sessions)
@@ -96,6 +126,7 @@ class Service:
                 key=settings.rate_limit_key,
                 ip=settings.rate_limit_ip,
                 auth=settings.rate_limit_auth,
+                shared=None if redis is None else SharedWindows(redis),
             ),
             authenticator=self._authenticator,
             sessions=sessions,
@@ -117,7 +148,7 @@ class Service:
         others = Starlette(
             routes=[
                 WebSocketRoute(GATEWAY_PATH, self._gateway),
-                *operations.routes(ENDPOINTS, self._database, registry),
+                *operations.routes(ENDPOINTS, self._readiness, registry),
                 *pages.routes(),
                 Route("/api/{path:path}", nowhere(services, gate)),
             ],
@@ -135,11 +166,14 @@ class Service:
         """
         try:
             await self._database.migrate()
-            await self._presence.restore()
+            await self._nodes.join(alone=self._settings.is_single_node)
             if self._settings.is_single_node:
                 await deliveries.release_all(self._database)
             # In the order in which they end: what one still hands over, the next takes.
             tasks = [
+                _background(self._bus.run(), "carry messages between nodes"),
+                _background(self._routes.run(), "hear other nodes"),
+                _background(self._board.run(), "tell other nodes"),
                 _background(self._presence.keep_saving(), "save snapshots"),
                 _background(self._intake.run(), "take events in"),
                 _background(self._queue.run(), "deliver"),
@@ -148,11 +182,14 @@ class Service:
                 _background(self._idempotency.keep_pruning(), "prune idempotency keys"),
                 _background(self._audit.keep_writing(), "write audit"),
             ]
+            if not self._settings.is_single_node:
+                tasks.append(_background(self._nodes.run(), "watch the nodes"))
             try:
                 yield
             finally:
                 await self._dispatcher.close()
                 await self._presence.close()
+                await self._leave()
                 for task in tasks:
                     task.cancel()
                     await asyncio.wait({task}, timeout=10)
@@ -161,16 +198,61 @@ class Service:
                 await self._audit.write()
         finally:
             await self._sender.close()
+            await self._bus.close()
             await self._database.close()
 
     async def drain(self) -> None:
-        """Let the commands under way end, a few seconds at the most; then tell the machines."""
+        """Let the commands under way end, a few seconds at the most; then tell the machines.
+
+        Where there are other nodes, the machines move to them first, so that no command fails.
+        """
+        self._is_draining = True
+        if self._bus.is_shared and await self._nodes.has_others():
+            await self._gateway.move()
         await self._dispatcher.drain()
         await self._idempotency.drain(1)
         await self._gateway.close()
 
-    async def _announce(self, name: EventName, state: MachineState) -> None:
-        await self._intake.machine_event(
+    async def _readiness(self) -> dict[str, str]:
+        """Return of each thing that requests need whether it is `ok`, or what is wrong."""
+        found = {"database": "ok"}
+        if self._is_draining:
+            found["node"] = "stopping"
+        try:
+            await self._database.ping()
+        except (SQLAlchemyError, OSError) as error:
+            found["database"] = str(error)
+        if self._bus.is_shared:
+            try:
+                await self._bus.check()
+                found["redis"] = "ok"
+            except BusDown as error:
+                found["redis"] = str(error)
+        return found
+
+    async def _leave(self) -> None:
+        try:
+            await self._nodes.leave()
+        except (SQLAlchemyError, OSError) as error:
+            _log.warning("the other nodes are not told that this one stops", error=str(error))
+
+    def _bus_down(self) -> None:
+        self._board.unsure()
+        self._routes.down()
+
+    async def _bus_up(self) -> None:
+        self._presence.tell_all()
+        await self._compare()
+
+    async def _compare(self) -> None:
+        """Let go of machines that other nodes have by now."""
+        try:
+            await self._gateway.reclaim()
+        except (SQLAlchemyError, OSError) as error:
+            _log.warning("machines are not compared with the database", error=str(error))
+
+    async def _announce(self, name: EventName, state: MachineState) -> Announcement:
+        return await self._intake.machine_event(
             name,
             account_id=state.account_id,
             daemon_id=state.id,
@@ -178,6 +260,13 @@ class Service:
             nickname=state.nickname,
             platform=state.platform,
         )
+
+
+def _redis(settings: Settings, secret: str) -> Redis | None:
+    """Return the Redis that the nodes share. Its keys are those of this installation alone."""
+    if settings.redis_url is None:
+        return None
+    return Redis(settings.redis_url, f"outrider:{derived(secret, 'redis').hex()[:12]}")
 
 
 def _background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -20,6 +20,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8400
     data_dir: Path = Path("~/.local/share/outrider")
     database_url: str | None = None
+    redis_url: str | None = None
     secret_key: str | None = None
     rate_limit_key: Positive = 120
     rate_limit_ip: Positive = 60
@@ -57,6 +58,13 @@ class Settings(BaseSettings):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_redis(cls, value: str | None) -> str | None:
+        if value and value.partition("://")[0] not in ("redis", "rediss", "redis+cluster"):
+            raise ValueError("it must be an address such as redis://host:6379/0")
+        return value or None
 
     @property
     def is_single_node(self) -> bool:

@@ -44,6 +44,7 @@ class CloseCode(IntEnum):
     """Why a socket was closed, beside RFC 6455's own codes."""
 
     GOING_AWAY = 1001
+    TRY_AGAIN_LATER = 1013
     BAD_FRAME = 4400
     UNAUTHORIZED = 4401
     DISCONNECTED = 4403

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
+import structlog
 
-from outrider.cloud.access.windows import WindowStorage
+from outrider.cloud.access.shared_windows import SharedWindows
+from outrider.cloud.access.windows import Window, WindowStorage
+from outrider.cloud.store.redis import RedisAway
 from outrider.contract.errors import ApiError, ErrorCode
 
 LimitName = Literal["key", "ip", "auth"]
@@ -23,6 +26,9 @@ _WHOSE: Final[dict[LimitName, str]] = {
     "auth": "this address on routes that take credentials",
 }
 
+_WARN_SECONDS: Final = 10.0
+
+_log = structlog.get_logger(__name__)
 
 Header = tuple[bytes, bytes]
 
@@ -41,12 +47,23 @@ class Rates:
     Args:
         key, ip: requests per minute of one API key, of one address.
         auth: requests per 5 minutes of one address on the routes that take credentials.
+        shared: what all nodes count in. While it is away, each counts by itself: a limit is
+            then one of each node, and nobody is refused for the absence.
         clock: seconds since the epoch.
     """
 
     def __init__(
-        self, *, key: int, ip: int, auth: int, clock: Callable[[], float] = time.time
+        self,
+        *,
+        key: int,
+        ip: int,
+        auth: int,
+        shared: SharedWindows | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._shared = shared
+        self._clock = clock
+        self._warned_at = 0.0
         self._amounts: dict[LimitName, int] = {"key": key, "ip": ip, "auth": auth}
         self._windows = {name: WindowStorage(clock=clock) for name in self._amounts}
         self._told: dict[tuple[LimitName, ...], tuple[Header, bytes]] = {}
@@ -57,11 +74,11 @@ class Rates:
         Raises:
             ApiError: 429 `RATE_LIMITED`, the window is full; `standings` has where they stand.
         """
-        return self._take(name, who, 1)
+        return await self._take(name, who, 1)
 
     async def check(self, name: LimitName, who: str) -> Standing:
         """Raise as `hit` would, but count nothing."""
-        standing = self._take(name, who, 0)
+        standing = await self._take(name, who, 0)
         if standing.remaining < 1:
             raise self._refusal(standing)
         return standing
@@ -88,9 +105,13 @@ class Rates:
         form = ", ".join([f'"{name}";r=%d;t=%d' for name in names])
         return (b"ratelimit-policy", ", ".join(policies).encode()), form.encode()
 
-    def _take(self, name: LimitName, who: str, count: int) -> Standing:
+    async def _take(self, name: LimitName, who: str, count: int) -> Standing:
         amount, seconds = self._amounts[name], _SECONDS[name]
-        allowed, window = self._windows[name].take(who, amount, seconds, count)
+        allowed, window = (
+            self._windows[name].take(who, amount, seconds, count)
+            if self._shared is None
+            else await self._take_together(self._shared, name, who, count)
+        )
         before, before_left, now, now_left = window
         # Until the older window loses a hit, or this one becomes the older.
         wait = (now_left % seconds or seconds) if now else float(seconds)
@@ -104,6 +125,19 @@ class Rates:
         if not allowed:
             raise self._refusal(standing)
         return standing
+
+    async def _take_together(
+        self, shared: SharedWindows, name: LimitName, who: str, count: int
+    ) -> tuple[bool, Window]:
+        amount, seconds = self._amounts[name], _SECONDS[name]
+        try:
+            return await shared.take(name, who, amount, seconds, count)
+        except RedisAway as error:
+            now = self._clock()
+            if now - self._warned_at >= _WARN_SECONDS:
+                self._warned_at = now
+                _log.warning("rate limits are each node's own for now", error=str(error))
+            return self._windows[name].take(who, amount, seconds, count)
 
     def _refusal(self, standing: Standing) -> ApiError:
         amount, seconds = self._amounts[standing.limit], _SECONDS[standing.limit]

@@ -76,7 +76,7 @@ async def enroll(services: Services, call: Call) -> Enrolled:
     """
     request: EnrolRequest = call.body
     call.acted_for, enrolled = await services.enrolment.redeem(request)
-    await services.gateway.token_replaced(enrolled.daemon_id)
+    await services.gateway.token_replaced(call.acted_for, enrolled.daemon_id)
     return enrolled
 
 
@@ -95,7 +95,7 @@ async def device_token(services: Services, call: Call) -> Enrolled:
     if not await services.enrolment.knows_device(request.device_code):
         await services.rates.hit("auth", bucket(call.address))
     call.acted_for, enrolled = await services.enrolment.device_token(request.device_code)
-    await services.gateway.token_replaced(enrolled.daemon_id)
+    await services.gateway.token_replaced(call.acted_for, enrolled.daemon_id)
     return enrolled
 
 

@@ -39,18 +39,14 @@ _PUBLIC = {str(command): command for command in sorted(PUBLIC_COMMANDS)}
 
 async def list_daemons(services: Services, call: Call) -> bytes:
     """Every connected machine of the account; one that dropped within the grace period counts."""
-    states = services.presence.of_account(call.account_id)
+    states = await services.presence.of_account(call.account_id)
     return b'{"daemons":[' + b",".join(map(views.daemon_json, states)) + b"]}"
 
 
 async def daemon_status(services: Services, call: Call) -> DaemonStatus:
     """A machine in full. An offline one shows its last state, with `connected` false."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
-    return views.daemon_status(
-        state,
-        connected=services.presence.get(state.id) is not None,
-        now=time.time_ns() // 1_000_000,
-    )
+    return views.daemon_status(state, now=time.time_ns() // 1_000_000)
 
 
 async def command(services: Services, call: Call) -> bytes:
@@ -90,14 +86,14 @@ async def terminal(services: Services, call: Call) -> bytes:
 async def disconnect(services: Services, call: Call) -> Done:
     """Close the machine's connection. It is offline at once, and may reconnect by itself."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
-    await services.gateway.disconnect(state.id)
+    await services.gateway.disconnect(state)
     return Done()
 
 
 async def revoke(services: Services, call: Call) -> Done:
     """Revoke the machine's connection token for good; it must be set up again."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
-    await services.gateway.revoke(state.id)
+    await services.gateway.revoke(state)
     return Done()
 
 

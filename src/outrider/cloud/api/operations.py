@@ -1,21 +1,22 @@
 """What operators and their tools ask: health, metrics, and the API's own description."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from outrider.cloud.api import docs, openapi
 from outrider.cloud.api.endpoint import Endpoint
-from outrider.cloud.store.database import Database
+
+Readiness = Callable[[], Awaitable[dict[str, str]]]
+"""Returns of each thing that requests need whether it is `ok`, or what is wrong."""
 
 
 def routes(
-    endpoints: Sequence[Endpoint], database: Database, registry: CollectorRegistry
+    endpoints: Sequence[Endpoint], readiness: Readiness, registry: CollectorRegistry
 ) -> list[Route]:
     """Return the routes outside `/api/v1`."""
     document: dict[str, object] = {}
@@ -29,11 +30,10 @@ def routes(
         return JSONResponse({"status": "ok"})
 
     async def readyz(_request: Request) -> Response:
-        try:
-            await database.ping()
-        except (SQLAlchemyError, OSError) as error:
-            return JSONResponse({"status": "unavailable", "database": str(error)}, 503)
-        return JSONResponse({"status": "ok", "database": "ok"})
+        parts = await readiness()
+        if all(part == "ok" for part in parts.values()):
+            return JSONResponse({"status": "ok"} | parts)
+        return JSONResponse({"status": "unavailable"} | parts, 503)
 
     async def metrics(_request: Request) -> Response:
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})

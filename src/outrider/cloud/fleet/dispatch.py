@@ -8,14 +8,13 @@ import msgspec
 import structlog
 from msgspec import Raw
 
-from outrider.cloud.fleet.bus import MemoryBus
-from outrider.cloud.fleet.presence import MachineState, Presence
-from outrider.cloud.store import machines
-from outrider.cloud.store.database import Database
+from outrider.cloud.fleet.bus import BusDown
+from outrider.cloud.fleet.presence import Presence
+from outrider.cloud.fleet.routes import Routes
+from outrider.cloud.fleet.state import MachineState
 from outrider.contract.commands import RESULTS, CommandType
 from outrider.contract.errors import ApiError, OutriderError, not_found
 from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, Command, CommandResult
-from outrider.contract.ids import new_id
 
 PATIENCE: Final = 0.1
 """Seconds after which a command is slow enough to look whether its client is still there."""
@@ -55,12 +54,9 @@ class Dispatcher:
         timeout: seconds that a machine has to answer.
     """
 
-    def __init__(
-        self, *, database: Database, presence: Presence, bus: MemoryBus, timeout: float
-    ) -> None:
-        self._database = database
+    def __init__(self, *, presence: Presence, routes: Routes, timeout: float) -> None:
         self._presence = presence
-        self._bus = bus
+        self._routes = routes
         self._timeout = timeout
         self._waiting: dict[str, _Waiting] = {}
         self._in_flight: dict[str, int] = {}
@@ -72,11 +68,8 @@ class Dispatcher:
         Raises:
             ApiError: 404, the account has none such, whether another has or not.
         """
-        state = self._presence.get(machine_id)
+        state = await self._presence.find(account_id, machine_id)
         if state is None:
-            row = await machines.by_id(self._database, machine_id)
-            state = None if row is None else MachineState(row)
-        if state is None or state.account_id != account_id:
             raise not_found(f"No machine {machine_id!r} in this account")
         return state
 
@@ -95,8 +88,8 @@ class Dispatcher:
             ClientGone: nobody waits for the answer any more.
         """
         state = await self.owned(account_id, machine_id)
-        if not state.online:
-            raise self._unreachable(state)
+        if not state.connected:
+            raise _unreachable(state)
         if self._in_flight.get(machine_id, 0) >= MAX_COMMANDS_IN_FLIGHT:
             raise ApiError(
                 500,
@@ -154,7 +147,7 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[CommandResult] = loop.create_future()
         frame = Command(
-            id=new_id("cmd"),
+            id=self._routes.new_command_id(),
             command=command,
             payload=Raw(payload),
             timeout_ms=max(1, int(self._timeout * 1000)),
@@ -165,8 +158,8 @@ class Dispatcher:
         watch = loop.call_later(PATIENCE, _start_watching, watcher, future, gone)
         try:
             async with asyncio.timeout(self._timeout):
-                if not await self._bus.send(state.id, frame):
-                    raise self._unreachable(state)
+                if not await self._routes.send(state.id, frame):
+                    raise _unreachable(state)
                 return await future
         except TimeoutError as error:
             self._cancel(state.id, frame.id)
@@ -178,11 +171,18 @@ class Dispatcher:
         except (ClientGone, asyncio.CancelledError):
             self._cancel(state.id, frame.id)
             raise
+        except BusDown as error:
+            raise ApiError(
+                503,
+                f"The machine {state.nickname!r} is connected to another node of this service, "
+                "which cannot be reached now: try again in a few seconds",
+            ) from error
         finally:
             watch.cancel()
             for task in watcher:
                 task.cancel()
             del self._waiting[frame.id]
+            self._routes.settled(frame.id)
             self._in_flight[state.id] -= 1
             if not self._in_flight[state.id]:
                 del self._in_flight[state.id]
@@ -195,23 +195,24 @@ class Dispatcher:
     async def _send_cancel(self, machine_id: str, command_id: str) -> None:
         # A machine that takes no frames has not taken the command either, or will drop its
         # answer: there is nobody to tell about it.
-        with_bound = asyncio.wait_for(self._bus.send(machine_id, Cancel(id=command_id)), 5)
+        with_bound = asyncio.wait_for(self._routes.send(machine_id, Cancel(id=command_id)), 5)
         await asyncio.gather(with_bound, return_exceptions=True)
 
-    def _unreachable(self, state: MachineState) -> ApiError:
-        if self._presence.get(state.id) is None:
-            return ApiError(
-                500,
-                f"The machine {state.nickname!r} is offline: "
-                "start `outrider daemon` on it and try again",
-                undone=True,
-            )
+
+def _unreachable(state: MachineState) -> ApiError:
+    if not state.connected:
         return ApiError(
-            503,
-            f"The connection of the machine {state.nickname!r} has dropped; "
-            "it is expected back: try again in a few seconds",
+            500,
+            f"The machine {state.nickname!r} is offline: "
+            "start `outrider daemon` on it and try again",
             undone=True,
         )
+    return ApiError(
+        503,
+        f"The connection of the machine {state.nickname!r} has dropped; "
+        "it is expected back: try again in a few seconds",
+        undone=True,
+    )
 
 
 def _start_watching(

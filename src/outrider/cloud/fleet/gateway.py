@@ -5,28 +5,29 @@ docs/protocol.md describes the protocol. The pings are the server's (`ws_ping_in
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
 from outrider import __version__
-from outrider.cloud.fleet.bus import MemoryBus
+from outrider.cloud.fleet.connection import Connection
 from outrider.cloud.fleet.dispatch import Dispatcher
-from outrider.cloud.fleet.presence import MachineState, Presence, TooManySessions
+from outrider.cloud.fleet.presence import Presence
+from outrider.cloud.fleet.routes import Routes
+from outrider.cloud.fleet.state import MachineState, TooManySessions
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
 from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.frames import (
     HELLO_TIMEOUT,
     PROTOCOL_VERSION,
-    Acknowledge,
     Change,
     CloseCode,
     CommandResult,
     DecodeError,
     Event,
-    FromService,
     Goodbye,
     Hello,
     Noted,
@@ -34,9 +35,13 @@ from outrider.contract.frames import (
     Snapshot,
     Welcome,
     decode_from_daemon,
-    encode,
     hello_protocol,
 )
+
+_MOVES_PER_SECOND: Final = 500
+_LONGEST_MOVE: Final = 10.0
+_MOVE_SECONDS: Final = 3.0
+"""What a machine has for its move, beside its turn in the spread."""
 
 _log = structlog.get_logger(__name__)
 
@@ -64,72 +69,6 @@ class _Refused(Exception):
         self.reason = reason
 
 
-class Connection:
-    """The service's end of one machine's WebSocket."""
-
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive = receive
-        self._send = send
-        self.closed = False
-        self._stored = 0
-        self._acknowledging: asyncio.Task[None] | None = None
-
-    async def send(self, frame: FromService) -> None:
-        """Send a frame; waits while the machine takes none.
-
-        Raises:
-            ConnectionError: the socket has gone.
-        """
-        if self.closed:
-            raise ConnectionResetError("The socket is closed")
-        try:
-            await self._send({"type": "websocket.send", "text": encode(frame).decode()})
-        except OSError as error:  # uvicorn's ClientDisconnected is one
-            self.closed = True
-            raise ConnectionResetError("The socket has gone") from error
-
-    async def receive(self) -> str | bytes | None:
-        """Return the next message, None once the socket has gone."""
-        message = await self._receive()
-        if message["type"] == "websocket.disconnect":
-            self.closed = True
-            return None
-        text: str | None = message.get("text")
-        return text if text is not None else message.get("bytes", b"")
-
-    def acknowledge(self, seq: int) -> None:
-        """Tell the machine that its events up to `seq` are stored; one frame may tell of many."""
-        self._stored = max(self._stored, seq)
-        if self._acknowledging is None or self._acknowledging.done():
-            self._acknowledging = asyncio.create_task(self._acknowledge(), name="acknowledge")
-
-    async def _acknowledge(self) -> None:
-        told = 0
-        while told < self._stored and not self.closed:
-            told = self._stored
-            try:
-                await self.send(Acknowledge(seq=told))
-            except ConnectionError:
-                return  # the next welcome tells it
-
-    def end(self) -> None:
-        """Stop what goes on beside the connection."""
-        if self._acknowledging is not None:
-            self._acknowledging.cancel()
-
-    async def close(self, code: CloseCode, reason: str) -> None:
-        """Close the socket, telling why. Harmless if it has gone already."""
-        if not self.closed:
-            self.closed = True
-            try:
-                async with asyncio.timeout(5):
-                    await self._send(
-                        {"type": "websocket.close", "code": code, "reason": reason[:120]}
-                    )
-            except (OSError, TimeoutError):
-                _log.debug("socket gone before its close", code=code)
-
-
 class Gateway:
     """The ASGI application behind `/api/v1/daemon/connect`.
 
@@ -145,7 +84,7 @@ class Gateway:
         database: Database,
         presence: Presence,
         dispatcher: Dispatcher,
-        bus: MemoryBus,
+        routes: Routes,
         owner_of: Callable[[str], Awaitable[machines.Machine | None]],
         take_event: TakeEvent,
         note_refusal: Callable[[str, str, Refused], None],
@@ -156,12 +95,18 @@ class Gateway:
         self._database = database
         self._presence = presence
         self._dispatcher = dispatcher
-        self._bus = bus
+        self._routes = routes
         self._connections: dict[str, Connection] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_leaving = False
+        self._left = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, from its handshake to its end."""
         await receive()  # websocket.connect
+        if self._is_leaving:
+            await send({"type": "websocket.close", "code": CloseCode.GOING_AWAY, "reason": ""})
+            return  # a handshake refused: the machine tries again, and comes to another node
         await send({"type": "websocket.accept"})
         connection = Connection(receive, send)
         try:
@@ -177,22 +122,67 @@ class Gateway:
         """Return how many machines have a socket here."""
         return len(self._connections)
 
-    async def disconnect(self, machine_id: str) -> None:
+    async def disconnect(self, state: MachineState) -> None:
         """Close the machine's socket; it is offline at once, and may come back by itself."""
-        await self._end(machine_id, CloseCode.DISCONNECTED, "Disconnected from the dashboard")
+        await self._end(state, CloseCode.DISCONNECTED, "Disconnected from the dashboard")
 
-    async def token_replaced(self, machine_id: str) -> None:
+    async def token_replaced(self, account_id: str, machine_id: str) -> None:
         """Close a socket that the machine's old token opened: it was enrolled again."""
-        if machine_id in self._connections:
+        state = await self._presence.find(account_id, machine_id)
+        if state is not None and state.connected:
             reason = "This machine was set up again: start its agent with the new token"
-            await self._end(machine_id, CloseCode.UNAUTHORIZED, reason)
+            await self._end(state, CloseCode.UNAUTHORIZED, reason)
 
-    async def revoke(self, machine_id: str) -> None:
+    async def revoke(self, state: MachineState) -> None:
         """Make the machine's token worthless and close its socket for good."""
-        await machines.revoke_token(self._database, machine_id)
-        await self._end(
-            machine_id, CloseCode.UNAUTHORIZED, "This token was revoked: run `outrider setup` again"
+        await machines.revoke_token(self._database, state.id)
+        reason = "This token was revoked: run `outrider setup` again"
+        await self._end(state, CloseCode.UNAUTHORIZED, reason)
+
+    def ended(self, machine_id: str, code: CloseCode, reason: str, connection: int | None) -> None:
+        """Close a machine's socket as another node says; see `routes.Ended`."""
+        mine = self._connections.get(machine_id)
+        if mine is None:
+            return
+        if connection is not None and (mine.number >= connection or not mine.number):
+            return  # one that has no number yet will claim the machine in a moment
+        del self._connections[machine_id]
+        self._presence.moved(machine_id)
+        if not mine.is_moving:
+            self._dispatcher.dropped(machine_id)
+        self._left_one()
+        task = asyncio.create_task(mine.close(code, reason), name="close a socket")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def reclaim(self) -> None:
+        """See to the machines here again; close the sockets of those that are another's now."""
+        for state in await self._presence.reclaim():
+            reason = "This connection was held for dead"
+            self.ended(state.id, CloseCode.GOING_AWAY, reason, None)
+
+    async def move(self) -> None:
+        """Have every machine connect to another node, spread out; return when all have.
+
+        Those that do not within their time are left to `close`.
+        """
+        self._is_leaving = True
+        spread = min(_LONGEST_MOVE, len(self._connections) / _MOVES_PER_SECOND)
+        goodbye = Goodbye(
+            reason="This node is stopping: connect to another",
+            reconnect_ms=max(1, int(spread * 1000)),
         )
+        for connection in list(self._connections.values()):
+            connection.is_moving = True
+        await asyncio.gather(
+            *(self._say(connection, goodbye) for connection in list(self._connections.values()))
+        )
+        self._left_one()
+        try:
+            async with asyncio.timeout(spread + _MOVE_SECONDS):
+                await self._left.wait()
+        except TimeoutError:
+            _log.warning("machines stay until the end", count=len(self._connections))
 
     async def close(self) -> None:
         """Tell every machine that the service stops, and close its socket."""
@@ -251,6 +241,7 @@ class Gateway:
             # worthless while the hello was on its way.
             row = await self._machine(scope)
             state = await self._presence.connected(row, hello)
+            connection.number = state.connection
             _log.info(
                 "machine connected",
                 machine=machine,
@@ -267,26 +258,31 @@ class Gateway:
                     acknowledged=row.event_seq,
                 )
             )
-            self._bus.hold(machine, connection)
+            await self._routes.hold(machine, connection, connection.number)
             await self._listen(state, connection)
         except (DecodeError, TooManySessions) as error:
             raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
         except ConnectionError:
             _log.info("machine went away during its welcome", machine=machine)
+        except (SQLAlchemyError, OSError) as error:
+            _log.warning("machine sent away: the database is away", error=str(error))
+            await connection.close(CloseCode.TRY_AGAIN_LATER, "The database is away")
         finally:
             connection.end()
-            self._bus.release(machine, connection)
-            if self._connections.get(machine, connection) is connection:  # no newer one is there
-                self._connections.pop(machine, None)
+            if self._connections.get(machine) is connection:  # no newer one, and none elsewhere
+                del self._connections[machine]
                 self._presence.dropped(machine)
-                self._dispatcher.dropped(machine)
+                if not connection.is_moving:
+                    self._dispatcher.dropped(machine)
+                self._left_one()
+            await self._routes.release(machine, connection, has_moved=connection.is_moving)
             _log.info("machine dropped", machine=machine)
 
     async def _listen(self, state: MachineState, connection: Connection) -> None:
         while (data := await connection.receive()) is not None:
             match frame := decode_from_daemon(data):
                 case CommandResult():
-                    self._dispatcher.settle(state.id, frame)
+                    await self._routes.answer(state.id, frame)
                 case Snapshot() | Change():
                     self._presence.reported(state, frame)
                 case Event(seq=seq, event=event):
@@ -313,13 +309,27 @@ class Gateway:
 
         await self._take_event(state.account_id, state.id, seq, event, stored)
 
-    async def _end(self, machine_id: str, code: CloseCode, reason: str) -> None:
-        connection = self._connections.pop(machine_id, None)
-        await self._presence.gone(machine_id)
-        self._dispatcher.dropped(machine_id)
-        if connection is not None:
-            self._bus.release(machine_id, connection)
-            await connection.close(code, reason)
+    async def _end(self, state: MachineState, code: CloseCode, reason: str) -> None:
+        connection = self._connections.pop(state.id, None)
+        await self._presence.gone(state.account_id, state.id)
+        if connection is None:
+            await self._routes.end(state.id, code, reason)
+            return
+        self._dispatcher.dropped(state.id)
+        self._left_one()
+        await self._routes.release(state.id, connection, has_moved=False)
+        await connection.close(code, reason)
+
+    def _left_one(self) -> None:
+        if self._is_leaving and not self._connections:
+            self._left.set()
+
+    async def _say(self, connection: Connection, frame: Goodbye) -> None:
+        try:
+            async with asyncio.timeout(1):  # a frozen machine must not hold the others up
+                await connection.send(frame)
+        except (ConnectionError, TimeoutError):
+            _log.debug("machine did not hear that it is to move")
 
     async def _goodbye(self, connection: Connection) -> None:
         try:

@@ -1,142 +1,79 @@
-"""What is known of each machine that is connected, or dropped less than a grace period ago.
+"""Which machines are connected: here, or on any node.
 
-A machine that stays away longer is offline: only the database knows it then. Which machines
-were connected is in the database too, so that a restart of the service begins a grace
-period for each of them.
+A machine whose socket has gone still counts as connected for a grace period; one that stays
+away longer is offline, and only the database knows it then. Which machines are connected, and
+which node sees to them, is in the database too: when a node is gone, another one begins a
+grace period for each of its machines. Whether a machine came or went is decided there, in the
+transaction that stores its event, so that it is told once, whatever happens to a node.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol
 
-import msgspec
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
+from outrider.cloud.fleet.board import Board
+from outrider.cloud.fleet.state import MachineState
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
-from outrider.contract.errors import OutriderError
+from outrider.cloud.store.transaction import Transaction
 from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Hello, Snapshot
-from outrider.contract.resources import Machine, Provider, Session
-
-MAX_SESSIONS: Final = 1000
-"""Sessions of one machine that the service keeps in mind."""
 
 _SAVE_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 1.0
+
+UNKNOWN: Final = 0
+"""The number of a connection that the database may not know; every other one is higher."""
 
 _log = structlog.get_logger(__name__)
 
 
+class Announcement(Protocol):
+    """The event of a machine that comes or goes."""
+
+    async def store(self, transaction: Transaction) -> None:
+        """Store it with what it tells of."""
+
+    def stored(self) -> None:
+        """Take it that it was stored: deliver it."""
+
+
 class Announce(Protocol):
-    """Told when a machine came online or went offline for good; a short absence is neither."""
+    """Makes the event of a machine that came online, or went offline for good."""
 
-    async def __call__(self, name: EventName, state: "MachineState") -> None:
-        """Tell whoever has subscribed to it."""
-
-
-class TooManySessions(OutriderError):
-    """A machine reports more sessions than the service keeps in mind."""
-
-
-class MachineState:
-    """A machine as it was last reported. Times are epoch milliseconds."""
-
-    __slots__ = (
-        "account_id",
-        "connected_at",
-        "encoded",
-        "event_seq",
-        "hostname",
-        "id",
-        "last_seen_at",
-        "machine",
-        "nickname",
-        "online",
-        "platform",
-        "providers",
-        "sessions",
-        "version",
-    )
-
-    def __init__(self, row: machines.Machine) -> None:
-        self.id = row.id
-        self.account_id = row.account_id
-        self.nickname = row.nickname
-        self.hostname = row.hostname
-        self.platform = row.platform
-        self.version = row.version
-        self.connected_at = row.connected_at
-        self.last_seen_at = row.last_seen_at
-        self.event_seq = row.event_seq
-        self.online = False
-        self.machine: Machine | None = None
-        self.providers: list[Provider] = []
-        self.sessions: dict[str, Session] = {}
-        self.encoded: bytes | None = None
-        """The machine's entry in the list of machines, kept until something changes."""
-        if row.snapshot is not None:
-            snapshot = msgspec.json.decode(row.snapshot, type=Snapshot)
-            self.replace(snapshot.machine, snapshot.providers, snapshot.sessions)
-
-    def replace(
-        self, machine: Machine, providers: list[Provider], sessions: Iterable[Session]
-    ) -> None:
-        """Take a full report in place of what was known."""
-        self.machine = machine
-        self.hostname, self.platform = machine.hostname, machine.platform
-        self.providers = providers
-        self.sessions = {}
-        self._add(sessions)
-
-    def change(self, change: Change) -> None:
-        """Take what has changed."""
-        if change.machine is not None:
-            self.machine = change.machine
-        for session_id in change.removed:
-            self.sessions.pop(session_id, None)
-        self._add(change.sessions)
-
-    def snapshot(self) -> bytes | None:
-        """Return what is known, to be saved; None where nothing was ever reported."""
-        if self.machine is None:
-            return None
-        return msgspec.json.encode(
-            Snapshot(
-                machine=self.machine,
-                providers=self.providers,
-                sessions=list(self.sessions.values()),
-            )
-        )
-
-    def _add(self, sessions: Iterable[Session]) -> None:
-        self.encoded = None
-        for session in sessions:
-            session.target_id = f"{self.id}:session:{session.id}"
-            self.sessions[session.id] = session
-        if len(self.sessions) > MAX_SESSIONS:
-            raise TooManySessions(f"A machine may report {MAX_SESSIONS} sessions at the most")
+    async def __call__(self, name: EventName, state: MachineState) -> Announcement:
+        """Return the event."""
 
 
 class Presence:
     """The machines that are connected or in their grace period.
 
     Args:
+        node: this node's id.
         grace_period: seconds for which a dropped machine still counts as connected.
-        announce: told of machines that come and go.
+        announce: makes the events of machines that come and go.
         clock: seconds since the epoch.
     """
 
     def __init__(
         self,
+        *,
         database: Database,
+        board: Board,
+        node: str,
         grace_period: float,
         announce: Announce,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._announce = announce
+        self._board = board
         self._database = database
         self._grace_period = grace_period
+        self._node = node
         self._clock = clock
         self._machines: dict[str, MachineState] = {}
         self._accounts: dict[str, dict[str, MachineState]] = {}
@@ -144,57 +81,72 @@ class Presence:
         self._expiries: set[asyncio.Task[None]] = set()
         self._unsaved: set[str] = set()
 
-    def get(self, machine_id: str) -> MachineState | None:
-        """Return the machine with this id if it is connected or in its grace period."""
-        return self._machines.get(machine_id)
+    async def find(self, account_id: str, machine_id: str) -> MachineState | None:
+        """Return the account's machine, in its last state if it is offline; None for no such."""
+        mine = self._machines.get(machine_id)
+        if mine is not None and mine.account_id != account_id:
+            return None
+        if mine is not None and (mine.online or not self._board.is_shared):
+            return mine
+        theirs = await self._board.read(account_id, machine_id)
+        if theirs is not None and (mine is None or _is_newer(theirs, mine)):
+            return theirs
+        if mine is not None:
+            return mine
+        row = await machines.by_id(self._database, machine_id)
+        return None if row is None or row.account_id != account_id else MachineState(row)
 
-    def of_account(self, account_id: str) -> list[MachineState]:
+    async def of_account(self, account_id: str) -> list[MachineState]:
         """Return the account's machines, the grace period counting as connected."""
-        return sorted(self._accounts.get(account_id, {}).values(), key=lambda state: state.id)
-
-    async def restore(self) -> None:
-        """Begin a grace period for the machines that were connected when the service ended."""
-        for row in await machines.connected(self._database):
-            self._keep(MachineState(row))
-            self._begin_grace(row.id)
+        found = dict(self._accounts.get(account_id, {}))
+        for theirs in await self._board.of_account(account_id):
+            mine = found.get(theirs.id)
+            if mine is None or (not mine.online and _is_newer(theirs, mine)):
+                found[theirs.id] = theirs
+        return sorted(found.values(), key=lambda state: state.id)
 
     async def connected(self, row: machines.Machine, hello: Hello) -> MachineState:
-        """Take it that a machine has said hello.
+        """Take it that a machine has said hello to this node.
 
         Raises:
-            TooManySessions: it names more than `MAX_SESSIONS`.
+            TooManySessions: it names more than may be.
+            SQLAlchemyError, OSError: the database is away.
         """
         now = self._now()
         state = MachineState(row._replace(snapshot=None))
         state.version = hello.version
         state.connected_at = state.last_seen_at = now
         state.replace(hello.machine, hello.providers, hello.sessions)
-        state.online = True
+        state.connected = state.online = True
         self._end_grace(row.id)
-        is_new = row.id not in self._machines
-        self._keep(state)
-        await machines.save(
-            self._database,
-            row.id,
-            {
-                "connected": True,
-                "connected_at": now,
-                "last_seen_at": now,
-                "hostname": state.hostname,
-                "platform": state.platform,
-                "version": state.version,
-                "snapshot": state.snapshot(),
-            },
-        )
-        if is_new:
-            await self._announce(EventName.MACHINE_CONNECTED, state)
+        self._keep(state)  # before it is saved: from then on this node must see to it
+        announcement = await self._announce(EventName.MACHINE_CONNECTED, state)
+        values = {
+            "connected_at": now,
+            "last_seen_at": now,
+            "hostname": state.hostname,
+            "platform": state.platform,
+            "version": state.version,
+            "snapshot": state.snapshot(),
+        }
+        state.connection = UNKNOWN  # for as long as nobody can tell whether it was saved
+        async with self._database.begin() as transaction:
+            connection, was_connected = await machines.attach(
+                transaction, row.id, self._node, values
+            )
+            if not was_connected:
+                await announcement.store(transaction)
+        state.connection = connection
+        if not was_connected:
+            announcement.stored()
+        self._board.tell(state)
         return state
 
     def reported(self, state: MachineState, report: Snapshot | Change) -> None:
         """Take a machine's report.
 
         Raises:
-            TooManySessions: it names more than `MAX_SESSIONS`.
+            TooManySessions: it names more than may be.
         """
         state.last_seen_at = self._now()
         if isinstance(report, Snapshot):
@@ -202,6 +154,7 @@ class Presence:
         else:
             state.change(report)
         self._unsaved.add(state.id)
+        self._board.tell(state)
 
     def dropped(self, machine_id: str) -> None:
         """Take it that the machine's socket has gone: its grace period begins."""
@@ -209,30 +162,53 @@ class Presence:
         if state is not None and state.online:
             state.online = False
             self._begin_grace(machine_id)
+            self._board.tell(state)
 
-    async def gone(self, machine_id: str) -> None:
-        """Take it that the machine is offline, with no grace period."""
-        self._end_grace(machine_id)
-        state = self._machines.pop(machine_id, None)
-        if state is None:
-            return
-        state.online = False
-        owned = self._accounts[state.account_id]
-        del owned[machine_id]
-        if not owned:
-            del self._accounts[state.account_id]
-        self._unsaved.discard(machine_id)
-        _log.info("machine offline", machine=machine_id)
-        await machines.save(
-            self._database,
-            machine_id,
-            {
-                "connected": False,
-                "last_seen_at": state.last_seen_at,
-                "snapshot": state.snapshot(),
-            },
-        )
-        await self._announce(EventName.MACHINE_DISCONNECTED, state)
+    def moved(self, machine_id: str) -> None:
+        """Take it that the machine is another node's by now, or was given up there."""
+        state = self._machines.get(machine_id)
+        if state is not None:
+            self._end_grace(machine_id)
+            self._forget(machine_id)
+            state.connected = False
+            self._board.tell(state)  # what a newer connection has told stays
+
+    async def gone(self, account_id: str, machine_id: str) -> None:
+        """Take it that the machine is offline on every node, with no grace period."""
+        state = await self.find(account_id, machine_id)
+        if state is not None:
+            await self._depart(state, anywhere=True)
+
+    async def take_over(self) -> None:
+        """Begin a grace period for the machines whose own node is gone."""
+        for row in await machines.take_over(self._database, self._node):
+            if row.id not in self._machines:
+                state = MachineState(row)
+                self._keep(state)
+                self._begin_grace(row.id)
+                self._board.tell(state)
+                _log.info("machine taken over", machine=row.id)
+
+    async def reclaim(self) -> list[MachineState]:
+        """Have this node see to its machines again, after others may have thought it dead.
+
+        Returns:
+            The machines that are another's by now, or were given up: their sockets here are
+            worth nothing.
+        """
+        mine = {state.id: state.connection for state in self._machines.values() if state.online}
+        kept = await machines.reclaim(self._database, self._node, mine)
+        return [
+            state
+            for machine_id, connection in mine.items()
+            if machine_id not in kept
+            and (state := self._machines.get(machine_id)) is not None
+            and state.connection == connection
+        ]
+
+    def tell_all(self) -> None:
+        """Tell the other nodes of every machine here."""
+        self._board.tell_all(list(self._machines.values()))
 
     async def keep_saving(self) -> None:
         """Write reports down every few seconds, until cancelled."""
@@ -249,21 +225,69 @@ class Presence:
             data = None if state is None else state.snapshot()
             if state is not None and data is not None:
                 rows[machine_id] = (data, state.last_seen_at)
-        if rows:
-            await machines.save_snapshots(self._database, rows)
+        if not rows:
+            return
+        try:
+            await machines.save_snapshots(self._database, self._node, rows)
+        except (SQLAlchemyError, OSError) as error:
+            _log.warning("reports wait for the database", error=str(error))
+            self._unsaved |= unsaved
 
     async def close(self) -> None:
         """Stop every timer. Machines stay `connected` in the database for the next start."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        for task in self._expiries:
+            task.cancel()
         if self._expiries:
             await asyncio.wait(self._expiries, timeout=5)
         await self.save()
 
+    async def _depart(self, state: MachineState, *, anywhere: bool) -> None:
+        """Have a machine offline; told once, by the node that did it.
+
+        Args:
+            anywhere: also if another node sees to it, or it has connected again by now.
+        """
+        announcement = await self._announce(EventName.MACHINE_DISCONNECTED, state)
+        values: dict[str, object] = {"last_seen_at": state.last_seen_at}
+        snapshot = state.snapshot()
+        if snapshot is not None:
+            values["snapshot"] = snapshot
+        async with self._database.begin() as transaction:
+            was_connected = await machines.detach(
+                transaction,
+                state.id,
+                values,
+                node=None if anywhere else self._node,
+                connection=None if anywhere or state.connection == UNKNOWN else state.connection,
+            )
+            if was_connected:
+                await announcement.store(transaction)
+        if anywhere or self._machines.get(state.id) is state:
+            self._end_grace(state.id)
+            self._forget(state.id)
+        if was_connected:
+            _log.info("machine offline", machine=state.id)
+            state.connected = state.online = False
+            self._board.tell(state)
+            announcement.stored()
+
     def _keep(self, state: MachineState) -> None:
         self._machines[state.id] = state
         self._accounts.setdefault(state.account_id, {})[state.id] = state
+
+    def _forget(self, machine_id: str) -> None:
+        self._unsaved.discard(machine_id)
+        state = self._machines.pop(machine_id, None)
+        if state is None:
+            return
+        state.online = False
+        owned = self._accounts[state.account_id]
+        del owned[machine_id]
+        if not owned:
+            del self._accounts[state.account_id]
 
     def _begin_grace(self, machine_id: str) -> None:
         self._end_grace(machine_id)
@@ -276,9 +300,27 @@ class Presence:
             timer.cancel()
 
     def _expire(self, machine_id: str) -> None:
-        task = asyncio.create_task(self.gone(machine_id), name=f"offline {machine_id}")
-        self._expiries.add(task)
-        task.add_done_callback(self._expiries.discard)
+        state = self._machines.get(machine_id)
+        if state is not None:
+            task = asyncio.create_task(self._depart_surely(state), name=f"offline {machine_id}")
+            self._expiries.add(task)
+            task.add_done_callback(self._expiries.discard)
+
+    async def _depart_surely(self, state: MachineState) -> None:
+        """Have a machine offline whose grace period is over, however long the database is away."""
+        while self._machines.get(state.id) is state and not state.online:
+            try:
+                await self._depart(state, anywhere=False)
+            except (SQLAlchemyError, OSError) as error:
+                _log.warning("a machine's end waits for the database", error=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _is_newer(theirs: MachineState, mine: MachineState) -> bool:
+    """Tell whether another node knows a machine better that has no socket here."""
+    return theirs.connection > mine.connection or (
+        theirs.connection == mine.connection and theirs.online
+    )

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from outrider.cloud.fleet.presence import MachineState
+from outrider.cloud.fleet.state import MachineState
 from outrider.contract.resources import CliEntry, Daemon, DaemonStatus, IdeEntry, Session
 
 _encoder = msgspec.json.Encoder()
@@ -22,11 +22,11 @@ def daemon(state: MachineState) -> Daemon:
     return Daemon(**_common(state))  # type: ignore[arg-type]
 
 
-def daemon_status(state: MachineState, *, connected: bool, now: int) -> DaemonStatus:
+def daemon_status(state: MachineState, *, now: int) -> DaemonStatus:
     """Return the machine in full."""
     return DaemonStatus(
         **_common(state),  # type: ignore[arg-type]
-        connected=connected,
+        connected=state.connected,
         machine=state.machine,
         sessions=list(state.sessions.values()),
         available_providers=state.providers,
@@ -62,28 +62,25 @@ def _latest(sessions: Iterable[Session]) -> list[Session]:
 
 
 def _cli(machine_id: str, session: Session) -> CliEntry:
-    return CliEntry(
-        id=f"{machine_id}:{session.kind}:{session.type}",
-        type=session.type,
-        name=session.name,
-        session_id=session.id,
-        status=session.status,
-        title=session.title,
-        workspace=session.workspace,
-        last_activity_at=session.last_activity_at,
-    )
+    return CliEntry(**_entry(machine_id, session))  # type: ignore[arg-type]
 
 
 def _ide(machine_id: str, session: Session) -> IdeEntry:
     return IdeEntry(
-        id=f"{machine_id}:ide:{session.type}",
-        type=session.type,
-        name=session.name,
+        **_entry(machine_id, session),  # type: ignore[arg-type]
         cdp_connected=session.cdp_connected,
-        session_id=session.id,
-        status=session.status,
-        title=session.title,
-        workspace=session.workspace,
-        last_activity_at=session.last_activity_at,
         agents=session.agents,
     )
+
+
+def _entry(machine_id: str, session: Session) -> dict[str, object]:
+    return {
+        "id": f"{machine_id}:{session.kind}:{session.type}",
+        "type": session.type,
+        "name": session.name,
+        "session_id": session.id,
+        "status": session.status,
+        "title": session.title,
+        "workspace": session.workspace,
+        "last_activity_at": session.last_activity_at,
+    }

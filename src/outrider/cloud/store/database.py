@@ -10,16 +10,19 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from outrider.cloud.store.transaction import Transaction
 from outrider.contract.errors import OutriderError
 
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 """The newest revision in `migrations/versions/`; a test holds it to that."""
 
 
 _BEGIN: Final = "outrider_begin"
+
+_MIGRATION_LOCK: Final = 8400
+_MIGRATION_WAIT: Final = "60s"
 
 
 class DatabaseError(OutriderError):
@@ -90,6 +93,7 @@ class Database:
                 from outrider.cloud.store.migrations.run import upgrade
 
                 async with self.engine.begin() as connection:
+                    await self._take_turn(connection)
                     await connection.run_sync(upgrade)
         except (DBAPIError, OSError) as error:
             cause = getattr(error, "orig", None) or error
@@ -101,6 +105,12 @@ class Database:
     async def close(self) -> None:
         """Close every connection."""
         await asyncio.shield(self.engine.dispose())
+
+    async def _take_turn(self, connection: AsyncConnection) -> None:
+        """Wait until no other node migrates; SQLite's transactions see to that themselves."""
+        if self.url.get_backend_name() == "postgresql":
+            await connection.execute(text(f"SET LOCAL lock_timeout = '{_MIGRATION_WAIT}'"))
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
 
     async def _revision(self) -> str | None:
         async with self.engine.connect() as connection:

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from outrider.cloud.store import tables, webhooks
 from outrider.cloud.store.database import Database
+from outrider.cloud.store.transaction import Transaction
 
 _deliveries = tables.deliveries
 _events = tables.events
@@ -63,33 +64,42 @@ async def store(
     Returns:
         The ids of the events that were new; the deliveries of the others were left out.
     """
-    is_sqlite = database.url.get_backend_name() == "sqlite"
-    insert_event = (sqlite_insert if is_sqlite else postgresql_insert)(_events)
-    async with database.begin() as connection:
-        new: set[str] = set()
-        if events:
-            # Another node may store the same event at the same time: whose row it is, is new.
-            added = await connection.scalars(
-                insert_event.on_conflict_do_nothing().returning(_events.c.id),
-                [event._asdict() for event in events],
-            )
-            new = set(added)
-        wanted = [
-            {**delivery._asdict(), "claimed_until": claimed_until}
-            for delivery, claimed_until in deliveries
-            if delivery.event_id in new
-        ]
-        if wanted:
-            await connection.execute(insert(_deliveries), wanted)
+    async with database.begin() as transaction:
+        new = await add(transaction, events, deliveries)
         if newest:
-            await connection.execute(
+            await transaction.execute(
                 update(_machines)
                 .where(_machines.c.id == bindparam("machine"))
                 .where(_machines.c.event_seq < bindparam("seq"))
                 .values(event_seq=bindparam("seq")),
-                [{"machine": machine, "seq": seq} for machine, seq in newest.items()],
+                [{"machine": machine, "seq": seq} for machine, seq in sorted(newest.items())],
             )
         return new
+
+
+async def add(
+    transaction: Transaction,
+    events: Sequence[Event],
+    deliveries: Sequence[tuple[Delivery, int]],
+) -> set[str]:
+    """Add events and their deliveries; return the ids of those events that were new."""
+    if not events:
+        return set()
+    insert_event = sqlite_insert if transaction.dialect == "sqlite" else postgresql_insert
+    # Another node may store the same event at the same time: whose row it is, is new.
+    added = await transaction.scalars(
+        insert_event(_events).on_conflict_do_nothing().returning(_events.c.id),
+        [event._asdict() for event in events],
+    )
+    new = set(added)
+    wanted = [
+        {**delivery._asdict(), "claimed_until": claimed_until}
+        for delivery, claimed_until in deliveries
+        if delivery.event_id in new
+    ]
+    if wanted:
+        await transaction.execute(insert(_deliveries), wanted)
+    return new
 
 
 async def claim(

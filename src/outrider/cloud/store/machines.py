@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
+from outrider.cloud.store.transaction import Transaction
 
 _machines = tables.machines
 _codes = tables.enrolment_codes
@@ -26,6 +27,7 @@ class Machine(NamedTuple):
     last_seen_at: int | None
     snapshot: bytes | None
     event_seq: int
+    connection: int
 
 
 class Enrolment(NamedTuple):
@@ -48,11 +50,92 @@ async def by_token(database: Database, digest: bytes) -> Machine | None:
     return await _one(database, _machines.c.token_hash == digest)
 
 
-async def connected(database: Database) -> list[Machine]:
-    """Return the machines that were connected, or in their grace period, when last heard of."""
+async def connected(database: Database, account_id: str) -> list[Machine]:
+    """Return the account's machines that are connected or in their grace period."""
+    query = select(*_COLUMNS).where(_machines.c.connected, _machines.c.account_id == account_id)
     async with database.read() as connection:
-        rows = await connection.execute(select(*_COLUMNS).where(_machines.c.connected))
-        return [Machine(*row) for row in rows]
+        return [Machine(*row) for row in await connection.execute(query)]
+
+
+async def attach(
+    transaction: Transaction, machine_id: str, node: str, values: Mapping[str, object]
+) -> tuple[int, bool]:
+    """Take it that a node has the machine's socket now, and save these values.
+
+    Returns:
+        The number of the connection, higher than those before it, and whether the machine
+        was connected or in its grace period already.
+    """
+    row = (
+        await transaction.execute(
+            select(_machines.c.connection, _machines.c.connected)
+            .where(_machines.c.id == machine_id)
+            .with_for_update()
+        )
+    ).one()
+    connection = row[0] + 1
+    await transaction.execute(
+        update(_machines)
+        .where(_machines.c.id == machine_id)
+        .values(**values, connected=True, node=node, connection=connection)
+    )
+    return connection, row[1]
+
+
+async def detach(
+    transaction: Transaction,
+    machine_id: str,
+    values: Mapping[str, object],
+    *,
+    node: str | None,
+    connection: int | None,
+) -> bool:
+    """Take it that the machine is offline, and save these values; tell whether it was not yet.
+
+    Args:
+        node: it does so only while this node sees to the machine.
+        connection: it does so only while this is the machine's newest connection.
+    """
+    statement = update(_machines).where(_machines.c.id == machine_id, _machines.c.connected)
+    if node is not None:
+        statement = statement.where(_machines.c.node == node)
+    if connection is not None:
+        statement = statement.where(_machines.c.connection == connection)
+    result = await transaction.execute(statement.values(**values, connected=False, node=None))
+    return result.rowcount > 0
+
+
+async def take_over(database: Database, node: str) -> list[Machine]:
+    """Have a node see to the connected machines whose own node is gone; return them."""
+    orphaned = or_(_machines.c.node.is_(None), _machines.c.node.not_in(select(tables.nodes.c.id)))
+    statement = (
+        update(_machines)
+        .where(_machines.c.connected, orphaned)
+        .values(node=node)
+        .returning(*_COLUMNS)
+    )
+    async with database.begin() as connection:
+        return [Machine(*row) for row in await connection.execute(statement)]
+
+
+async def reclaim(database: Database, node: str, connections: Mapping[str, int]) -> set[str]:
+    """Have a node see to its machines again; return those that are still its own.
+
+    Args:
+        connections: the number of each machine's connection here, by machine id.
+    """
+    kept: set[str] = set()
+    async with database.begin() as transaction:
+        for machine_id, connection in connections.items():
+            result = await transaction.execute(
+                update(_machines)
+                .where(_machines.c.id == machine_id, _machines.c.connection == connection)
+                .where(_machines.c.connected, _machines.c.token_hash.is_not(None))
+                .values(node=node)
+            )
+            if result.rowcount:
+                kept.add(machine_id)
+    return kept
 
 
 async def add_code(
@@ -138,25 +221,19 @@ async def revoke_token(database: Database, machine_id: str) -> None:
         await connection.execute(statement)
 
 
-async def save(database: Database, machine_id: str, values: Mapping[str, object]) -> None:
-    """Save what has changed of a machine."""
-    statement = update(_machines).where(_machines.c.id == machine_id).values(**values)
-    async with database.begin() as connection:
-        await connection.execute(statement)
-
-
 async def save_snapshots(
-    database: Database, snapshots: Mapping[str, tuple[bytes, int | None]]
+    database: Database, node: str, snapshots: Mapping[str, tuple[bytes, int | None]]
 ) -> None:
-    """Save the newest snapshot and last-seen time of many machines, by their ids."""
+    """Save the newest snapshot and last-seen time of a node's machines, by their ids."""
     statement = (
         update(_machines)
-        .where(_machines.c.id == bindparam("machine"))
+        .where(_machines.c.id == bindparam("machine"), _machines.c.node == node)
         .values(snapshot=bindparam("data"), last_seen_at=bindparam("seen"))
     )
+    # In order, so that no two nodes wait for each other's rows.
     rows = [
         {"machine": machine, "data": data, "seen": seen}
-        for machine, (data, seen) in snapshots.items()
+        for machine, (data, seen) in sorted(snapshots.items())
     ]
     async with database.begin() as connection:
         await connection.execute(statement, rows)

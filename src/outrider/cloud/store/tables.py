@@ -82,7 +82,19 @@ machines = Table(
     Column("snapshot", LargeBinary, nullable=True),
     # The number of the newest event that was stored for this machine.
     Column("event_seq", BigInteger, nullable=False, server_default="0"),
+    # The node that has its socket, or sees to its grace period.
+    Column("node", String(12), nullable=True),
+    # How often it has connected: tells which of two sockets is the newer one.
+    Column("connection", BigInteger, nullable=False, server_default="0"),
     Index("ix_machines_connected", "connected"),
+)
+
+# The nodes that are at work, each counting up its `beats`.
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("beats", BigInteger, nullable=False),
 )
 
 enrolment_codes = Table(

@@ -24,6 +24,11 @@ class Transaction:
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
+    @property
+    def dialect(self) -> str:
+        """The database's kind: `sqlite` or `postgresql`."""
+        return self._connection.dialect.name
+
     async def execute(
         self, statement: Executable, parameters: Parameters | None = None
     ) -> CursorResult[*tuple[Any, ...]]:

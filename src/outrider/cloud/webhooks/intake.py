@@ -15,6 +15,7 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery, Event
+from outrider.cloud.store.transaction import Transaction
 from outrider.cloud.webhooks import bodies, history
 from outrider.cloud.webhooks.queue import AWAY, CLAIM_SECONDS, DeliveryQueue
 from outrider.cloud.webhooks.subscriptions import Subscriptions
@@ -39,7 +40,7 @@ class _Taken(NamedTuple):
     """
 
     event: Event | None
-    machine: str | None
+    machine: str
     seq: int
     stored: Callable[[], None]
 
@@ -94,8 +95,8 @@ class Intake:
         hostname: str,
         nickname: str,
         platform: str,
-    ) -> None:
-        """Take it that a machine came or went. Waits while too many events wait."""
+    ) -> "MachineEvent":
+        """Return the event of a machine that comes or goes, to be stored together with that."""
         event_id, now = new_id("evt"), self._now()
         body = bodies.machine_body(
             event_id=event_id,
@@ -106,8 +107,17 @@ class Intake:
             platform=platform,
             now=now,
         )
-        row = Event(event_id, account_id, name, body, now)
-        await self._waiting.put(_Taken(row, None, 0, _nothing))
+        event = Event(event_id, account_id, name, body, now)
+        targets = await self._subscriptions.targets(account_id)
+        rows = [
+            (
+                history.new_delivery(target.id, event_id, name, now),
+                self._claimed_until() if self._queue.room(target.id, 1) else 0,
+            )
+            for target in targets.values()
+            if target.wants(name)
+        ]
+        return MachineEvent(event, rows, self._queue)
 
     async def test(self, account_id: str, webhook_id: str) -> Delivery:
         """Deliver a test to one webhook, and return the delivery after its first attempt."""
@@ -180,8 +190,7 @@ class Intake:
         seen: set[str] = set()
         newest: dict[str, int] = {}
         for taken in batch:
-            if taken.machine is not None:
-                newest[taken.machine] = max(taken.seq, newest.get(taken.machine, 0))
+            newest[taken.machine] = max(taken.seq, newest.get(taken.machine, 0))
             event = taken.event
             if event is None or event.id in seen:
                 continue
@@ -198,10 +207,8 @@ class Intake:
         new = await deliveries.store(self._database, events, rows, newest)
         body = {event.id: event.body for event in events}
         for delivery, claimed in rows:
-            if delivery.event_id in new and claimed:
-                self._queue.take(delivery, body[delivery.event_id])
-            elif delivery.event_id in new:
-                self._queue.spilled(delivery.webhook_id)
+            if delivery.event_id in new:
+                _hand_over(self._queue, delivery, claimed, body[delivery.event_id])
         for taken in batch:
             taken.stored()
 
@@ -212,5 +219,30 @@ class Intake:
         return int(self._clock() * 1000)
 
 
-def _nothing() -> None:
-    """For an event that nobody waits to have stored."""
+class MachineEvent:
+    """The event of a machine that came or went, with its deliveries, not stored yet."""
+
+    def __init__(
+        self, event: Event, rows: list[tuple[Delivery, int]], queue: DeliveryQueue
+    ) -> None:
+        self._event = event
+        self._rows = rows
+        self._queue = queue
+
+    async def store(self, transaction: Transaction) -> None:
+        """Store it, if anybody has subscribed to it, in the transaction of what it tells of."""
+        if self._rows:
+            await deliveries.add(transaction, [self._event], self._rows)
+
+    def stored(self) -> None:
+        """Begin to deliver it: the transaction has been committed."""
+        for delivery, claimed in self._rows:
+            _hand_over(self._queue, delivery, claimed, self._event.body)
+
+
+def _hand_over(queue: DeliveryQueue, delivery: Delivery, claimed: int, body: bytes) -> None:
+    """Give the queue a delivery that was stored, or tell it that one waits to be claimed."""
+    if claimed:
+        queue.take(delivery, body)
+    else:
+        queue.spilled(delivery.webhook_id)

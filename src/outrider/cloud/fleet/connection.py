@@ -1,0 +1,80 @@
+"""The service's end of one machine's WebSocket."""
+
+import asyncio
+
+import structlog
+from starlette.types import Receive, Send
+
+from outrider.contract.frames import Acknowledge, CloseCode, FromService, encode
+
+_log = structlog.get_logger(__name__)
+
+
+class Connection:
+    """The service's end of one machine's WebSocket."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self.closed = False
+        self.number = 0
+        """Higher than those of the machine's connections before it; 0 until it is known."""
+        self.is_moving = False
+        """Whether the machine was told to connect to another node: its answers come there."""
+        self._stored = 0
+        self._acknowledging: asyncio.Task[None] | None = None
+
+    async def send(self, frame: FromService) -> None:
+        """Send a frame; waits while the machine takes none.
+
+        Raises:
+            ConnectionError: the socket has gone.
+        """
+        if self.closed:
+            raise ConnectionResetError("The socket is closed")
+        try:
+            await self._send({"type": "websocket.send", "text": encode(frame).decode()})
+        except OSError as error:  # uvicorn's ClientDisconnected is one
+            self.closed = True
+            raise ConnectionResetError("The socket has gone") from error
+
+    async def receive(self) -> str | bytes | None:
+        """Return the next message, None once the socket has gone."""
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            self.closed = True
+            return None
+        text: str | None = message.get("text")
+        return text if text is not None else message.get("bytes", b"")
+
+    def acknowledge(self, seq: int) -> None:
+        """Tell the machine that its events up to `seq` are stored; one frame may tell of many."""
+        self._stored = max(self._stored, seq)
+        if self._acknowledging is None or self._acknowledging.done():
+            self._acknowledging = asyncio.create_task(self._acknowledge(), name="acknowledge")
+
+    async def _acknowledge(self) -> None:
+        told = 0
+        while told < self._stored and not self.closed:
+            told = self._stored
+            try:
+                await self.send(Acknowledge(seq=told))
+            except ConnectionError:
+                return  # the next welcome tells it
+
+    def end(self) -> None:
+        """Stop what goes on beside the connection."""
+        if self._acknowledging is not None:
+            self._acknowledging.cancel()
+
+    async def close(self, code: CloseCode, reason: str) -> None:
+        """Close the socket, telling why. Harmless if it has gone already."""
+        if not self.closed:
+            self.closed = True
+            try:
+                async with asyncio.timeout(5):
+                    await self._send(
+                        {"type": "websocket.close", "code": code, "reason": reason[:120]}
+                    )
+            except (OSError, TimeoutError):
+                _log.debug("socket gone before its close", code=code)

@@ -1,0 +1,154 @@
+"""The connection to Redis, which the nodes of one service share.
+
+What is asked in one turn of the event loop goes there together: a round trip costs much more
+than a command. While Redis is away everything asked of it fails at once, so that no request
+waits for it; it is tried again twice a second.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+from redis.asyncio import Redis as Client
+from redis.asyncio.client import PubSub
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from outrider.contract.errors import OutriderError
+
+_CLUSTER: Final = "redis+cluster://"
+_PATIENCE: Final = 2.0
+"""Seconds that Redis has for an answer."""
+
+_AWAY_SECONDS: Final = 0.5
+_MAX_WAITING: Final = 20_000
+_AT_ONCE: Final = 500
+
+_log = structlog.get_logger(__name__)
+
+Argument = str | bytes | int
+
+
+class RedisAway(OutriderError):
+    """Redis cannot be reached, or does not answer."""
+
+
+class Redis:
+    """Asks Redis.
+
+    Args:
+        url: `redis://`, `rediss://` (TLS), or `redis+cluster://` for a node of a Redis Cluster.
+        prefix: what every key and channel begins with; the same for all nodes of one service.
+        clock: seconds that only grow.
+
+    Raises:
+        RedisAway: the URL is not one.
+    """
+
+    def __init__(self, url: str, prefix: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._prefix = prefix
+        self._is_cluster = url.startswith(_CLUSTER)
+        try:
+            self._client = self._connect(url)
+        except (ValueError, RedisError) as error:
+            raise RedisAway(f"OUTRIDER_REDIS_URL is not an address of Redis: {error}") from error
+        self._waiting: list[tuple[tuple[Argument, ...], asyncio.Future[Any]]] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self._away_until = 0.0
+
+    def key(self, kind: str, name: str) -> str:
+        """Return the name of a key or channel. On a cluster each kind and name has its slot."""
+        return f"{self._prefix}:{kind}:{name}"
+
+    async def ask(self, *command: Argument) -> Any:  # as Redis answers it
+        """Return the answer to a command.
+
+        Raises:
+            RedisAway: Redis is away, or refused the command.
+        """
+        if self._clock() < self._away_until:
+            raise RedisAway("Redis was away a moment ago")
+        if len(self._waiting) >= _MAX_WAITING:
+            raise RedisAway(f"{_MAX_WAITING} commands wait for Redis already")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((command, future))
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush(), name="ask Redis")
+        answer = await future
+        if isinstance(answer, Exception):
+            raise RedisAway(f"Redis refused {command[0]!r}: {answer}") from answer
+        return answer
+
+    async def ping(self) -> None:
+        """Ask for an answer, also while Redis is held to be away.
+
+        Raises:
+            RedisAway: there is none.
+        """
+        self._away_until = 0.0
+        await self.ask("EXISTS", self.key("ping", ""))
+
+    def subscription(self) -> PubSub:
+        """Return a new connection for messages. It is not made again by itself."""
+        return self._client.pubsub()  # type: ignore[no-any-return]
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the keys are spread over several servers."""
+        return self._is_cluster
+
+    async def close(self) -> None:
+        """Close every connection; what waits for an answer fails."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await asyncio.wait({self._flushing}, timeout=_PATIENCE)
+        self._fail(RedisAway("The service is stopping"))
+        await self._client.aclose()
+
+    def _connect(self, url: str) -> Any:  # two classes without a common base
+        # One more try: after a restart of Redis the old connection is only then found dead.
+        again = Retry(NoBackoff(), 1)
+        options: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": _PATIENCE}
+        if self._is_cluster:
+            address = "redis://" + url.removeprefix(_CLUSTER)
+            return RedisCluster.from_url(address, retry=again, **options)
+        return Client.from_url(url, retry=again, **options)
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+            try:
+                answers = await self._ask_all([command for command, _ in batch])
+            except (RedisError, OSError, TimeoutError) as error:
+                self._away_until = self._clock() + _AWAY_SECONDS
+                self._waiting[:0] = batch
+                self._fail(RedisAway(f"Redis cannot be reached: {error or 'no answer in time'}"))
+                return
+            except BaseException:
+                self._waiting[:0] = batch
+                self._fail(RedisAway("Asking Redis was cut short"))
+                raise
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+    async def _ask_all(self, commands: list[tuple[Argument, ...]]) -> list[Any]:
+        async with asyncio.timeout(_PATIENCE):
+            async with self._pipeline() as pipeline:
+                for command in commands:
+                    pipeline.execute_command(*command)
+                return await pipeline.execute(raise_on_error=False)  # type: ignore[no-any-return]
+
+    def _pipeline(self) -> Any:  # as `_connect`
+        return self._client.pipeline(transaction=False)
+
+    def _fail(self, error: RedisAway) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
