@@ -1,11 +1,16 @@
 """What the tests of the machine agent share."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 import uvloop
+
+from outrider.daemon.journal import Journal
+from tests.daemon.linked_machine import Machine
+from tests.daemon.scripted_service import ScriptedService
 
 
 def pytest_asyncio_loop_factories(
@@ -36,6 +41,28 @@ async def nothing_left() -> object:
         return [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
 
     await eventually(lambda: not children(), f"children left behind: {children()}")
+
+
+@pytest.fixture
+async def service(nothing_left: object) -> AsyncIterator[ScriptedService]:
+    service = ScriptedService()
+    await service.start()
+    yield service
+    await service.stop()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path / "journal.db")
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+async def machine(service: ScriptedService, journal: Journal) -> AsyncIterator[Machine]:
+    machine = Machine(service.url, journal)
+    yield machine
+    await machine.close()
 
 
 async def eventually(

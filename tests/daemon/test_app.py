@@ -11,7 +11,7 @@ import pytest
 from outrider.contract.commands import TerminalOutput
 from outrider.contract.frames import CloseCode, Command, CommandResult, Goodbye
 from outrider.daemon.app import run_daemon
-from outrider.daemon.link import TokenRefusedError
+from outrider.daemon.link_errors import TokenRefusedError
 from outrider.daemon.settings import (
     Connection,
     DaemonSettings,

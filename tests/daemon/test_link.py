@@ -3,15 +3,14 @@
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+import random
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from outrider.contract.commands import CommandType, Result
-from outrider.contract.events import AgentEvent, EventName, Refused
+from outrider.contract.events import Refused
 from outrider.contract.frames import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
@@ -29,143 +28,28 @@ from outrider.contract.frames import (
     Snapshot,
     Welcome,
 )
-from outrider.contract.resources import Provider, Session
+from outrider.contract.resources import Provider
 from outrider.daemon import journal as journals
 from outrider.daemon.backoff import Backoff
+from outrider.daemon.channel import Pace
 from outrider.daemon.journal import Journal
-from outrider.daemon.link import (
-    Link,
+from outrider.daemon.link_errors import (
     LinkRefusedError,
-    Pace,
     ReplacedError,
     TokenRefusedError,
     UnsupportedVersionError,
 )
 from outrider.daemon.machine import describe_machine
-from outrider.daemon.outgoing import Outgoing
-from outrider.daemon.router import Handler, Router
-from outrider.daemon.settings import Connection
 from tests.daemon.conftest import eventually
+from tests.daemon.linked_machine import (
+    TOKEN,
+    Machine,
+    connected,
+    event,
+    session,
+    status_query,
+)
 from tests.daemon.scripted_service import Peer, ScriptedService
-
-TOKEN = "omt_secret-of-this-machine"
-
-
-def session(name: str, title: str = "") -> Session:
-    return Session(
-        id=name,
-        target_id=f"machine_1:session:{name}",
-        kind="cli",
-        type="codex",
-        name="Codex",
-        status="idle",
-        title=title,
-        created_at=1,
-        last_activity_at=1,
-    )
-
-
-def event(name: str) -> AgentEvent:
-    return AgentEvent(
-        id=name,
-        event=EventName.ERROR,
-        session_id="s",
-        ide_id="machine_1:cli:codex",
-        ide_type="codex",
-        chat_title=None,
-        duration=None,
-        timestamp=1,
-    )
-
-
-class Machine:
-    """A machine agent's link, with sessions and handlers that a test chooses."""
-
-    def __init__(self, url: str, journal: Journal) -> None:
-        self.sessions: dict[str, Session] = {}
-        self.providers: list[Provider] = []
-        self.handlers: dict[CommandType, Handler] = {}
-        self.waits: list[float] = []
-        self.woken = asyncio.Event()
-        self.woken.set()
-        self.outgoing = Outgoing(journal)
-        self.router = Router(self.handlers)
-        self.stop = asyncio.Event()
-        self.url = url
-        self.running: asyncio.Task[None] | None = None
-
-    def start(self, pace: Pace | None = None) -> None:
-        link = Link(
-            Connection(server=self.url, daemon_id="machine_1", token=TOKEN, nickname="box"),
-            outgoing=self.outgoing,
-            router=self.router,
-            snapshot=lambda: Snapshot(
-                machine=describe_machine(),
-                providers=self.providers,
-                sessions=list(self.sessions.values()),
-            ),
-            pace=pace or Pace(),
-            sleep=self._sleep,
-            chance=lambda: 0.0,
-        )
-        self.running = asyncio.create_task(link.run(self.stop))
-
-    def change(self, changed: Session) -> None:
-        self.sessions[changed.id] = changed
-        self.outgoing.session_changed(changed)
-
-    async def refused(self) -> LinkRefusedError:
-        assert self.running is not None
-        with pytest.raises(LinkRefusedError) as caught:
-            async with asyncio.timeout(10):
-                await self.running
-        return caught.value
-
-    async def close(self) -> None:
-        self.stop.set()
-        if self.running is not None:
-            _, pending = await asyncio.wait({self.running}, timeout=8)
-            assert not pending, "the link did not stop"
-        await self.router.close(within=5)
-
-    async def _sleep(self, seconds: float) -> None:
-        self.waits.append(seconds)
-        await asyncio.sleep(0)
-        await self.woken.wait()
-
-
-@pytest.fixture
-async def service(nothing_left: object) -> AsyncIterator[ScriptedService]:
-    service = ScriptedService()
-    await service.start()
-    yield service
-    await service.stop()
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    journal = Journal(tmp_path / "journal.db")
-    yield journal
-    journal.close()
-
-
-@pytest.fixture
-async def machine(service: ScriptedService, journal: Journal) -> AsyncIterator[Machine]:
-    machine = Machine(service.url, journal)
-    yield machine
-    await machine.close()
-
-
-async def connected(machine: Machine, service: ScriptedService, pace: Pace | None = None) -> Peer:
-    machine.start(pace)
-    peer = await service.connection()
-    await peer.welcome()
-    return peer
-
-
-def status_query(name: str) -> Command:
-    return Command(id=name, command="agent_status", payload=msgspec.Raw(b"{}"), timeout_ms=10_000)
-
 
 # Hello
 
@@ -259,6 +143,24 @@ async def test_a_change_is_told_before_the_result_that_it_led_to(
         if isinstance(frame, CommandResult):
             assert "Change" in told
     assert told[0] == "Change"
+
+
+async def test_what_a_hello_tells_is_not_told_again(
+    machine: Machine, service: ScriptedService
+) -> None:
+    machine.start()
+    peer = await service.connection()
+    await peer.hear(Hello)
+    machine.woken.clear()
+    await peer.socket.close(CloseCode.GOING_AWAY)
+    await eventually(lambda: len(machine.waits) == 1)
+    machine.change(session("a"))
+    machine.woken.set()
+    peer = await service.connection()
+    assert (await peer.welcome()).sessions == [session("a")]
+    await peer.say(status_query("cmd_1"))
+    await peer.hear(CommandResult)
+    assert [type(frame) for frame in peer.heard] == [Hello, CommandResult]
 
 
 async def test_the_machines_figures_are_told_from_time_to_time(
@@ -375,9 +277,31 @@ async def test_the_waits_grow_and_begin_anew_after_a_good_connection(
     assert machine.waits == [1]
 
 
-def test_a_wait_has_chance_in_it() -> None:
-    highest = Backoff(lambda: 1.0)
+def test_a_wait_is_all_chance() -> None:
+    highest, lowest = Backoff(lambda: 1.0), Backoff(lambda: 0.0)
     assert [highest.next() for _ in range(8)] == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert [lowest.next() for _ in range(8)] == [0] * 8
+
+
+@pytest.mark.parametrize(("attempt", "within"), [(1, 2.0), (2, 4.0), (3, 8.0), (9, 60.0)])
+def test_the_machines_of_a_node_that_died_come_back_spread_out(attempt: int, within: float) -> None:
+    """Five thousand: no tenth of the time sees many more of them than another."""
+    chance = random.Random(8).random
+    waits = []
+    for _ in range(5000):
+        backoff = Backoff(chance)
+        waits.append([backoff.next() for _ in range(attempt)][-1])
+    tenths = [0] * 10
+    for wait in waits:
+        tenths[int(wait / within * 10)] += 1
+    assert min(tenths) > 400
+    assert max(tenths) < 600
+
+
+def test_a_frozen_service_is_left_before_the_machine_counts_as_offline() -> None:
+    """Its other nodes take it for dead after 15 s, and the machine for gone 30 s later."""
+    pace = Pace()
+    assert pace.ping_interval + pace.ping_timeout + pace.close_timeout <= 25
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 502, 503])
@@ -437,15 +361,27 @@ async def test_a_forced_disconnect_is_followed_by_a_reconnect(
     assert machine.waits == [1]
 
 
-@pytest.mark.parametrize(("asked_ms", "wait"), [(30_000, 30.0), (0, 1.0), (86_400_000, 600.0)])
-async def test_a_goodbye_says_when_to_come_back(
+@pytest.mark.parametrize(("asked_ms", "wait"), [(30_000, 15.0), (0, 1.0), (86_400_000, 300.0)])
+async def test_a_goodbye_says_within_what_time_to_come_back(
     machine: Machine, service: ScriptedService, asked_ms: int, wait: float
 ) -> None:
     peer = await connected(machine, service)
+    machine.woken.clear()
     await peer.say(Goodbye(reason="maintenance", reconnect_ms=asked_ms))
     await peer.socket.close(CloseCode.GOING_AWAY)
+    machine.woken.set()
     await service.connection()
     assert machine.waits == [wait]
+
+
+async def test_a_goodbye_instead_of_a_welcome(machine: Machine, service: ScriptedService) -> None:
+    machine.start()
+    peer = await service.connection()
+    await peer.hear(Hello)
+    await peer.say(Goodbye(reason="The service is stopping", reconnect_ms=8000))
+    await peer.socket.close(CloseCode.GOING_AWAY)
+    await (await service.connection()).welcome()
+    assert machine.waits == [4.0]
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Final
 
-FIRST: Final = 1.0
+FIRST: Final = 2.0
 LONGEST: Final = 60.0
 
 
 class Backoff:
-    """Waits that double from about 1 s to about 60 s, each with chance in it.
+    """Waits of any length up to a step, which doubles from 2 s to 60 s.
 
     Args:
-        random: returns a number from 0 to 1. Chance keeps the machines of a service that
-            comes back from knocking all at once.
+        random: returns a number from 0 to 1. All of a wait is chance: so the machines of a
+            service that went away knock evenly over the whole step, not in a crowd.
     """
 
     def __init__(self, random: Callable[[], float]) -> None:
@@ -20,11 +20,11 @@ class Backoff:
         self._failures = 0
 
     def reset(self) -> None:
-        """Begin with a short wait again."""
+        """Begin with a short step again."""
         self._failures = 0
 
     def next(self) -> float:
-        """Return the seconds to wait now: between half the step and the whole of it."""
-        step = min(LONGEST, 2 * FIRST * 2.0 ** min(self._failures, 16))
+        """Return the seconds to wait now."""
+        step = min(LONGEST, FIRST * 2.0 ** min(self._failures, 16))
         self._failures += 1
-        return step * (1 + self._random()) / 2
+        return step * self._random()

@@ -116,6 +116,7 @@ class Outgoing:
         self._told_events = acknowledged
         self._told_refusals = 0
         self._refusals_wait = True
+        self._news.set()
 
     def end(self) -> None:
         """Forget what the next hello will tell, and the results that nobody waits for."""
@@ -125,15 +126,18 @@ class Outgoing:
         self._removed.clear()
         self._results.clear()
 
-    async def next(self) -> list[FromDaemon]:
-        """Return the frames to send now, at least one; waits until there is one."""
-        while True:
-            self._news.clear()
-            frames = [*self._changes(), *self._take_results()]
-            frames += [*self._next_events(), *self._next_refusals()]
-            if frames:
-                return frames
-            await self._news.wait()
+    async def wait(self) -> None:
+        """Return once there may be something to send."""
+        await self._news.wait()
+
+    def take(self) -> list[FromDaemon]:
+        """Return the frames to send now, in their order; none where there is nothing to tell."""
+        self._news.clear()
+        frames = [*self._changes(), *self._take_results()]
+        frames += [*self._next_events(), *self._next_refusals()]
+        if frames:
+            self._news.set()  # of events there may be more
+        return frames
 
     def _changes(self) -> list[FromDaemon]:
         frames: list[FromDaemon] = []

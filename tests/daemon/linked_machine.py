@@ -1,0 +1,122 @@
+"""A machine agent's link, with sessions and handlers that a test chooses, and whom it talks to."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from outrider.contract.commands import CommandType
+from outrider.contract.events import AgentEvent, EventName
+from outrider.contract.frames import PROTOCOL_VERSION, Command, Snapshot, Welcome
+from outrider.contract.resources import Provider, Session
+from outrider.daemon.channel import Pace
+from outrider.daemon.journal import Journal
+from outrider.daemon.link import Link
+from outrider.daemon.link_errors import LinkRefusedError
+from outrider.daemon.machine import describe_machine
+from outrider.daemon.outgoing import Outgoing
+from outrider.daemon.router import Handler, Router
+from outrider.daemon.settings import Connection
+from tests.daemon.scripted_service import Peer, ScriptedService
+
+TOKEN = "omt_secret-of-this-machine"
+
+
+def session(name: str, title: str = "") -> Session:
+    return Session(
+        id=name,
+        target_id=f"machine_1:session:{name}",
+        kind="cli",
+        type="codex",
+        name="Codex",
+        status="idle",
+        title=title,
+        created_at=1,
+        last_activity_at=1,
+    )
+
+
+def event(name: str) -> AgentEvent:
+    return AgentEvent(
+        id=name,
+        event=EventName.ERROR,
+        session_id="s",
+        ide_id="machine_1:cli:codex",
+        ide_type="codex",
+        chat_title=None,
+        duration=None,
+        timestamp=1,
+    )
+
+
+class Machine:
+    """A machine agent's link; it waits between attempts only while `woken` is not set."""
+
+    def __init__(self, url: str, journal: Journal) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.providers: list[Provider] = []
+        self.handlers: dict[CommandType, Handler] = {}
+        self.waits: list[float] = []
+        self.woken = asyncio.Event()
+        self.woken.set()
+        self.outgoing = Outgoing(journal)
+        self.router = Router(self.handlers)
+        self.stop = asyncio.Event()
+        self.url = url
+        self.running: asyncio.Task[None] | None = None
+
+    def start(self, pace: Pace | None = None) -> None:
+        link = Link(
+            Connection(server=self.url, daemon_id="machine_1", token=TOKEN, nickname="box"),
+            outgoing=self.outgoing,
+            router=self.router,
+            snapshot=lambda: Snapshot(
+                machine=describe_machine(),
+                providers=self.providers,
+                sessions=list(self.sessions.values()),
+            ),
+            pace=pace or Pace(),
+            sleep=self._sleep,
+            chance=lambda: 0.5,
+        )
+        self.running = asyncio.create_task(link.run(self.stop))
+
+    def change(self, changed: Session) -> None:
+        self.sessions[changed.id] = changed
+        self.outgoing.session_changed(changed)
+
+    def welcome(self) -> Welcome:
+        """Return the frame that welcomes this machine."""
+        return Welcome(
+            protocol=PROTOCOL_VERSION, version="1", daemon_id="machine_1", nickname="box"
+        )
+
+    async def refused(self) -> LinkRefusedError:
+        assert self.running is not None
+        with pytest.raises(LinkRefusedError) as caught:
+            async with asyncio.timeout(10):
+                await self.running
+        return caught.value
+
+    async def close(self) -> None:
+        self.stop.set()
+        if self.running is not None:
+            _, pending = await asyncio.wait({self.running}, timeout=8)
+            assert not pending, "the link did not stop"
+        await self.router.close(within=5)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        await asyncio.sleep(0)
+        await self.woken.wait()
+
+
+async def connected(machine: Machine, service: ScriptedService, pace: Pace | None = None) -> Peer:
+    machine.start(pace)
+    peer = await service.connection()
+    await peer.welcome()
+    return peer
+
+
+def status_query(name: str) -> Command:
+    return Command(id=name, command="agent_status", payload=msgspec.Raw(b"{}"), timeout_ms=10_000)
