@@ -1,7 +1,8 @@
 """The composition root: the one place where the service's parts are made and joined."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,6 +42,7 @@ from outrider.cloud.fleet.routes import Routes
 from outrider.cloud.fleet.state import MachineState
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries
+from outrider.cloud.store.clock import SharedClock
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.redis import Redis
 from outrider.cloud.webhooks.guard import Guard
@@ -63,20 +65,26 @@ class Service:
         self._settings = settings
         self._is_draining = False
         self._database = database = Database(settings.sqlalchemy_url)
+        shared_clock = SharedClock(database)
+        self._clock: Callable[[], float]
+        self._clock = clock = time.time if settings.is_single_node else shared_clock
         self._registry = CollectorRegistry()
         secret = secret_key(settings.secret_key, settings.data_dir)
         sealer = Sealer(secret)
         guard = Guard(allow_private=settings.allow_private_webhooks)
-        self._sender = Sender(guard, settings.webhook_timeout)
-        subscriptions = Subscriptions(database, guard, sealer)
+        self._sender = Sender(guard, settings.webhook_timeout, clock)
+        subscriptions = Subscriptions(database, guard, sealer, clock)
         self._queue = DeliveryQueue(
             database=database,
             subscriptions=subscriptions,
             sender=self._sender,
             delays=settings.webhook_retry_delays,
             registry=self._registry,
+            clock=clock,
         )
-        self._intake = Intake(database=database, subscriptions=subscriptions, queue=self._queue)
+        self._intake = Intake(
+            database=database, subscriptions=subscriptions, queue=self._queue, clock=clock
+        )
         redis = _redis(settings, secret)
         self._bus: Bus = MemoryBus() if redis is None else RedisBus(redis)
         self._routes = Routes(self._bus)
@@ -87,19 +95,22 @@ class Service:
             node=self._routes.node,
             grace_period=settings.grace_period,
             announce=self._announce,
+            clock=clock,
         )
         self._nodes = Nodes(
             database=database,
             node=self._routes.node,
             take_over=self._presence.take_over,
             revived=self._compare,
+            timeout=settings.node_timeout,
+            shared_clock=shared_clock,
         )
         self._bus.on_change(self._bus_down, self._bus_up)
         self._dispatcher = Dispatcher(
             presence=self._presence, routes=self._routes, timeout=settings.command_timeout
         )
-        enrolment = Enrolment(database)
-        self._audit = Audit(database)
+        enrolment = Enrolment(database, clock)
+        self._audit = Audit(database, clock)
         self._gateway = Gateway(
             database=database,
             presence=self._presence,
@@ -107,17 +118,17 @@ class Service:
             routes=self._routes,
             owner_of=enrolment.machine,
             take_event=self._intake.agent_event,
-            note_refusal=Refusals(self._audit).note,
+            note_refusal=Refusals(self._audit, clock).note,
         )
         self._routes.serve(
             answered=self._dispatcher.settle,
             lost=self._dispatcher.dropped,
             ended=self._gateway.ended,
         )
-        sessions = Sessions(database, secret)
-        self._authenticator = Authenticator(database, sessions)
-        self._quota = Quota(database)
-        self._idempotency = Idempotency(database, sealer)
+        sessions = Sessions(database, secret, clock)
+        self._authenticator = Authenticator(database, sessions, clock)
+        self._quota = Quota(database, clock)
+        self._idempotency = Idempotency(database, sealer, clock)
         services = Services(
             settings=settings,
             database=database,
@@ -144,7 +155,7 @@ class Service:
         registry = self._registry
         machines = Gauge("outrider_machines", "Machines with a socket here.", registry=registry)
         machines.set_function(self._gateway.count)
-        gate = Gate(services)
+        gate = Gate(services, clock)
         others = Starlette(
             routes=[
                 WebSocketRoute(GATEWAY_PATH, self._gateway),
@@ -155,7 +166,9 @@ class Service:
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
         others.router.redirect_slashes = False
-        self.app = Outermost(Paths(_resources(services, gate), others), registry)
+        self.app = Outermost(
+            Paths(_resources(services, gate), others), registry
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -177,7 +190,7 @@ class Service:
                 _background(self._presence.keep_saving(), "save snapshots"),
                 _background(self._intake.run(), "take events in"),
                 _background(self._queue.run(), "deliver"),
-                _background(keep_pruning(self._database), "prune history"),
+                _background(keep_pruning(self._database, self._clock), "prune history"),
                 _background(self._authenticator.keep_saving(), "save last used"),
                 _background(self._idempotency.keep_pruning(), "prune idempotency keys"),
                 _background(self._audit.keep_writing(), "write audit"),

@@ -19,6 +19,7 @@ from outrider.cloud.api.admission import Admission, Gate, Headers, headers_of
 from outrider.cloud.api.decode import decode_body, decode_query, read_body
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.fleet.dispatch import ClientGone
+from outrider.cloud.store.database import is_away
 from outrider.contract.errors import ApiError, not_found
 
 _JSON: Final = (b"content-type", b"application/json")
@@ -123,8 +124,8 @@ class _Served:
             return
         except asyncio.CancelledError:
             raise
-        except Exception:  # noqa: BLE001  # last line of defence: tell the client, keep the trace
-            answer = _broken(scope)
+        except Exception as error:  # noqa: BLE001  # last line of defence: tell, keep the trace
+            answer = _broken(scope, error)
         self._note(scope, admission, call, answer.status)
         extra = [*self._services.rates.headers(admission.standings), *extra]
         await _send(send, answer.status, answer.body, extra)
@@ -163,8 +164,8 @@ class _Served:
             return await self._handle(call), True
         except ApiError as error:
             return _told(error), not error.undone
-        except Exception:  # noqa: BLE001  # as above; the key must not stay taken without an answer
-            return _broken(call.scope), True
+        except Exception as error:  # noqa: BLE001  # as above; the key must not stay without answer
+            return _broken(call.scope, error), True
 
     async def _handle(self, call: Call) -> Answer:
         data = await self._endpoint.handler(self._services, call)
@@ -205,7 +206,11 @@ def _retry_after(error: ApiError) -> list[tuple[bytes, bytes]]:
     return [(b"retry-after", str(max(1, ceil(error.retry_after))).encode())]
 
 
-def _broken(scope: AsgiScope) -> Answer:
+def _broken(scope: AsgiScope, error: Exception) -> Answer:
+    if is_away(error):
+        _log.warning("request failed: the database is away", path=scope["path"], error=str(error))
+        text = "The database cannot be reached at the moment: try again in a few seconds"
+        return _told(ApiError(503, text))
     _log.exception("request failed", path=scope["path"], request=scope["request_id"].decode())
     return _told(ApiError(500, "Something broke in the service; it is logged"))
 

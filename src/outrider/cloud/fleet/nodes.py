@@ -16,10 +16,10 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from outrider.cloud.store import nodes
+from outrider.cloud.store.clock import SharedClock
 from outrider.cloud.store.database import Database
 
-BEAT_SECONDS: Final = 3.0
-DEAD_SECONDS: Final = 15.0
+_BEATS_PER_TIMEOUT: Final = 5
 
 _log = structlog.get_logger(__name__)
 
@@ -41,6 +41,8 @@ class Nodes:
         node: this node's id.
         take_over: sees to the machines of nodes that are gone.
         revived: lets go of what others have taken over while this node was held for dead.
+        timeout: seconds after which a node that does not beat is dead.
+        shared_clock: set at each beat.
         clock: seconds that only grow.
     """
 
@@ -51,12 +53,16 @@ class Nodes:
         node: str,
         take_over: Callable[[], Awaitable[None]],
         revived: Callable[[], Awaitable[None]],
+        timeout: float,
+        shared_clock: SharedClock,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._node = node
         self._take_over = take_over
         self._revived = revived
+        self._timeout = timeout
+        self._shared_clock = shared_clock
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
         self._looked_at = 0.0
@@ -67,6 +73,7 @@ class Nodes:
         Args:
             alone: there is no other; those in the database have ended.
         """
+        await self._shared_clock.adjust()
         if alone:
             await nodes.remove_others(self._database, self._node)
         await nodes.beat(self._database, self._node)
@@ -86,15 +93,16 @@ class Nodes:
     async def run(self) -> None:
         """Beat and watch, until cancelled."""
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(self._timeout / _BEATS_PER_TIMEOUT)
             try:
-                async with asyncio.timeout(DEAD_SECONDS):
+                async with asyncio.timeout(self._timeout):
                     await self.beat()
             except (SQLAlchemyError, OSError) as error:  # a time-out is an OSError too
                 _log.warning("nodes are not watched: the database is away", error=str(error))
 
     async def beat(self) -> None:
         """Beat once, and look at the others."""
+        await self._shared_clock.adjust()
         if not await nodes.beat(self._database, self._node):
             _log.warning("this node was held for dead")
             await self._revived()
@@ -105,7 +113,7 @@ class Nodes:
         """Remove nodes that are dead; tell whether any is gone."""
         found = await nodes.beats(self._database)
         now = self._clock()
-        if now - self._looked_at > DEAD_SECONDS / 2:
+        if now - self._looked_at > self._timeout / 2:
             self._seen.clear()  # it did not watch: nobody has stood still that it knows of
             someone_may_be_gone = True
         else:
@@ -115,7 +123,7 @@ class Nodes:
             seen = self._seen.get(node)
             if seen is None or seen.beats != beats:
                 self._seen[node] = _Seen(beats, now)
-            elif now - seen.since >= DEAD_SECONDS and node != self._node:
+            elif now - seen.since >= self._timeout and node != self._node:
                 _log.warning("a node is dead", node=node, beats=beats)
                 await nodes.remove(self._database, node, beats)
                 someone_may_be_gone = True

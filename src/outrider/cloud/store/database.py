@@ -9,7 +9,14 @@ from typing import Final
 from sqlalchemy import Connection, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    InvalidRequestError,
+    OperationalError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from outrider.cloud.store.transaction import Transaction
@@ -56,6 +63,11 @@ class Database:
                 "OUTRIDER_DATABASE_URL is not an address such as "
                 "postgresql://user:password@host/name"
             ) from error
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is a file of this machine, for a single node, and no server."""
+        return self.url.get_backend_name() == "sqlite"
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
@@ -122,6 +134,16 @@ class Database:
             result = await connection.execute(text("SELECT version_num FROM alembic_version"))
             row = result.first()
             return None if row is None else str(row[0])
+
+
+def is_away(error: BaseException) -> bool:
+    """Tell whether an error says that the database cannot be reached at the moment.
+
+    Not one that says that it does not take what it was told, as of a constraint.
+    """
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError))
+    return isinstance(error, (PoolTimeout, OSError))
 
 
 def _make_directory(directory: Path) -> None:
