@@ -49,8 +49,15 @@ async def test_twice(box: Machine) -> None:
         assert await agent.messages() == before
 
 
-async def test_an_agent_that_cannot_open_an_earlier_session(box: Machine) -> None:
-    provider_file(box.folder, "--no-load")
+@pytest.mark.parametrize(
+    ("flags", "more"),
+    [(["--no-load"], ""), ([], "reopens = false")],
+    ids=["it does not offer to", "its file says that it must not"],
+)
+async def test_an_agent_that_cannot_open_an_earlier_session(
+    box: Machine, flags: list[str], more: str
+) -> None:
+    provider_file(box.folder, *flags, more=more)
     await box.stop()
     await box.start()
     agent = await box.launch(kind="scripted")

@@ -15,11 +15,12 @@ from acp.schema import (
     SessionConfigOptionSelect,
     SessionConfigSelectOption,
     SetSessionConfigOptionResponse,
+    UsageUpdate,
 )
 from pydantic import ValidationError
 
 from outrider.contract.errors import bad_request
-from outrider.contract.resources import Control
+from outrider.contract.resources import Control, SummaryItem
 
 Way = Literal["option", "mode", "model"]
 Value = str | bool
@@ -57,6 +58,29 @@ class Controls:
     def find(self, purpose: str) -> Setting | None:
         """Return the setting that is for `purpose`."""
         return next((s for s in self._settings.values() if s.purpose == purpose), None)
+
+    def choice(self, purpose: str, wanted: str | None, *, optional: bool) -> dict[str, Value]:
+        """Return the change that gives `purpose` a value, told by its id or its name.
+
+        It is empty where there is nothing to change: nothing is wanted, the value is that already,
+        or it is `optional` and not to be had.
+
+        Raises:
+            ApiError: 400, the agent offers no choice, or not this one.
+        """
+        setting = self.find(purpose)
+        if wanted is None or (setting is None and optional):
+            return {}
+        if setting is None:
+            raise bad_request(f"The agent offers no choice of {purpose}", purpose)
+        by_name = {name: value for value, name in setting.names.items()}
+        value = wanted if wanted in setting.names else by_name.get(wanted)
+        if value is None and not optional:
+            raise bad_request(
+                f"The agent has no {purpose} {wanted!r}; it has: {', '.join(setting.names)}",
+                purpose,
+            )
+        return {} if value in (None, setting.control.value) else {setting.control.id: value}
 
     def take_session(self, answer: Mapping[str, Any]) -> None:
         """Take what an agent tells when it opens a session."""
@@ -151,6 +175,19 @@ class Controls:
                 way,
                 names,
             )
+
+
+def summary(controls: Controls, usage: UsageUpdate | None) -> tuple[SummaryItem, ...]:
+    """Return what a status shows in short: the model, the mode, how full the context is."""
+    items = []
+    for purpose in ("model", "mode"):
+        value = controls.value_name(purpose)
+        if value is not None:
+            items.append(SummaryItem(id=purpose, label=purpose.capitalize(), value=value))
+    if usage is not None and usage.size:
+        shown = f"{usage.used} of {usage.size} tokens"
+        items.append(SummaryItem(id="context", label="Context", value=shown))
+    return tuple(items)
 
 
 def _setting(option: SessionConfigOptionSelect | SessionConfigOptionBoolean) -> Setting:

@@ -66,25 +66,29 @@ class Login:
         return None
 
 
-async def open_again(
-    peer: Peer, agent: InitializeResponse, session: str, directory: str, name: str
-) -> dict[str, Any]:
-    """Open an earlier session: by resuming it, else by loading it.
+def cannot_reopen(name: str) -> str:
+    """Return why the session of an agent that knows no way back is over, for a person."""
+    return f"The machine agent was restarted, and {name} cannot open an earlier session again"
 
-    Raises:
-        ApiError: 500, the agent offers neither.
+
+def opening_again(session: str, name: str) -> Begin:
+    """Return what opens an earlier session: by resuming it, else by loading it.
+
+    It raises ApiError, 500, where the agent offers neither. `name` is the agent's, for people.
     """
-    able = agent.agent_capabilities
-    sessions = None if able is None else able.session_capabilities
-    loads = able is not None and bool(able.load_session)
-    if sessions is not None and sessions.resume is not None:
-        try:
-            return await peer.resume_session(session, directory)
-        except RequestError:
-            if not loads:
-                raise
-    if loads:
-        return await peer.load_session(session, directory)
-    raise ApiError(
-        500, f"The machine agent was restarted, and {name} cannot open an earlier session again"
-    )
+
+    async def begin(peer: Peer, agent: InitializeResponse, directory: str) -> dict[str, Any]:
+        able = agent.agent_capabilities
+        sessions = None if able is None else able.session_capabilities
+        loads = able is not None and bool(able.load_session)
+        if sessions is not None and sessions.resume is not None:
+            try:
+                return await peer.resume_session(session, directory)
+            except RequestError:
+                if not loads:
+                    raise
+        if loads:
+            return await peer.load_session(session, directory)
+        raise ApiError(500, cannot_reopen(name))
+
+    return begin

@@ -14,7 +14,8 @@ class AcpFile(AgentFile, kw_only=True):
     a person how to log in, and `login_needed` matches errors that mean the same as the
     protocol's own. Messages that match `guard_before`, which the agent would take for a command
     of its own, get a space in front. `notices` matches what the agent's program says in the
-    name of the model. Times are seconds.
+    name of the model. `reopens` is false for an agent that must not be asked to open an earlier
+    session, though it offers that. Times are seconds.
     """
 
     category: Literal["acp"]
@@ -24,6 +25,7 @@ class AcpFile(AgentFile, kw_only=True):
     login_needed: Text | None = None
     guard_before: Text | None = None
     notices: Text | None = None
+    reopens: bool = True
 
     def __post_init__(self) -> None:
         for name in ("login_needed", "guard_before", "notices"):

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from outrider.contract.resources import Provider as Description
-from outrider.daemon.agents.acp.adapter import SESSION_KEY, AcpAdapter
+from outrider.daemon.agents.acp.adapter import AcpAdapter
+from outrider.daemon.agents.acp.lifetime import SESSION_KEY
+from outrider.daemon.agents.acp.opening import cannot_reopen
 from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.session import Clock
@@ -69,13 +71,21 @@ class AcpProvider:
             adapter.lost(f"{self.file.display_name} is not installed any more")
         elif not await asyncio.to_thread(Path(record.path).is_dir):
             adapter.lost(f"The directory {record.path} is no longer there")
+        elif not self.file.reopens:
+            adapter.lost(cannot_reopen(self.file.display_name))
         else:
             adapter.reopen(self._arguments(record))
         return adapter
 
     def _adapter(self, record: SessionRecord) -> AcpAdapter:
         transcript = Transcript(transcript_file(self._folder, record.id), self._clock)
-        return AcpAdapter(self.file, record, transcript, self._environment(), self._note_refusal)
+        return AcpAdapter(
+            self.file,
+            record,
+            transcript,
+            self._environment(),
+            note_refusal=self._note_refusal,
+        )
 
     def _arguments(self, record: SessionRecord) -> list[str]:
         file = self.file
