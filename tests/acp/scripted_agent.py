@@ -159,6 +159,10 @@ def turn(number, prompt):
             for index in range(int(rest)):
                 say(f"{time.time()} ")
                 time.sleep(max(0, began + (index + 1) / 1000 - time.monotonic()))
+        case "clock":
+            for _ in range(int(rest)):
+                update("session_info_update", title=str(time.time()))
+                time.sleep(0.03)
         case "refuse":
             code = {"invalid": -32602, "login": -32000, "broken": -32603}[rest]
             send(id=number, error={"code": code, "message": "Internal error", "data": {"details": f"it is {rest}"}})  # fmt: skip

@@ -1,0 +1,188 @@
+"""Measures what lies between an agent's pipes and a client of the API."""
+
+import statistics
+import time
+from typing import Final
+
+from rich.console import Console
+
+from benchmarks.acp.rig import Agent, Rig, rig
+from benchmarks.command import Effort
+from benchmarks.processes import stage
+from benchmarks.report import Figure, Report, Section, Target
+
+PACE: Final = 1000
+"""Chunks a second that a paced agent streams."""
+
+_SOON: Final = Target("at most", 20)
+_FAST: Final = Target("at least", PACE)
+_NOT_BEHIND: Final = Target("at most", 100)
+_LEAN: Final = Target("at most", 5)
+
+_ALONE: Final = 200
+_A_SECOND: Final = 30
+_AT_ONCE: Final = 3
+_SESSIONS: Final = 20
+_FLOOD: Final = 20_000
+_LARGE: Final = 10_000_000
+_MEGABYTE: Final = 1e6
+
+
+def benchmark(effort: Effort, progress: Console) -> Report:
+    """Measure with scripted agents, which do nothing but what is measured."""
+    with stage() as here, rig(here) as machine:
+        memory = _memory(machine, progress)  # of a daemon that has done nothing else yet
+    with stage() as here, rig(here) as machine:
+        sections = [_delays(machine, effort, progress), _streams(machine, effort, progress), memory]
+    return Report(benchmark="acp", sections=sections)
+
+
+def _delays(machine: Rig, effort: Effort, progress: Console) -> Section:
+    medians, slowest, alone = [], [], []
+    agent = machine.launch()
+    for number in range(effort.rounds):
+        progress.print(f"delays, round {number + 1} of {effort.rounds}", style="dim")
+        alone.append(statistics.median(_request(agent) for _ in range(_ALONE)))
+        found = _delays_of(agent, effort.seconds * _A_SECOND)
+        medians.append(statistics.median(found))
+        slowest.append(sorted(found)[int(len(found) * 0.99)])
+    agent.stop()
+    return Section(
+        title="ACP: from an agent's notification to the status over REST",
+        figures=[
+            Figure(name="delay, median", unit="ms", runs=medians, target=_SOON),
+            Figure(name="delay, 99th percentile", unit="ms", runs=slowest),
+            Figure(name="of it, a status request alone, median", unit="ms", runs=alone),
+        ],
+    )
+
+
+def _request(agent: Agent) -> float:
+    began = time.perf_counter()
+    agent.status()
+    return (time.perf_counter() - began) * 1000
+
+
+def _delays_of(agent: Agent, count: int) -> list[float]:
+    """Return the milliseconds from each notification to the first answer that shows it.
+
+    The agent calls its session by the time at which it writes that.
+    """
+    agent.say(f"clock {count}")
+    found: list[float] = []
+    known = agent.status()["title"]
+    while (status := agent.status())["status"] == "generating":
+        if status["title"] != known:
+            known = status["title"]
+            found.append((time.time() - float(known)) * 1000)
+    return found
+
+
+def _streams(machine: Rig, effort: Effort, progress: Console) -> Section:
+    wrote, behind, last, cost, together, flood = [], [], [], [], [], []
+    agents = [machine.launch() for _ in range(_AT_ONCE)]
+    for number in range(effort.rounds):
+        progress.print(f"streams, round {number + 1} of {effort.rounds}", style="dim")
+        before = machine.daemon.cpu_seconds()
+        lags = _lags(agents[:1], effort.seconds)
+        wrote.append(_rate(agents[0]))
+        cost.append((machine.daemon.cpu_seconds() - before) / effort.seconds * 100)
+        behind.append(statistics.median(lags))
+        last.append(lags[-1])
+        together.append(_lags(agents, effort.seconds)[-1])
+        flood.append(_flood(agents[0]))
+    for agent in agents:
+        agent.stop()
+    return Section(
+        title=f"ACP: streams of {PACE:,} chunks a second",
+        figures=[
+            Figure(name="chunks that the agent wrote", unit="1/s", runs=wrote),
+            Figure(
+                name="chat over REST behind the agent, median",
+                unit="ms",
+                runs=behind,
+                target=_NOT_BEHIND,
+            ),
+            Figure(name="at the end of the stream", unit="ms", runs=last, target=_NOT_BEHIND),
+            Figure(
+                name=f"at the end of the last of {_AT_ONCE} streams at once",
+                unit="ms",
+                runs=together,
+                target=_NOT_BEHIND,
+            ),
+            Figure(name="processor time of the daemon, one stream", unit="%", runs=cost),
+            Figure(
+                name="chunks of an agent that does not wait", unit="1/s", runs=flood, target=_FAST
+            ),
+        ],
+    )
+
+
+def _lags(agents: list[Agent], seconds: int) -> list[float]:
+    """Return the milliseconds by which the chats are behind their agents, the last at the end.
+
+    Each chunk is the time at which the agent writes it.
+    """
+    for agent in agents:
+        agent.say(f"paced {seconds * PACE}")
+    found: list[float] = []
+    while any(agent.status()["status"] == "generating" for agent in agents):
+        for agent in agents:
+            times = agent.newest().split()
+            if len(times) > 1:
+                found.append((time.time() - float(times[-1])) * 1000)
+        time.sleep(0.05)
+    ended = time.time()
+    texts = [agent.newest().split() for agent in agents]
+    assert all(len(times) == seconds * PACE for times in texts), "chunks are missing"
+    return [*found, (ended - max(float(times[-1]) for times in texts)) * 1000]
+
+
+def _rate(agent: Agent) -> float:
+    """Return the chunks per second that a paced agent has written."""
+    times = [float(time) for time in agent.newest().split()]
+    return (len(times) - 1) / (times[-1] - times[0])
+
+
+def _flood(agent: Agent) -> float:
+    """Return the chunks per second that are taken from an agent that writes as fast as it can."""
+    began = time.time()
+    agent.say(f"stream {_FLOOD}")
+    return _FLOOD / (agent.wait() - began)
+
+
+def _memory(machine: Rig, progress: Console) -> Section:
+    progress.print(f"memory of {_SESSIONS} sessions", style="dim")
+    warm = _used(machine)
+    before, _ = machine.daemon.memory()
+    agents = [_used(machine) for _ in range(_SESSIONS)]
+    after, _ = machine.daemon.memory()
+    agents[0].say(f"big {_LARGE}")
+    agents[0].wait()
+    large, _ = machine.daemon.memory()
+    for agent in [warm, *agents]:
+        agent.stop()
+    return Section(
+        title="ACP: memory of the daemon (RSS)",
+        figures=[
+            Figure(
+                name=f"a session, of {_SESSIONS}",
+                unit="MB",
+                runs=[(after - before) / _SESSIONS / _MEGABYTE],
+                target=_LEAN,
+            ),
+            Figure(
+                name=f"more, after a message of {_LARGE / _MEGABYTE:g} MB",
+                unit="MB",
+                runs=[(large - after) / _MEGABYTE],
+            ),
+        ],
+    )
+
+
+def _used(machine: Rig) -> Agent:
+    """Launch an agent and have a turn with it."""
+    agent = machine.launch()
+    agent.say("tool")
+    agent.wait()
+    return agent
