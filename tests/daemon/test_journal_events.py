@@ -7,7 +7,7 @@ import pytest
 
 from outrider.daemon import journal as journals
 from outrider.daemon.journal import Journal
-from tests.daemon.test_link import event
+from tests.daemon.linked_machine import event
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ class Site:
         listener = listen(settings)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self._stop, ready = asyncio.Event(), asyncio.Event()
-        work = run_service(settings, listener, self._stop, ready.set)
+        work = run_service(settings, [listener], self._stop, ready.set)
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)

@@ -48,24 +48,52 @@ def up() -> None:
 
 
 @app.command()
-def serve() -> None:
+def serve(
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="How many processes serve the port.")
+    ] = 1,
+    worker_ports: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65000,
+            help="Worker 1 listens on this port too, worker 2 on the next one, and so on: "
+            "for what concerns one process, such as /metrics.",
+        ),
+    ] = None,
+) -> None:
     """Start the service."""
     from outrider.cli.running import run_until_stopped, service_settings
-    from outrider.cloud.server import listen, run_service
 
     settings = service_settings()
+    if workers > 1:
+        from outrider.cli.workers import supervise
+
+        run_until_stopped(lambda stop: supervise(settings, workers, worker_ports, stop))
+        return
+
+    from outrider.cloud.server import listen, run_service
 
     async def start(stop: asyncio.Event) -> None:
         listener = listen(settings)
         host, port = listener.getsockname()[:2]
         await run_service(
             settings,
-            listener,
+            [listener],
             stop,
             lambda: typer.echo(f"Outrider {__version__} listens on http://{host}:{port}"),
         )
 
     run_until_stopped(start)
+
+
+@app.command(hidden=True)
+def worker(number: int, descriptors: list[int]) -> None:
+    """Be one of the processes of `serve --workers`, on listening sockets that it has opened."""
+    from outrider.cli.running import service_settings
+    from outrider.cli.workers import work
+
+    work(service_settings(), number, descriptors)
 
 
 @app.command()

@@ -63,7 +63,7 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     local = await _local_account(settings)
     serving = asyncio.Event()
     halves = (
-        asyncio.create_task(run_service(settings, listener, stop, serving.set), name="service"),
+        asyncio.create_task(run_service(settings, [listener], stop, serving.set), name="service"),
         asyncio.create_task(_machine(settings, url, local, serving, stop), name="machine"),
     )
     # Whichever ends, for whatever reason, the other one stops too.

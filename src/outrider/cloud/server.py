@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
@@ -27,8 +27,11 @@ class PortTaken(OutriderError):
     """The port cannot be listened on."""
 
 
-def listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings, *, shared: bool = False) -> socket.socket:
     """Return a socket that listens on the port of the settings (0: any free one).
+
+    Args:
+        shared: other such sockets may listen there too; Linux spreads connections over them.
 
     Raises:
         PortTaken: another program has it, or the host is none of this machine's.
@@ -36,6 +39,8 @@ def listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((settings.host, settings.port))
         listener.listen(2048)
@@ -51,11 +56,11 @@ def listen(settings: Settings) -> socket.socket:
 
 async def run_service(
     settings: Settings,
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     stop: asyncio.Event,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve on the listener until `stop` is set; what is under way then gets five seconds.
+    """Serve on the listeners until `stop` is set; what is under way then gets five seconds.
 
     Args:
         ready: called once requests are answered.
@@ -86,11 +91,12 @@ async def run_service(
         _settle_memory()
         stopper = asyncio.create_task(_stop(stop, service, server), name="stop the service")
         try:
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=list(listeners))
         finally:
             stopper.cancel()
             await asyncio.gather(stopper, return_exceptions=True)
-            listener.close()
+            for listener in listeners:
+                listener.close()
 
 
 def _settle_memory() -> None:

@@ -1,0 +1,224 @@
+"""`outrider serve --workers N`: N processes on one port, and this one that keeps them alive.
+
+Each worker has a listening socket of its own on the port, and the kernel spreads connections
+over them: of 1,000 each of 4 workers got 234 to 269, and with one socket that all inherited 23
+to 687. The supervisor holds the sockets too, so that a connection which comes while a worker is
+started again waits for it.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+import typer
+
+from outrider import __version__
+from outrider.cli.running import run
+from outrider.cloud.server import listen, run_service
+from outrider.cloud.settings import Settings
+from outrider.contract.errors import OutriderError
+
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 30.0
+_LONGEST_PAUSE: Final = 30.0
+_STABLE_SECONDS: Final = 60.0
+
+_log = structlog.get_logger(__name__)
+
+
+class WorkersError(OutriderError):
+    """The workers cannot start, or did not stop. The text says what to do."""
+
+
+def pause(deaths: int) -> float:
+    """Return the seconds to wait before a worker is started again that died so often in a row."""
+    return 0.0 if deaths < 2 else min(_LONGEST_PAUSE, 2.0 ** (deaths - 2))
+
+
+async def supervise(
+    settings: Settings, count: int, first_port: int | None, stop: asyncio.Event
+) -> None:
+    """Run this many workers until `stop` is set.
+
+    Args:
+        first_port: worker n (from 1) listens on the port `first_port + n - 1` too.
+
+    Raises:
+        WorkersError: the settings are for one process; the first worker could not start; or a
+            worker had to be killed at the end.
+        PortTaken: a port cannot be listened on.
+    """
+    if settings.is_single_node or settings.redis_url is None:
+        raise WorkersError(
+            "Several workers share nothing but their stores: set OUTRIDER_DATABASE_URL to "
+            "postgresql://… and OUTRIDER_REDIS_URL to redis://…, or start one worker"
+        )
+    with listen(settings) as free:  # fails where another service shares the port among its own
+        host, port = free.getsockname()[:2]
+    at = settings.model_copy(update={"port": port})
+    workers = [_Worker(number, at, first_port) for number in range(1, count + 1)]
+    stopping = asyncio.create_task(_set(stop), name="stop the workers")
+    tasks = [asyncio.create_task(worker.keep(), name="keep a worker") for worker in workers[:1]]
+    try:
+        # The first one alone: it brings the schema up to date, or says what is wrong.
+        await _until_ready(workers[:1], tasks, stopping)
+        tasks += [asyncio.create_task(worker.keep(), name="keep") for worker in workers[1:]]
+        await _until_ready(workers, tasks, stopping)
+        if not stop.is_set():
+            typer.echo(
+                f"Outrider {__version__} listens on http://{host}:{port} with {count} workers"
+            )
+        await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in (stopping, *tasks):
+            task.cancel()
+        await asyncio.wait({stopping, *tasks})
+        stopped = await asyncio.gather(*(worker.stop() for worker in workers))
+    if not all(stopped):
+        raise WorkersError(f"A worker had to be killed: it did not stop in {_STOP_SECONDS:g} s")
+
+
+def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
+    """Be worker `number`: serve on the listening sockets with these file descriptors.
+
+    Prints a line once it is ready. It stops at SIGTERM, and when the supervisor has gone, which
+    is the end of standard input; at once if it was stopping already.
+    """
+    structlog.contextvars.bind_contextvars(worker=number)
+
+    async def serve() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def orphaned() -> None:
+            if os.read(sys.stdin.fileno(), 1):
+                return
+            if stop.is_set():
+                os._exit(1)
+            loop.remove_reader(sys.stdin.fileno())
+            _log.error("the supervisor has gone: this worker stops")
+            stop.set()
+
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signal_number, stop.set)
+        loop.add_reader(sys.stdin.fileno(), orphaned)
+        listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        await run_service(settings, listeners, stop, lambda: typer.echo("ready"))
+
+    run(serve())
+
+
+class _Worker:
+    """One of the workers: its sockets, and its process, started again whenever it dies."""
+
+    def __init__(self, number: int, settings: Settings, first_port: int | None) -> None:
+        self._number = number
+        self._at = [settings]
+        if first_port is not None:
+            self._at.append(settings.model_copy(update={"port": first_port + number - 1}))
+        self._listeners: list[socket.socket] = []
+        self._listen()
+        self._process: asyncio.subprocess.Process | None = None
+        self.ready = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Keep the process alive, until cancelled.
+
+        Raises:
+            WorkersError: it could not start for the first time.
+        """
+        deaths = 0
+        while True:
+            began = time.monotonic()
+            code = await self._live()
+            if not self.ready.is_set() and self._number == 1:
+                raise WorkersError("No worker could start; what the first one said is above")
+            deaths = 1 if time.monotonic() - began >= _STABLE_SECONDS else deaths + 1
+            seconds = pause(deaths)
+            _log.error("worker died", worker=self._number, code=code, again_in_seconds=seconds)
+            if seconds:  # nobody is to wait for it meanwhile
+                self._close()
+                await asyncio.sleep(seconds)
+                self._listen()
+
+    async def stop(self) -> bool:
+        """End the process; tell whether it ended by itself in time."""
+        self._close()
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return True
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                return await process.wait() == 0
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return False
+
+    async def _live(self) -> int:
+        """Start the process and return the exit code that it ends with."""
+        descriptors = [listener.fileno() for listener in self._listeners]
+        process = self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "outrider", "worker", str(self._number)),
+            *(str(descriptor) for descriptor in descriptors),
+            stdin=asyncio.subprocess.PIPE,  # its end tells the worker that this process has gone
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=descriptors,
+            start_new_session=True,  # Ctrl-C is for the supervisor, which passes it on
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                is_ready = bool(await process.stdout.readline())
+        except TimeoutError:
+            _log.error("worker is not ready in time", worker=self._number)
+            process.kill()
+            is_ready = False
+        if is_ready:
+            self.ready.set()
+            _log.info("worker is ready", worker=self._number, pid=process.pid)
+        return await process.wait()
+
+    def _listen(self) -> None:
+        first, *own = self._at
+        self._listeners = [listen(first, shared=True), *(listen(at) for at in own)]
+
+    def _close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+
+
+async def _until_ready(
+    workers: Sequence[_Worker], tasks: Sequence[asyncio.Task[None]], stopping: asyncio.Task[None]
+) -> None:
+    """Wait until all are ready, or are to stop, or one has failed for good."""
+    ready = asyncio.create_task(_ready(workers), name="workers ready")
+    try:
+        await asyncio.wait({ready, stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        ready.cancel()
+        await asyncio.wait({ready})
+
+
+async def _ready(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        await worker.ready.wait()
+
+
+async def _set(stop: asyncio.Event) -> None:
+    await stop.wait()
