@@ -184,7 +184,7 @@ class ScriptedMachine:
     async def closed(self) -> tuple[int, str]:
         """Wait until the service closes the socket; return its code and reason."""
         async with asyncio.timeout(PATIENCE):
-            await self._reader
+            await asyncio.shield(self._reader)
         assert self._ended is not None
         return closing(self._ended)
 

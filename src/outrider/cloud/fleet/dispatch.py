@@ -59,7 +59,6 @@ class Dispatcher:
         self._routes = routes
         self._timeout = timeout
         self._waiting: dict[str, _Waiting] = {}
-        self._in_flight: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def owned(self, account_id: str, machine_id: str) -> MachineState:
@@ -90,7 +89,7 @@ class Dispatcher:
         state = await self.owned(account_id, machine_id)
         if not state.connected:
             raise _unreachable(state)
-        if self._in_flight.get(machine_id, 0) >= MAX_COMMANDS_IN_FLIGHT:
+        if self._routes.owed(machine_id) >= MAX_COMMANDS_IN_FLIGHT:
             raise ApiError(
                 500,
                 f"The machine {state.nickname!r} has {MAX_COMMANDS_IN_FLIGHT} commands "
@@ -153,7 +152,6 @@ class Dispatcher:
             timeout_ms=max(1, int(self._timeout * 1000)),
         )
         self._waiting[frame.id] = _Waiting(state.id, future)
-        self._in_flight[state.id] = self._in_flight.get(state.id, 0) + 1
         watcher: list[asyncio.Task[None]] = []
         watch = loop.call_later(PATIENCE, _start_watching, watcher, future, gone)
         try:
@@ -182,10 +180,7 @@ class Dispatcher:
             for task in watcher:
                 task.cancel()
             del self._waiting[frame.id]
-            self._routes.settled(frame.id)
-            self._in_flight[state.id] -= 1
-            if not self._in_flight[state.id]:
-                del self._in_flight[state.id]
+            self._routes.settled(state.id, frame.id)
 
     def _cancel(self, machine_id: str, command_id: str) -> None:
         task = asyncio.create_task(self._send_cancel(machine_id, command_id))

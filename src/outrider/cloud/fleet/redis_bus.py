@@ -168,6 +168,7 @@ class RedisBus:
         try:
             async with asyncio.timeout(_SUBSCRIBE_SECONDS * 5):
                 await self._subscribe(subscription)
+            self._redis.try_again()
             _log.info("the bus is up", channels=len(self._hears))
             if self._up is not None:
                 await self._up()

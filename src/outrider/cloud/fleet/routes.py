@@ -94,7 +94,7 @@ _LOOK: Final = b""
 
 
 class _Held:
-    """A machine's socket here, and the answers that it owes to other nodes, by command id."""
+    """A machine's socket here, and the commands that it owes an answer to, by their ids."""
 
     __slots__ = ("connection", "hear", "owed", "socket")
 
@@ -178,14 +178,27 @@ class Routes:
         if isinstance(frame, Command) and self._bus.is_shared:
             self._asked[frame.id] = (machine_id, time.monotonic())
         if held is not None:
+            if isinstance(frame, Command):
+                held.owed.add(frame.id)
             return await _send(held.socket, frame)
         if not self._bus.is_shared:
             return False
         return await self._bus.publish(machine_id, _encode(_Carry(encode(frame)))) > 0
 
-    def settled(self, command_id: str) -> None:
-        """Take it that nothing is owed for a command any more."""
+    def owed(self, machine_id: str) -> int:
+        """Return how many commands, of whatever node, a machine that is held here has unanswered.
+
+        Of one that is held elsewhere its own node keeps count, and refuses what is too much.
+        """
+        held = self._held.get(machine_id)
+        return 0 if held is None else len(held.owed)
+
+    def settled(self, machine_id: str, command_id: str) -> None:
+        """Take it that nothing is owed for a command of this node any more."""
         self._asked.pop(command_id, None)
+        held = self._held.get(machine_id)
+        if held is not None:
+            held.owed.discard(command_id)
 
     async def answer(self, machine_id: str, result: CommandResult) -> None:
         """Take a machine's answer to the node that asked."""
@@ -266,6 +279,7 @@ class Routes:
         held = self._held.get(machine_id)
         if isinstance(frame, Cancel):
             if held is not None:
+                held.owed.discard(frame.id)
                 await _send(held.socket, frame)
         elif isinstance(frame, Command):
             if held is not None and len(held.owed) >= MAX_COMMANDS_IN_FLIGHT:
@@ -287,7 +301,7 @@ class Routes:
         await self._publish_surely(machine_id, _End(CloseCode.REPLACED, reason, connection))
 
     async def _tell_lost(self, machine_id: str, held: _Held) -> None:
-        for node in {_node_of(command_id) for command_id in held.owed}:
+        for node in {_node_of(command_id) for command_id in held.owed} - {self.node}:
             await self._publish_surely(_channel(node), _Lost(machine_id))
 
     async def _publish_surely(self, channel: str, message: _Message) -> None:

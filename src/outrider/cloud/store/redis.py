@@ -90,8 +90,12 @@ class Redis:
         Raises:
             RedisAway: there is none.
         """
-        self._away_until = 0.0
+        self.try_again()
         await self.ask("EXISTS", self.key("ping", ""))
+
+    def try_again(self) -> None:
+        """Hold Redis to be away no more."""
+        self._away_until = 0.0
 
     def subscription(self) -> PubSub:
         """Return a new connection for messages. It is not made again by itself."""

@@ -1,0 +1,1 @@
+"""Many nodes: what holds on one node holds on several."""

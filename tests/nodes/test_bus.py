@@ -1,0 +1,168 @@
+"""What every bus promises, in memory and on Redis; and what only Redis can show."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
+from outrider.cloud.fleet.redis_bus import RedisBus
+from outrider.cloud.store.redis import Redis
+from servers.redis import Redis as RedisServer
+from tests.service.patience import eventually
+from tests.service.private import private
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with private(RedisServer) as redis:
+        yield redis
+
+
+@asynccontextmanager
+async def on_redis(server: RedisServer, prefix: str = "test") -> AsyncIterator[RedisBus]:
+    """Run a bus until the end."""
+    bus = RedisBus(Redis(server.url(), prefix))
+    running = asyncio.create_task(bus.run())
+    try:
+        await bus.listen("ready", lambda _: None)
+        await eventually(lambda: ready(bus))
+        yield bus
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await bus.close()
+
+
+async def ready(bus: Bus) -> bool:
+    """Tell whether what is published is heard."""
+    try:
+        return await bus.publish("ready", b"") > 0
+    except BusDown:
+        return False
+
+
+@pytest_asyncio.fixture(loop_scope="session", params=["memory", "redis"])
+async def pair(
+    request: pytest.FixtureRequest, server: RedisServer
+) -> AsyncIterator[tuple[Bus, Bus]]:
+    """The buses of two nodes."""
+    if request.param == "memory":
+        both = MemoryBus(is_shared=True)
+        yield both, both
+        return
+    async with on_redis(server) as one, on_redis(server) as other:
+        yield one, other
+
+
+async def test_all_who_listen_hear_in_order(pair: tuple[Bus, Bus]) -> None:
+    one, other = pair
+    heard: list[tuple[str, bytes]] = []
+    await one.listen("c", lambda message: heard.append(("one", message)))
+    await other.listen("c", lambda message: heard.append(("other", message)))
+    for number in range(100):
+        assert await one.publish("c", str(number).encode()) == 2
+    await eventually(lambda: len(heard) == 200)
+    for node in ("one", "other"):
+        assert [int(message) for who, message in heard if who == node] == list(range(100))
+
+
+async def test_nobody_hears_what_nobody_listens_to(pair: tuple[Bus, Bus]) -> None:
+    one, other = pair
+    assert await one.publish("nobody", b"x") == 0
+    heard: list[bytes] = []
+    hear = heard.append
+    await other.listen("c2", hear)
+    assert await one.publish("c2", b"first") == 1
+    await eventually(lambda: heard == [b"first"])
+    await other.unlisten("c2", hear)
+
+    async def nobody() -> bool:
+        return await one.publish("c2", b"second") == 0
+
+    await eventually(nobody)
+    assert heard[0] == b"first"
+
+
+async def test_a_message_of_megabytes_is_heard_whole(pair: tuple[Bus, Bus]) -> None:
+    one, other = pair
+    heard: list[bytes] = []
+    await other.listen("large", heard.append)
+    large = bytes(range(256)) * 60_000
+    assert await one.publish("large", large) == 1
+    await eventually(lambda: heard == [large])
+
+
+async def test_a_board_keeps_the_latest_version(pair: tuple[Bus, Bus]) -> None:
+    one, other = pair
+    await one.post("b", "name", 2, b"two:\x00")
+    await other.post("b", "name", 1, b"one")
+    assert await other.entry("b", "name") == b"two:\x00"
+    await other.post("b", "name", 2, b"two again")
+    await other.post("b", "second", 1, b"")
+    assert await one.entries("b") == {"name": b"two again", "second": b""}
+    await other.withdraw("b", "name", 1)
+    assert await one.entry("b", "name") == b"two again"
+    await other.withdraw("b", "name", 3)
+    await other.withdraw("b", "second", 1)
+    assert await one.entry("b", "name") is None
+    assert await one.entries("b") == {}
+
+
+async def test_installations_on_one_redis_do_not_hear_each_other(server: RedisServer) -> None:
+    async with on_redis(server, "mine") as mine, on_redis(server, "theirs") as theirs:
+        heard: list[bytes] = []
+        await theirs.listen("c", heard.append)
+        assert await mine.publish("c", b"x") == 0
+        await mine.post("b", "name", 1, b"x")
+        assert await theirs.entries("b") == {}
+
+
+async def test_it_tells_of_a_break_and_heals() -> None:
+    """What was listened to before, and meanwhile, is heard again once Redis is back."""
+    with private(RedisServer) as server:
+        async with on_redis(server) as bus:
+            told: list[str] = []
+
+            async def up() -> None:
+                told.append("up")
+
+            bus.on_change(lambda: told.append("down"), up)
+            heard: list[bytes] = []
+            await bus.listen("before", heard.append)
+            await asyncio.to_thread(server.kill)
+            await eventually(lambda: told == ["down"])
+            with pytest.raises(BusDown):
+                await bus.publish("before", b"lost")
+            await bus.listen("meanwhile", heard.append)
+            await asyncio.to_thread(server.start)
+            await eventually(lambda: told == ["down", "up"])
+
+            async def both() -> bool:
+                counts = [await bus.publish(name, b"x") for name in ("before", "meanwhile")]
+                return counts == [1, 1]
+
+            await eventually(both)
+            await eventually(lambda: len(heard) >= 2)
+
+
+async def test_it_notices_a_redis_that_is_frozen() -> None:
+    """No connection ends then: only its silence tells."""
+    with private(RedisServer) as server:
+        async with on_redis(server) as bus:
+            told: list[str] = []
+
+            async def up() -> None:
+                told.append("up")
+
+            bus.on_change(lambda: told.append("down"), up)
+            await asyncio.to_thread(server.freeze)
+            with pytest.raises(BusDown):
+                await bus.publish("c", b"x")
+            await eventually(lambda: told == ["down"], within=15)
+            await asyncio.to_thread(server.thaw)
+            await eventually(lambda: told == ["down", "up"], within=15)
