@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route
 
 from outrider.cloud.access.addresses import Addresses
 from outrider.cloud.access.audit import Audit
@@ -158,7 +158,6 @@ class Service:
         gate = Gate(services, clock)
         others = Starlette(
             routes=[
-                WebSocketRoute(GATEWAY_PATH, self._gateway),
                 *operations.routes(ENDPOINTS, self._readiness, registry),
                 *pages.routes(),
                 Route("/api/{path:path}", nowhere(services, gate)),
@@ -167,7 +166,7 @@ class Service:
         )
         others.router.redirect_slashes = False
         self.app = Outermost(
-            Paths(_resources(services, gate), others), registry
+            Paths(_resources(services, gate), others, {GATEWAY_PATH: self._gateway}), registry
         )
 
     @asynccontextmanager

@@ -7,20 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from outrider.cloud.app import Service
+from outrider.cloud.protocol import protocol
 from outrider.cloud.settings import Settings
+from outrider.cloud.websocket import Pulse, WebSocket
 from outrider.contract.errors import OutriderError
 from outrider.contract.frames import MAX_FRAME_BYTES, PING_INTERVAL
 
 _PONG_SECONDS = 60.0
 """How long a machine may be silent after a ping: as long as the default command timeout, so
 that a machine which is frozen rather than gone is told by a 504."""
-
-
-_MAX_HEAD_BYTES = 64 * 1024
-"""The longest request line with headers that is read on, once it comes in pieces."""
 
 
 class PortTaken(OutriderError):
@@ -71,12 +68,10 @@ async def run_service(
     service = Service(settings)
     config = uvicorn.Config(
         service.app,
-        http=_Protocol,
-        ws="websockets-sansio",
+        interface="asgi3",
+        http=protocol(Pulse(PING_INTERVAL, _PONG_SECONDS)),
+        ws=WebSocket,  # the protocol makes them
         ws_max_size=MAX_FRAME_BYTES,
-        ws_ping_interval=PING_INTERVAL,
-        ws_ping_timeout=_PONG_SECONDS,
-        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -113,29 +108,6 @@ async def _stop(stop: asyncio.Event, service: Service, server: uvicorn.Server) -
     await stop.wait()
     await service.drain()
     server.should_exit = True
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, with an end to the headers: it would keep endless ones in memory."""
-
-    _head = 0
-    _in_head = False
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head = True
-        self._head = 0
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_head:
-            self._head += len(data)
-            if self._head > _MAX_HEAD_BYTES:
-                self.transport.abort()
 
 
 class _Server(uvicorn.Server):

@@ -4,7 +4,7 @@ The paths of the API differ in few shapes: which of their segments are parameter
 shape the path is looked up with those segments blanked.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,10 +15,20 @@ Shape = tuple[int, ...]
 
 
 class Paths:
-    """An ASGI application that hands a request to the resource of its path, or else on."""
+    """An ASGI application that hands a request to the resource of its path, or else on.
 
-    def __init__(self, resources: Iterable[Resource], otherwise: ASGIApp) -> None:
+    Args:
+        sockets: the applications that serve WebSockets, by their paths.
+    """
+
+    def __init__(
+        self,
+        resources: Iterable[Resource],
+        otherwise: ASGIApp,
+        sockets: Mapping[str, ASGIApp],
+    ) -> None:
         self._otherwise = otherwise
+        self._sockets = sockets
         self._fixed: dict[str, Resource] = {}
         self._shapes: dict[Shape, dict[str, tuple[Resource, list[str]]]] = {}
         for resource in resources:
@@ -30,15 +40,17 @@ class Paths:
             names = [segments[i][1:-1] for i in shape]
             self._shapes.setdefault(shape, {})[_blanked(segments, shape)] = (resource, names)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        found = self._find(scope["path"]) if scope["type"] == "http" else None
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve a request. Not itself a coroutine: every quiet socket would keep its frame."""
+        if scope["type"] != "http":
+            serve = self._sockets.get(scope.get("path", ""), self._otherwise)
+            return serve(scope, receive, send)
+        found = self._find(scope["path"])
         if found is None:
-            await self._otherwise(scope, receive, send)
-            return
+            return self._otherwise(scope, receive, send)
         resource, parameters = found
         scope["endpoint"], scope["path_params"] = resource, parameters
-        await resource(scope, receive, send)
+        return resource(scope, receive, send)
 
     def _find(self, path: str) -> tuple[Resource, dict[str, str]] | None:
         fixed = self._fixed.get(path)
