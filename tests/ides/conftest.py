@@ -3,19 +3,19 @@
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.agents.kind import AgentKind
-from tests.agents.kinds.claude_code import environment, seed_claude
 from tests.agents.machine import StubModel, stub_model
-from tests.ides.desk import Desk, desk, free_port, program_path
+from tests.ides.desk import CACHE, Desk, faulty_desk, programs_of, real_desk
+from tests.ides.kinds import JUPYTERLAB
 
-REPOSITORY = Path(__file__).parents[2]
-JUPYTERLAB = AgentKind(type="jupyterlab", seed=seed_claude, environment=environment)
+Install = Callable[[AgentKind], list[Path]]
+"""Installs an IDE, once, and returns the folders with its programs."""
 
 
 @pytest.fixture(scope="session")
@@ -31,15 +31,21 @@ def chromium() -> Path:
 
 
 @pytest.fixture(scope="session")
-def jupyterlab(chromium: Path) -> Path:
-    """The folder into which JupyterLab is installed, if need be."""
-    cached = Path(os.environ.get("OUTRIDER_TEST_AGENTS") or REPOSITORY / ".cache" / "agents")
+def install_ide() -> Install:
+    """What installs an IDE if need be (minutes, the first time)."""
     script = Path(__file__).with_name("install.sh")
-    done = subprocess.run(
-        ["sh", str(script), str(cached)], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return cached / "jupyterlab"
+
+    @cache
+    def install(kind: AgentKind) -> list[Path]:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(  # one test process at a time
+            ["flock", str(CACHE / "installing"), "sh", str(script), str(CACHE), kind.type],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return programs_of(kind)
+
+    return install
 
 
 @pytest.fixture(scope="session")
@@ -50,25 +56,22 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StubModel]:
 
 
 @pytest.fixture
-async def lab(tmp_path: Path, jupyterlab: Path, model: StubModel) -> AsyncIterator[Desk]:
-    """A machine on which JupyterLab can be launched."""
-    seed_claude(tmp_path / "home", tmp_path / "project")
-    path = program_path(jupyterlab / "venv" / "bin", jupyterlab / "node_modules" / ".bin")
-    async with desk(tmp_path, JUPYTERLAB, path, environment(model.url)) as running:
+def kind() -> AgentKind:
+    """The IDE that a test is about, where it does not run with all of them."""
+    return JUPYTERLAB
+
+
+@pytest.fixture
+async def box(
+    tmp_path: Path, kind: AgentKind, chromium: Path, install_ide: Install, model: StubModel
+) -> AsyncIterator[Desk]:
+    """A machine on which the IDE can be launched."""
+    async with real_desk(tmp_path, kind, install_ide(kind), model.url) as running:
         yield running
 
 
 @pytest.fixture
 async def faulty(tmp_path: Path, chromium: Path) -> AsyncIterator[Desk]:
     """A machine on which the IDE that plays faults can be launched."""
-    here = Path(__file__).parent
-    described = (here / "faulty.toml").read_text()
-    described = described.replace("@python@", sys.executable)
-    described = described.replace("@program@", str(here / "faulty_ide.py"))
-    described = described.replace("@port@", str(free_port()))
-    providers = tmp_path / "config" / "providers"
-    providers.mkdir(parents=True)
-    (providers / "faulty.toml").write_text(described)
-    kind = AgentKind("faulty", seed=lambda *_: None, environment=lambda _: {})
-    async with desk(tmp_path, kind, program_path(), {}) as running:
+    async with faulty_desk(tmp_path) as running:
         yield running

@@ -13,8 +13,9 @@ import pytest
 
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.ide import providers
+from outrider.daemon.agents.ide.loopback import fetch, free_port
 from tests.agents.machine import until
-from tests.ides.desk import Desk, free_port
+from tests.ides.desk import Desk
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(90)]
 
@@ -62,7 +63,7 @@ async def test_an_ide_that_listens_is_adopted_and_goes_on(faulty: Desk) -> None:
     with by_hand(faulty, port, debug_port) as started:
         pages = f"http://127.0.0.1:{debug_port}/json/list"
         listed = 0.0
-        while not isinstance(found := await asyncio.to_thread(providers._fetch, pages), list) or (
+        while not isinstance(found := await asyncio.to_thread(fetch, pages), list) or (
             not any("faulty" in str(page.get("url")) for page in found)
         ):
             listed += 0.1

@@ -3,7 +3,6 @@
 import asyncio
 import time
 
-import psutil
 import pytest
 
 from outrider.contract.commands import (
@@ -25,12 +24,6 @@ async def error_of(ide: Ide, part: str, seconds: float = 10) -> str:
     error = ide.session.state().error or ""
     assert part in error
     return error
-
-
-def shown(ide: Ide) -> bool:
-    """Tell whether a person could see the chat."""
-    seen = ide.adapter._panels[ide.adapter.selected].seen
-    return seen is not None and seen.shown
 
 
 async def test_a_conversation(faulty: Desk) -> None:
@@ -159,10 +152,7 @@ async def test_the_page_is_reloaded(faulty: Desk) -> None:
 async def test_the_page_crashes_and_is_loaded_again(faulty: Desk) -> None:
     ide = await faulty.open()
     before = await ide.turn("hello")
-    window = ide.adapter._window
-    assert window is not None
-    page = window.page
-    session = await page.context.new_cdp_session(page)
+    session = await ide.page.context.new_cdp_session(ide.page)
     crashing = asyncio.ensure_future(session.send("Page.crash"))
     await error_of(ide, "has crashed")
     crashing.cancel()
@@ -173,12 +163,15 @@ async def test_the_page_crashes_and_is_loaded_again(faulty: Desk) -> None:
     with pytest.raises(ApiError) as hidden:
         await ide.session.screenshot(Screenshot())
     assert hidden.value.status == 409
+    await ide.load_again()
+    await ide.until("idle", seconds=20)
+    assert (await ide.turn("after it"))[0].content == "after it"
 
 
 async def test_the_chat_is_hidden(faulty: Desk) -> None:
     ide = await faulty.open()
     await ide.script("document.getElementById('panel').style.display = 'none'")
-    await until(lambda: not shown(ide), 5)
+    await until(lambda: not ide.shown, 5)
     assert ide.status == "idle"
     with pytest.raises(ApiError) as refused:
         await ide.say("into the dark")
@@ -210,11 +203,9 @@ async def test_a_page_that_hangs_keeps_nobody_waiting(faulty: Desk) -> None:
 async def test_the_window_is_closed_by_hand(faulty: Desk) -> None:
     ide = await faulty.open()
     before = await ide.turn("hello")
-    window = ide.adapter._window
-    assert window is not None
-    context = window.page.context
+    context = ide.page.context
     other = await context.new_page()
-    await window.page.close()
+    await ide.page.close()
     await error_of(ide, "was closed")
     assert await ide.messages() == before
     with pytest.raises(ApiError) as refused:
@@ -226,7 +217,7 @@ async def test_the_window_is_closed_by_hand(faulty: Desk) -> None:
 async def test_the_ide_is_killed(faulty: Desk) -> None:
     ide = await faulty.open()
     before = await ide.turn("hello")
-    psutil.Process(ide.adapter._programs[0].pid).kill()
+    ide.processes()[0].kill()
     await error_of(ide, "has ended", seconds=3)
     assert not ide.session.describe().cdp_connected
     assert await ide.messages() == before

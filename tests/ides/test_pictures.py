@@ -47,9 +47,7 @@ async def test_pictures(faulty: Desk) -> None:
 
 async def test_a_minimised_window_has_none(faulty: Desk) -> None:
     ide = await faulty.open()
-    window = ide.adapter._window
-    assert window is not None
-    session = await window.page.context.new_cdp_session(window.page)
+    session = await ide.page.context.new_cdp_session(ide.page)
     target = await session.send("Browser.getWindowForTarget")
     bounds = {"windowId": target["windowId"], "bounds": {"windowState": "minimized"}}
     await session.send("Browser.setWindowBounds", bounds)

@@ -135,11 +135,12 @@ class Screenshot(Targeted, kw_only=True):
 
 
 class LaunchIde(Wire, kw_only=True):
-    """Start an IDE. `dir` is the project to open."""
+    """Start an IDE. `dir` is the project to open, `model` what its chat is to use."""
 
     ide_type: Name
     enable_cdp: bool = True
     dir: Path | None = None
+    model: Name | None = None
 
 
 class LaunchCli(Wire, kw_only=True):

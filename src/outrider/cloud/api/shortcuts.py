@@ -67,7 +67,10 @@ async def launch(services: Services, call: Call) -> bytes:
         known = sorted({p.type for p in state.providers} | BUILT_IN.keys())
         raise bad_request(f"Unknown type {request.type!r}: it is one of {', '.join(known)}", "type")
     kind, payload = (
-        (CommandType.LAUNCH_IDE, _encode(LaunchIde(ide_type=request.type, dir=request.dir)))
+        (
+            CommandType.LAUNCH_IDE,
+            _encode(LaunchIde(ide_type=request.type, dir=request.dir, model=request.model)),
+        )
         if category == "ide"
         else (
             CommandType.LAUNCH_CLI,

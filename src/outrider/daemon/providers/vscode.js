@@ -1,56 +1,200 @@
 /* VS Code and its relatives: what selectors inside the chat cannot tell. */
-({
-  look(root, agent, { every, there, text }) {
-    const visible = (selector) => every(document, selector).find((e) => e.getClientRects().length);
-    const login = visible(".chat-setup-dialog .dialog-message-text");
-    const failed = there(root, agent.error)[0];
-    const model = every(root, ".model-picker-name")[0];
-    const title = visible(".chat-viewpane .chat-view-title-label, .chat-view-title-container h2");
-    return {
-      error: login
-        ? `${text(login)}: do so in the window, or choose another model there`
-        : failed
-          ? text(failed.closest(".interactive-item-container") ?? failed)
-          : null,
-      // behind a dialog nothing goes on, whatever the chat shows
-      ...(login ? { busy: false, question: null } : {}),
-      model: text(model) || null,
-      title: text(title) || null,
-    };
-  },
+(() => {
+  const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+  const every = (root, selector) => [...root.querySelectorAll(selector)];
+  const visible = (selector) => every(document, selector).find((e) => e.getClientRects().length);
+  const text = (element) => (element ? element.innerText.trim() : "");
+  const fire = (element, type) =>
+    element?.dispatchEvent(
+      new MouseEvent(type, { bubbles: true, cancelable: true, button: 0, view: window }),
+    );
+  const until = async (found, ms) => {
+    for (const end = performance.now() + ms; performance.now() < end; await pause(50)) {
+      const it = found();
+      if (it) return it;
+    }
+    return null;
+  };
 
-  /* The list draws the rows in sight, and keeps its own scroll position: it is told by the wheel. */
-  async read(root, agent) {
-    const rows = new Map();
-    const list = root.querySelector(".interactive-list");
-    const collect = () => {
-      for (const row of root.querySelectorAll(agent.messages.row)) {
-        const part = row.querySelector(agent.messages.content);
-        const content = part ? part.innerText.replaceAll("\u00a0", " ").trim() : "";
-        const role = row.classList.contains("request") ? "user" : "assistant";
-        const key = row.getAttribute("data-index");
-        if (content) rows.set(key, { key, role, kind: "text", content });
-      }
+  /* What can be chosen in the chat. A menu holds its choices only while it is open, so they
+   * are kept, for the page and the next one in its place. */
+  const PICKERS = {
+    model: { label: "Model", button: ".model-picker-name" },
+    mode: { label: "Mode", button: ".chat-mode-picker-item .action-label" },
+  };
+  const KEPT = "outrider choices";
+  const kept = () => JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
+  const rows = () => every(document, ".context-view .action-widget .monaco-list-row.action");
+  const nameOf = (row) => text(row.querySelector(".title"));
+  const chosen = (root, id) => text(root.querySelector(PICKERS[id].button)) || null;
+
+  const open = async (root, id) => {
+    fire(root.querySelector(PICKERS[id].button), "mousedown");
+    const menu = await until(() => rows().length, 1000);
+    const more = document.querySelector(".context-view .chat-model-picker-section-toggle");
+    if (more?.querySelector(".codicon-chevron-right")) {
+      const before = rows().length;
+      fire(more, "click");
+      await until(() => rows().length > before, 500);
+    }
+    return Boolean(menu);
+  };
+  const close = async () => {
+    const list = document.querySelector(".context-view .action-widget .monaco-list");
+    const escape = { key: "Escape", code: "Escape", keyCode: 27, bubbles: true, cancelable: true };
+    list?.dispatchEvent(new KeyboardEvent("keydown", escape));
+    await until(() => !rows().length, 500);
+  };
+  /* The rows of an open menu that are choices: the others, "Manage Models...", open something. */
+  const choices = () =>
+    rows().filter(
+      (row) =>
+        nameOf(row) &&
+        !nameOf(row).endsWith("...") &&
+        !row.classList.contains("chat-model-picker-section-toggle"),
+    );
+
+  const keep = async (root, id) => {
+    if (!root.querySelector(PICKERS[id].button) || !(await open(root, id))) return [];
+    const names = choices().map(nameOf);
+    await close();
+    sessionStorage.setItem(KEPT, JSON.stringify({ ...kept(), [id]: names }));
+    return names;
+  };
+
+  /* A new profile of VS Code starts the extension behind its chat only when its models are
+   * looked at: until then there is no model but "Auto", which needs an account. */
+  const wake = async (root, ms) => {
+    const named = await until(() => {
+      const name = chosen(root, "model");
+      return name && name !== "Models" ? name : null;
+    }, ms / 2);
+    if (named !== "Auto" || !(await open(root, "model"))) return;
+    const manage = rows().find((row) => nameOf(row).startsWith("Manage Models"));
+    if (!manage || choices().length > 1) return close();
+    fire(manage, "click");
+    await until(() => chosen(root, "model") !== named, ms / 2);
+    fire(visible(".modal-editor-header .codicon-close"), "click");
+    await until(() => !visible(".modal-editor-header"), 1000);
+  };
+
+  /* The row's label for screen readers has the text as it was written, where the row itself
+   * shows it formatted; hints stand around it. */
+  const HINTS = [
+    /^Chat confirmation required: .*? to cancel\./s,
+    /^\s*(?:\d+ file trees? )?(?:\d+ code blocks?: )?(?:\d+ tables? )?\s*/,
+    /\s*Inspect this in the accessible view (?:with|via) [^\n]*$/,
+  ];
+  const contentOf = (row) => {
+    const label = row.getAttribute("aria-label");
+    const shown = text(row.querySelector(".interactive-item-container .value"));
+    if (!label || !shown || row.classList.contains("request")) return label || shown;
+    return HINTS.reduce((rest, hint) => rest.replace(hint, ""), label).trim();
+  };
+
+  /* The command of a question is drawn a little later than its buttons, in an editor that may
+   * show another one's for a moment: a question counts once it has stood still. */
+  const STEADY = 250;
+  let drawing = { words: null, since: 0 };
+  const steady = (dialog) => {
+    const words = dialog ? text(dialog) : null;
+    if (words !== drawing.words) drawing = { words, since: performance.now() };
+    const left = dialog ? drawing.since + STEADY - performance.now() : 0;
+    if (left > 0) setTimeout(() => window.__outrider?.again(), left + 10);
+    return left <= 0;
+  };
+
+  /* Rows are numbered within a chat. Another chat in the same panel begins with 0 again: it was
+   * empty before, or has another beginning. */
+  const CHAT = "outrider chat";
+  const chatOf = (found) => {
+    const last = JSON.parse(sessionStorage.getItem(CHAT) ?? '{"number": 0}');
+    const first = found.get("0")?.content ?? last.first;
+    const other =
+      found.size > 0 &&
+      last.first !== undefined &&
+      (first !== last.first || (last.emptied && found.size <= 2));
+    const now = {
+      number: last.number + (other ? 1 : 0),
+      first: found.size ? first : last.first,
+      emptied: found.size === 0,
     };
-    const drawn = () => new Promise((done) => setTimeout(done, 40));
-    const turn = async (deltaY) => {
-      const target = list?.querySelector(".monaco-scrollable-element") ?? list;
-      target?.dispatchEvent(new WheelEvent("wheel", { deltaY, bubbles: true, cancelable: true }));
-      await drawn();
-    };
-    const inSight = () =>
-      [...root.querySelectorAll(agent.messages.row)].map((row) => row.dataset.index).join();
-    /* Turns the wheel until that moves nothing any more. */
-    const through = async (deltaY) => {
-      for (let before = null; before !== inSight(); ) {
-        before = inSight();
-        await turn(deltaY);
-        collect();
-      }
-    };
-    collect();
-    if (!rows.has("0") && rows.size) await through(-250);
-    if (!root.querySelector(`${agent.messages.row}[data-last-element="true"]`)) await through(250);
-    return [...rows.values()].sort((one, other) => one.key - other.key);
-  },
-})
+    sessionStorage.setItem(CHAT, JSON.stringify(now));
+    return now.number;
+  };
+
+  return {
+    look(root, agent, { there }) {
+      const login = visible(".chat-setup-dialog .dialog-message-text");
+      const failed = there(root, agent.error)[0];
+      const drawn = steady(there(root, agent.question.dialog)[0]);
+      const options = kept();
+      return {
+        error: login
+          ? `${text(login)}: do so in the window, or choose another model there`
+          : failed
+            ? text(failed.closest(".interactive-item-container") ?? failed)
+            : null,
+        ...(drawn ? {} : { busy: true, question: null }),
+        // behind a dialog nothing goes on, whatever the chat shows
+        ...(login ? { busy: false, question: null } : {}),
+        model: chosen(root, "model"),
+        title: text(visible(".chat-viewpane .chat-view-title-label")) || null,
+        controls: Object.keys(PICKERS)
+          .map((id) => ({ id, label: PICKERS[id].label, value: chosen(root, id) }))
+          .filter(({ value }) => value)
+          .map((control) => ({
+            ...control,
+            options: [...new Set([...(options[control.id] ?? []), control.value])],
+          })),
+      };
+    },
+
+    async prepare(root, agent, ms) {
+      await wake(root, ms);
+      for (const id of Object.keys(PICKERS)) await keep(root, id);
+    },
+
+    async change(root, agent, id, value) {
+      await open(root, id);
+      const row = choices().find((row) => nameOf(row) === value);
+      if (!row) return close();
+      fire(row, "click");
+      await until(() => !rows().length, 500);
+    },
+
+    /* The list draws the rows in sight, and keeps its own scroll position: it is told by the wheel. */
+    async read(root, agent) {
+      const found = new Map();
+      const list = root.querySelector(".interactive-list");
+      const collect = () => {
+        for (const row of every(root, agent.messages.row)) {
+          const content = contentOf(row);
+          const role = row.classList.contains("request") ? "user" : "assistant";
+          if (content) found.set(row.dataset.index, { role, kind: "text", content });
+        }
+      };
+      const turn = async (deltaY) => {
+        const target = list?.querySelector(".monaco-scrollable-element") ?? list;
+        target?.dispatchEvent(new WheelEvent("wheel", { deltaY, bubbles: true, cancelable: true }));
+        await pause(40);
+      };
+      const inSight = () => every(root, agent.messages.row).map((row) => row.dataset.index).join();
+      /* Turns the wheel until that moves nothing any more. */
+      const through = async (deltaY) => {
+        for (let before = null; before !== inSight(); ) {
+          before = inSight();
+          await turn(deltaY);
+          collect();
+        }
+      };
+      collect();
+      if (!found.has("0") && found.size) await through(-250);
+      if (!root.querySelector(`${agent.messages.row}[data-last-element="true"]`)) await through(250);
+      const chat = chatOf(found);
+      return [...found]
+        .sort(([one], [other]) => one - other)
+        .map(([index, row]) => ({ key: `${chat}/${index}`, ...row }));
+    },
+  };
+})()

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import struct
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from outrider.contract.commands import Picture
@@ -15,8 +16,13 @@ PNG_LIMIT: Final = 1_000_000
 LIMIT: Final = 4_000_000
 TIMEOUT: Final = 10.0
 
+THUMBNAIL_LIMIT: Final = 20_000
+"""Bytes of a picture in a debug bundle, whose room is 28 KiB of base64."""
+
 _QUALITIES: Final = (85, 60, 35)
 _SMALLER: Final = (1.0, 0.5, 0.25)
+_THUMBNAIL_SCALES: Final = (0.4, 0.3, 0.2, 0.1)
+_THUMBNAIL_QUALITY: Final = 40
 
 
 async def take_picture(page: "Page", width: int | None) -> Picture:
@@ -27,13 +33,25 @@ async def take_picture(page: "Page", width: int | None) -> Picture:
     Raises:
         WindowError: the window is minimised, closed, or does not draw.
     """
+    return await _within(page, lambda session: _take(session, width))
+
+
+async def take_thumbnail(page: "Page") -> Picture:
+    """Return a JPEG of 20 kB at the most: what stands where can be seen, but hardly be read.
+
+    Raises as `take_picture` does.
+    """
+    return await _within(page, _take_thumbnail)
+
+
+async def _within(page: "Page", take: Callable[["CDPSession"], Awaitable[Picture]]) -> Picture:
     from playwright.async_api import Error
 
     try:
         async with asyncio.timeout(TIMEOUT):
             session = await page.context.new_cdp_session(page)
             try:
-                return await _take(session, width)
+                return await take(session)
             finally:
                 await session.detach()
     except TimeoutError as error:
@@ -43,14 +61,7 @@ async def take_picture(page: "Page", width: int | None) -> Picture:
 
 
 async def _take(session: "CDPSession", width: int | None) -> Picture:
-    if await _is_minimised(session):
-        raise WindowError("its window is minimised")
-    metrics = await session.send("Page.getLayoutMetrics")
-    view = metrics["cssLayoutViewport"]
-    size = (view["clientWidth"], view["clientHeight"])
-    if not all(size):
-        raise WindowError("its window has no size")
-    density = metrics["layoutViewport"]["clientWidth"] / size[0]
+    size, density = await _size(session)
     scale = 1.0 if width is None else width / size[0] / density
     data = await _capture(session, size, scale, "png")
     if len(data) <= PNG_LIMIT:
@@ -61,6 +72,27 @@ async def _take(session: "CDPSession", width: int | None) -> Picture:
             if len(data) <= LIMIT:
                 return _picture("jpeg", *_jpeg_size(data), data)
     raise WindowError("its picture has more than 4 MB: ask for a smaller `width`")
+
+
+async def _take_thumbnail(session: "CDPSession") -> Picture:
+    size, density = await _size(session)
+    for scale in _THUMBNAIL_SCALES:
+        data = await _capture(session, size, scale / density, "jpeg", _THUMBNAIL_QUALITY)
+        if len(data) <= THUMBNAIL_LIMIT:
+            return _picture("jpeg", *_jpeg_size(data), data)
+    raise WindowError("its picture is too large for a debug bundle")
+
+
+async def _size(session: "CDPSession") -> tuple[tuple[float, float], float]:
+    """Return the size of what the window shows, and how many pixels make one of its own."""
+    if await _is_minimised(session):
+        raise WindowError("its window is minimised")
+    metrics = await session.send("Page.getLayoutMetrics")
+    view = metrics["cssLayoutViewport"]
+    size = (view["clientWidth"], view["clientHeight"])
+    if not all(size):
+        raise WindowError("its window has no size")
+    return size, metrics["layoutViewport"]["clientWidth"] / size[0]
 
 
 async def _is_minimised(session: "CDPSession") -> bool:

@@ -7,6 +7,7 @@
  *         read(root, agent)           the chat: [{key, role, kind, content}]
  *         choose(root, agent, id)     click the option; true if it was there
  *         open(root, agent)           show the chat; root is null where there is none yet
+ *         prepare(root, agent, ms)    what has to be done once, before the first message
  *         select(root, agent)         make this agent the one that is spoken to
  *         change(root, agent, id, value)  change a control
  *         workspace()                 the directory that is open
@@ -20,7 +21,7 @@
     element.getClientRects().length > 0 &&
     (!element.checkVisibility || element.checkVisibility({ visibilityProperty: true }));
   const every = (root, selector) => (selector ? [...root.querySelectorAll(selector)] : []);
-  const text = (element) => (element ? element.innerText.trim() : "");
+  const text = (element) => (element ? element.innerText.replaceAll("\u00a0", " ").trim() : "");
 
   const rootOf = (agent) => {
     const roots = every(document, agent.panel);
@@ -45,7 +46,8 @@
       }
     }
     if (!offers.length) return null;
-    const message = text(question.text ? dialog.querySelector(question.text) : dialog);
+    const parts = question.text ? every(dialog, question.text) : [dialog];
+    const message = parts.map(text).filter(Boolean).join("\n");
     const key = JSON.stringify([message, offers.map((offer) => offer.label)]);
     return { key, message, offers };
   };
@@ -158,6 +160,7 @@
       if (hooks.open) return hooks.open(root, agent);
       every(document, agent.open)[0]?.click();
     },
+    prepare: (agent, root, ms) => hooks.prepare?.(root, agent, ms),
     select: (agent, root) => hooks.select?.(root, agent),
     change: (agent, root, id, value) => hooks.change?.(root, agent, id, value) ?? false,
     /* What stands in the input; null where that cannot be told. */
@@ -168,6 +171,13 @@
     focus(agent, root) {
       const input = root.querySelector(agent.input);
       (input.querySelector("textarea, [contenteditable=true], .native-edit-context") ?? input).focus();
+    },
+    /* Into what has the focus. Typed, a code editor would indent the lines and offer completions. */
+    paste(agent, root, words) {
+      const clipboardData = new DataTransfer();
+      clipboardData.setData("text/plain", words);
+      const pasted = { clipboardData, bubbles: true, cancelable: true };
+      document.activeElement.dispatchEvent(new ClipboardEvent("paste", pasted));
     },
     submit(agent, root) {
       const button = root && there(root, agent.submit)[0];

@@ -19,6 +19,7 @@ from outrider.contract.errors import OutriderError
 from outrider.daemon.agents.ide.driver import Driver
 from outrider.daemon.agents.ide.panel import Seen
 from outrider.daemon.agents.ide.provider_file import IdeFile
+from outrider.daemon.agents.ide.reports import Reports
 from outrider.daemon.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ STOP_TIMEOUT: Final = 2.0
 
 LOOK_AGAIN: Final = 5.0
 """Seconds between two questions whether the page still answers."""
-
-MAX_REPORT: Final = 1024 * 1024
 
 _WATCH: Final = Path(__file__).with_name("watch.js").read_text(encoding="utf-8")
 _BINDING: Final = "__outriderReport"
@@ -73,7 +72,7 @@ class Window:
         self._url: str | None = None
         spec = msgspec.json.encode({"agents": file.agents}).decode()
         self._source = f"({_WATCH})({spec}, ({script}), {msgspec.json.encode(_BINDING).decode()})"
-        self._reports: dict[Frame, dict[str, Seen]] = {}
+        self._reports = Reports()
         self._page: Page | None = None
         self._broken: Literal["crashed", "silent"] | None = None
         self._connected = False
@@ -109,12 +108,7 @@ class Window:
 
     def seen(self) -> dict[str, Seen]:
         """Return what each agent was last seen to be doing; one that is not shown is not there."""
-        found: dict[str, Seen] = {}
-        for report in self._reports.values():
-            for kind, seen in report.items():
-                if kind not in found or (seen.shown and not found[kind].shown):
-                    found[kind] = seen
-        return found
+        return self._reports.seen()
 
     def start(self, url: str | None = None) -> None:
         """Begin to connect, and to connect again. A new browser's empty page is sent to `url`."""
@@ -129,69 +123,34 @@ class Window:
         self._connected = False
         self._forget()
 
-    async def ask(self, verb: str, agent: str | None = None, *arguments: Any) -> Any:
-        """Return what the page answers.
+    async def ask(
+        self, verb: str, agent: str | None = None, *words: Any, seconds: float = CALL_TIMEOUT
+    ) -> Any:
+        """Return what the page answers within so many seconds.
 
         Raises:
             WindowError: it does not, or its script breaks.
         """
         from playwright.async_api import Error
 
-        frame = self._frame_of(agent)
+        frame = self.frame_of(agent)
         try:
-            async with asyncio.timeout(CALL_TIMEOUT):
+            async with asyncio.timeout(seconds):
                 return await frame.evaluate(
-                    "words => window.__outrider.do(...words)", [verb, agent, *arguments]
+                    "words => window.__outrider.do(...words)", [verb, agent, *words]
                 )
         except TimeoutError as error:
             raise WindowError("its page does not answer") from error
         except Error as error:
-            raise WindowError(f"its page says: {_first_line(error)}") from error
+            raise WindowError(f"its page says: {first_line(error)}") from error
 
-    async def type(self, agent: str, selector: str, text: str, *, keys: bool) -> None:
-        """Put `text` into the agent's input, in place of what stands there.
-
-        Raises:
-            WindowError: there is no such input, or it does not take text.
-        """
-        from playwright.async_api import Error
-
-        frame = self._frame_of(agent)
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT):
-                if keys:
-                    await self.ask("focus", agent)
-                    keyboard = self.page.keyboard
-                    await keyboard.press("ControlOrMeta+a")
-                    await keyboard.press("Delete")
-                    await keyboard.insert_text(text)
-                else:
-                    inputs = frame.locator(selector)
-                    shown = inputs.locator("visible=true")
-                    await (shown if await shown.count() else inputs).first.fill(text, force=True)
-        except TimeoutError as error:
-            raise WindowError("its input does not answer") from error
-        except Error as error:
-            raise WindowError(f"its input takes no text: {_first_line(error)}") from error
-
-    async def press(self, key: str) -> None:
-        """Press a key where the focus is.
+    def frame_of(self, agent: str | None) -> "Frame":
+        """Return the frame that has this agent, the page's own where none has.
 
         Raises:
-            WindowError: it could not be pressed.
+            WindowError: there is no page now.
         """
-        from playwright.async_api import Error
-
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT):
-                await self.page.keyboard.press(key)
-        except (TimeoutError, Error) as error:
-            raise WindowError(f"the key {key} could not be pressed") from error
-
-    def _frame_of(self, agent: str | None) -> "Frame":
-        shown = [frame for frame, report in self._reports.items() if agent in report]
-        shown.sort(key=lambda frame: self._reports[frame][agent or ""].shown, reverse=True)
-        return shown[0] if shown else self.page.main_frame
+        return self._reports.frame_of(agent) or self.page.main_frame
 
     # Connecting
 
@@ -206,11 +165,12 @@ class Window:
                     backoff.reset()
                     await self._follow(browser)
             except (Error, OSError) as error:
-                self.trouble = _first_line(error)
+                self.trouble = first_line(error)
+            at_once = self._broken == "crashed"  # loaded again: what is lost is only Playwright's
             self._connected = False
             self._forget()
             self._changed()
-            await asyncio.sleep(backoff.next())
+            await asyncio.sleep(0 if at_once else backoff.next())
 
     async def _follow(self, browser: "Browser") -> None:
         """Follow the IDE's page, or the next one when it is closed, until the connection ends."""
@@ -251,6 +211,10 @@ class Window:
         page.on("crash", lambda _: self._break("crashed"))
         page.on("framenavigated", self._dropped)
         page.on("framedetached", self._dropped)
+        inspector = await page.context.new_cdp_session(page)
+        # a page that has crashed is dead to Playwright: loaded again, it needs a new connection
+        inspector.on("Inspector.targetReloadedAfterCrash", lambda _: self._wake(lost=True))
+        await inspector.send("Inspector.enable")
         await page.expose_binding(_BINDING, self._reported)
         await page.add_init_script(self._source)
         for frame in page.frames:
@@ -263,7 +227,7 @@ class Window:
             async with asyncio.timeout(CALL_TIMEOUT):
                 await frame.evaluate(f"() => {{ {self._source} }}")
         except (Error, TimeoutError) as error:
-            _log.info("a frame cannot be watched", url=frame.url[:200], error=_first_line(error))
+            _log.info("a frame cannot be watched", url=frame.url[:200], error=first_line(error))
 
     async def _look_again(self, page: "Page") -> None:
         """Ask every frame to look; a page whose main frame does not answer is silent."""
@@ -289,20 +253,13 @@ class Window:
     # What the page tells
 
     def _reported(self, source: Any, data: Any) -> None:
-        if source["page"] != self._page or not isinstance(data, str) or len(data) > MAX_REPORT:
+        if source["page"] != self._page or not self._reports.take(source["frame"], data):
             return
-        try:
-            report = msgspec.json.decode(data, type=dict[str, Seen])
-        except msgspec.DecodeError as error:
-            _log.warning("a page's report cannot be read", error=str(error))
-            return
-        if self._broken is not None:
-            self._broken = None
-        self._reports[source["frame"]] = report
+        self._broken = None
         self._changed()
 
     def _dropped(self, frame: "Frame") -> None:
-        if self._reports.pop(frame, None) is not None:
+        if self._reports.drop(frame):
             self._changed()
 
     def _break(self, how: Literal["crashed", "silent"]) -> None:
@@ -320,6 +277,7 @@ class Window:
         self._reports.clear()
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return what an error of Playwright says, without its log."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__

@@ -1,0 +1,139 @@
+"""What real IDEs do besides the scenario of all agents: faults, settings, pictures."""
+
+import asyncio
+
+import pytest
+
+from outrider.contract.commands import ChatDebug, Screenshot, SendChat
+from outrider.contract.errors import ApiError
+from outrider.daemon.debug.bundle import debug
+from tests.agents.kind import AgentKind
+from tests.agents.machine import running_in, until
+from tests.agents.scenario import stays
+from tests.ides.desk import Desk, Ide
+from tests.ides.kinds import CODE_SERVER, JUPYTERLAB, KINDS, MODELS
+
+pytestmark = [pytest.mark.ide, pytest.mark.timeout(150)]
+
+EVERY = pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.type) for kind in KINDS])
+HIDES = {
+    JUPYTERLAB.type: ".lm-TabBar-addButton",
+    CODE_SERVER.type: '[aria-label^="Hide Secondary Side Bar"]',
+}
+
+
+def controls(ide: Ide) -> dict[str, object]:
+    """Return the values of the settings that the chat shows."""
+    return {control.id: control.value for control in ide.session.state().controls}
+
+
+@EVERY
+async def test_a_silent_model_a_hidden_chat_and_a_reload(box: Desk, kind: AgentKind) -> None:
+    ide = await box.open()
+    before = await ide.turn("hello")
+
+    await ide.page.locator(HIDES[kind.type]).first.click()
+    await until(lambda: not ide.shown, 10)
+    assert ide.status == "idle"
+    assert (await ide.turn("into the dark"))[0].content == "into the dark"
+
+    await ide.page.evaluate("setTimeout(() => location.reload(), 10)")
+    await until(lambda: not ide.shown, 20)
+    await until(lambda: ide.shown, 40)
+    await ide.until("idle")
+    assert (await ide.messages())[: len(before)] == before
+    added = await ide.turn("after it")
+    assert [message.content for message in added if message.role == "user"] == ["after it"]
+
+    await ide.say("HANG")
+    await stays(ide, "generating", 5)
+
+
+@EVERY
+async def test_its_window_is_closed_and_then_its_browser_is_killed(box: Desk) -> None:
+    ide = await box.open()
+    before = await ide.turn("hello")
+    other = await ide.page.context.new_page()
+    await ide.page.close()
+    await ide.until("error", seconds=5)
+    assert "was closed" in (ide.session.state().error or "")
+    with pytest.raises(ApiError) as hidden:
+        await ide.session.screenshot(Screenshot())
+    assert (hidden.value.status, "cannot be shown" in hidden.value.message) == (409, True)
+    await other.close()
+
+    ide.processes()[0].kill()
+    await until(lambda: "has ended" in (ide.session.state().error or ""), 5)
+    assert not ide.session.describe().cdp_connected
+    assert await ide.messages() == before
+    with pytest.raises(ApiError) as refused:
+        await ide.say("anybody?")
+    assert refused.value.status == 500
+    await box.shut(ide)
+    home = box.folder / "home"
+    await until(lambda: not running_in(home), 5, lambda: str(running_in(home)))
+
+
+@EVERY
+async def test_its_page_crashes_and_is_loaded_again(box: Desk) -> None:
+    ide = await box.open()
+    before = await ide.turn("hello")
+    session = await ide.page.context.new_cdp_session(ide.page)
+    crashing = asyncio.ensure_future(session.send("Page.crash"))
+    await ide.until("error", seconds=5)
+    assert "has crashed" in (ide.session.state().error or "")
+    with pytest.raises(ApiError) as refused:
+        await ide.say("anybody?")
+    assert refused.value.status == 500
+    assert await ide.messages() == before
+    crashing.cancel()
+    await ide.load_again()
+    await ide.until("idle", seconds=60)
+    assert (await ide.turn("after it"))[0].content == "after it"
+
+
+@EVERY
+async def test_settings_pictures_and_the_debug_bundle(box: Desk, kind: AgentKind) -> None:
+    ide = await box.open()
+    await ide.turn("begin")
+    await until(lambda: {"model", "mode"} <= controls(ide).keys(), 20)
+    state = ide.session.state()
+    mode = next(control for control in state.controls if control.id == "mode")
+    other = next(option for option in mode.options if option != mode.value)
+    await ide.session.send(SendChat(controls={"mode": other}))
+    assert controls(ide)["mode"] == other
+    assert mode.value is not None
+    await ide.session.send(SendChat(controls={"mode": mode.value}))
+    unknowns: list[dict[str, str | bool]] = [{"mode": "never seen"}, {"temperature": "high"}]
+    for unknown in unknowns:
+        with pytest.raises(ApiError) as refused:
+            await ide.session.send(SendChat(controls=unknown))
+        assert refused.value.status == 400
+
+    assert (await ide.session.screenshot(Screenshot(width=700))).width == 700
+    bundle = (await debug(box.sessions, ChatDebug(session_id=ide.id))).bundle
+    assert bundle.problems == []
+    assert bundle.screenshot is not None
+    assert bundle.screenshot["format"] == "jpeg"
+    assert 5_000 < len(bundle.screenshot["data"]) < 28_000
+
+
+@pytest.mark.parametrize("kind", [pytest.param(CODE_SERVER, id=CODE_SERVER.type)])
+async def test_the_model_of_a_launch_is_the_one_that_answers(box: Desk) -> None:
+    for model in reversed(MODELS):
+        ide = await box.open(model=model)
+        assert controls(ide)["model"] == model
+        await ide.turn("hello")
+        assert ide.session.describe().model == model
+        await box.shut(ide)
+    with pytest.raises(ApiError) as refused:
+        await box.open(model="Never Seen")
+    assert (refused.value.status, MODELS[0] in refused.value.message) == (400, True)
+    assert not box.sessions.describe()
+
+
+async def test_only_the_server_is_told_the_token(box: Desk) -> None:
+    ide = await box.open()
+    browser, server = ide.processes()
+    token = server.environ()["JUPYTER_TOKEN"]
+    assert token not in " ".join([*browser.cmdline(), *server.cmdline()])
