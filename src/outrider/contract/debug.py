@@ -28,6 +28,8 @@ class DebugBundle(Wire, kw_only=True):
             the fields.
         terminal: `{source, text}`: the tail of the agent's screen, or of what it wrote to
             stderr; null where it has neither.
+        screenshot: `{format, width, height, data}`: a small picture of an IDE's window, base64
+            in `data`; null where there is none.
         messages: the last 20 of the chat, oldest first.
         events: the session's last events since this machine's agent was started, oldest first.
         versions: of Outrider, its protocol, Python, the system, and tmux where it is used.
@@ -49,6 +51,7 @@ class DebugBundle(Wire, kw_only=True):
     truncated: bool
     omitted: list[str]
     problems: list[str]
+    screenshot: dict[str, Any] | None = None
 
 
 def check_depth(value: object) -> None:

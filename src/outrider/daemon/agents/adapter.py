@@ -136,3 +136,10 @@ class Ide(Adapter, Protocol):
         Raises:
             ApiError: 409, the window is minimised or closed; 500, it does not answer.
         """
+
+    async def thumbnail(self) -> Picture:
+        """Return a picture of the window, of 20 kB at the most, whose text is too small to read.
+
+        Raises:
+            ApiError: as `screenshot` does.
+        """

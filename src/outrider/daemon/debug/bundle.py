@@ -16,9 +16,10 @@ from outrider.contract.commands import ChatDebug, ChatDebugged, ReadChat
 from outrider.contract.debug import DebugBundle
 from outrider.contract.errors import ApiError
 from outrider.contract.frames import PROTOCOL_VERSION
+from outrider.daemon.agents.adapter import Ide
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
-from outrider.daemon.debug.bounds import Bounds
+from outrider.daemon.debug.bounds import Bounds, size
 from outrider.daemon.debug.redaction import Redactor
 from outrider.daemon.debug.report import report
 
@@ -41,6 +42,9 @@ _ROOM: Final[Mapping[str, int]] = {
 }
 """The bytes of JSON that each part may have. With the redactions (2 KiB), what was omitted
 (11 KiB) and the text (50 KiB) it is less than `MAX_RESPONSE_BYTES`."""
+
+_PICTURE_ROOM: Final = 30 * 1024
+"""The bytes of JSON that a picture may have: an IDE has one in place of a terminal."""
 
 _SCREENS: Final = ("screen", "stderr")
 """What an adapter's evidence calls the text that becomes the bundle's `terminal`."""
@@ -82,6 +86,9 @@ async def _gather(sessions: Sessions, session: AgentSession, agent: str | None) 
     async def evidence() -> Any:
         return session.adapter.evidence()
 
+    async def picture() -> Any:
+        return await _picture(session)
+
     async def provider() -> Any:
         return next((p for p in sessions.providers() if p.type == session.record.type), None)
 
@@ -94,6 +101,7 @@ async def _gather(sessions: Sessions, session: AgentSession, agent: str | None) 
         "parser": parser,
         "events": msgspec.to_builtins(session.recent_events),
         "messages": await part("messages", messages, []),
+        "screenshot": await part("screenshot", picture, None),
         "problems": problems,
     }
 
@@ -105,6 +113,16 @@ def _terminal(parser: dict[str, Any]) -> dict[str, Any] | None:
         if isinstance(text, str):
             return {"source": source, "text": text}
     return None
+
+
+async def _picture(session: AgentSession) -> dict[str, Any] | None:
+    """Return a small picture of an IDE. It is not redacted: it must be too small to read."""
+    if not isinstance(session.adapter, Ide):
+        return None
+    taken = await session.adapter.thumbnail()
+    fields = ("format", "width", "height", "data")
+    picture = {name: getattr(taken, name) for name in fields}
+    return picture if size(picture) <= _PICTURE_ROOM else None
 
 
 async def _versions(kind: str) -> dict[str, str]:
@@ -156,5 +174,6 @@ def _bundle(parts: dict[str, Any]) -> ChatDebugged:
         truncated=bool(bounds.omitted),
         omitted=bounds.omitted,
         problems=kept["problems"],
+        screenshot=parts["screenshot"],
     )
     return ChatDebugged(bundle=bundle, text=report(bundle))

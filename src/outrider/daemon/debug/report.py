@@ -71,6 +71,7 @@ def _facts(bundle: DebugBundle) -> str:
         "Title": session.get("title"),
         "Model": session.get("model"),
         "Directory": workspace.get("path"),
+        "Screenshot": None if bundle.screenshot is None else "in the bundle",
         "Not to be had": "; ".join(bundle.problems) or None,
     }
     lines = (f"- {name}: {_line(value)}" for name, value in facts.items() if value is not None)
