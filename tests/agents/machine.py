@@ -79,10 +79,15 @@ def stub_model(folder: Path) -> Iterator[StubModel]:
 
 
 def agent_environment(home: Path, bin_folder: Path, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of the daemon; `own` is what the kind of agent needs."""
+    """Return the whole environment of the daemon; `own` is what the kind of agent needs.
+
+    What an agent leaves in its temporary directory goes with its HOME.
+    """
+    (home / "tmp").mkdir(parents=True, exist_ok=True)
     return {
         "HOME": str(home),
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
+        "TMPDIR": str(home / "tmp"),
         "LANG": "C.UTF-8",
         "OUTRIDER_SECRET_KEY": "must not reach the agent",
         **own,

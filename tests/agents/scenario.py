@@ -5,7 +5,11 @@ import contextlib
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tests.agents.kind import AgentKind
 from tests.agents.machine import Agent, until
 
 SPECIAL = [
@@ -21,6 +25,20 @@ SPECIAL = [
     "\n".join(f"line {number} of 'many'" for number in range(200)),
 ]
 """Messages that an agent, a terminal, tmux or a shell might change or act on."""
+
+
+def param(kind: AgentKind, test: str = "") -> Any:
+    """Return the parameter that runs a test with this kind; one that it cannot pass is left out.
+
+    `make test-agents` runs the kinds side by side, and what one kind does one after the other.
+    """
+    marks = [
+        pytest.mark.real_agent if kind.usual else pytest.mark.other_agents,
+        pytest.mark.xdist_group(kind.type),
+    ]
+    if test in kind.cannot:
+        marks.append(pytest.mark.skip(reason=f"{kind.type}: {kind.cannot[test]}"))
+    return pytest.param(kind, id=kind.type, marks=marks)
 
 
 def press(agent: Agent, *keys: str) -> None:

@@ -9,6 +9,7 @@ from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Observation, Observer
+from outrider.daemon.agents.provider_file import AgentFile
 from outrider.daemon.journal import SessionRecord
 
 OPTIONS = [
@@ -28,6 +29,7 @@ class ScriptedAdapter:
         self.answered: list[tuple[str, str]] = []
         self.chat: list[Message] = []
         self.refuse: ApiError | None = None
+        self.refused = 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.closed = self.detached = False
@@ -50,6 +52,7 @@ class ScriptedAdapter:
     async def submit(self, message_id: str, message: ChatInput) -> None:
         await self.gate.wait()
         if self.refuse is not None:
+            self.refused += 1
             raise self.refuse
         self.submitted.append(message.as_text())
         self.see("generating")
@@ -82,16 +85,19 @@ class ScriptedProvider:
     """Launches scripted agents."""
 
     def __init__(self, kind: str = "robot") -> None:
-        self.kind = kind
+        self.file = AgentFile(
+            type=kind,
+            category="cli",
+            display_name=kind.title(),
+            command=[kind],
+            install=f"buy a {kind}",
+        )
         self.installed = True
         self.made: list[ScriptedAdapter] = []
         self.next_first = Observation(status="idle")
 
     def describe(self) -> Description:
-        return Description(
-            type=self.kind, category="cli", display_name=self.kind.title(),
-            installed=self.installed, path=None, verified=False,
-        )  # fmt: skip
+        return self.file.described("/bin/true" if self.installed else None)
 
     async def launch(self, record: SessionRecord) -> ScriptedAdapter:
         adapter = ScriptedAdapter()

@@ -1,22 +1,31 @@
-"""An agent that only a TOML file describes: no reader, no code of its own."""
+"""An agent that only a TOML file describes: no reader, no code, no record of its own."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from outrider.contract.commands import StopCli
-from tests.agents.machine import Machine
+from outrider.contract.commands import SendChat, StopCli
+from tests.agents.machine import Agent, Machine, kill_server, until
+from tests.agents.scenario import press
 
-pytestmark = [pytest.mark.real_agent, pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.real_agent,
+    pytest.mark.timeout(90),
+    pytest.mark.xdist_group("others"),
+]
 
 PYTHON = """
 type = "python"
 display_name = "Python"
-command = ["python3", "-q", "-i", "-S"]
+command = ["python3", "-q"]
 install = "apt install python3"
 settle = 0.3
+[environment]
+set = { PYTHON_HISTORY = "/dev/null", PYTHON_BASIC_REPL = "1" }
 [input]
 quit = ["C-d"]
+prompt = '(?:>>>|\\.\\.\\.)(?: |\\Z)'
 [[rules]]
 name = "question"
 status = "waiting_approval"
@@ -38,24 +47,108 @@ screen = '.'
 """
 
 
-async def test_python_as_an_agent(tmp_path: Path, box: Machine) -> None:
+@pytest.fixture
+async def agent(tmp_path: Path, box: Machine) -> AsyncIterator[Agent]:
+    """Python, as an agent."""
     providers = tmp_path / "config" / "providers"
     providers.mkdir(parents=True)
     (providers / "python.toml").write_text(PYTHON)
     await box.stop()
     await box.start()
-    agent = await box.launch(kind="python")
-    assert agent.status == "idle"
+    launched = await box.launch(kind="python")
+    assert launched.status == "idle"
+    yield launched
+    await box.sessions.stop(StopCli(cli_type="python"))
+    assert not list((tmp_path / "config" / "chats").iterdir())
+
+
+async def chat(agent: Agent) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in await agent.messages()]
+
+
+async def test_python_as_an_agent(box: Machine, agent: Agent) -> None:
     await agent.say("import time; time.sleep(1.5)")
     assert agent.status == "generating"
     await agent.until("idle")
-    await agent.say("open('answer', 'w').write(input('y or n?')) and None")
+    question = "open('answer', 'w').write(input('y or n?')) and None"
+    await agent.say(question)
     await agent.until("waiting_approval")
     await agent.resolve("approve")
     await agent.until("idle")
     assert (box.project / "answer").read_text() == "y"
-    assert [event.event.removeprefix("agent:") for event in box.events] == [
+    assert box.event_names() == [
         "generating_started", "generating_completed",
         "generating_started", "waiting_approval", "generating_completed",
     ]  # fmt: skip
-    await box.sessions.stop(StopCli(cli_type="python"))
+    assert await chat(agent) == [
+        ("user", "import time; time.sleep(1.5)"),
+        ("user", question),
+        ("assistant", "y or n?y"),
+    ]
+
+
+async def test_its_chat_is_read_off_the_screen_line_for_line(agent: Agent) -> None:
+    lines = [f"{number}: {'x' * (number % 300)} {number}  ünï 漢字" for number in range(10_000)]
+    ids = []
+    for count in (3, 200, 10_000):
+        printing = (
+            f"for n in range({count}): print(f\"{{n}}: {{'x' * (n % 300)}} {{n}}  ünï 漢字\")\n"
+        )
+        user, answer = await agent.turn(printing)
+        assert (user.role, user.content) == ("user", printing)
+        assert answer.role == "assistant"
+        assert answer.content.split("\n") == lines[:count]
+        ids += [user.id, answer.id]
+    await agent.turn("print('``` \\n| a | b |\\n\\n   indented')")
+    assert (await chat(agent))[-1] == ("assistant", "``` \n| a | b |\n\n   indented")
+    assert [message.id for message in await agent.messages()][:6] == ids
+
+
+async def test_what_a_person_types_is_the_user_s(box: Machine, agent: Agent) -> None:
+    press(agent, "-l", "print('by hand')")
+    press(agent, "Enter")
+    await until(lambda: "generating_completed" in box.event_names(), 5)
+    await agent.turn("6 * 7")
+    assert await chat(agent) == [
+        ("user", "print('by hand')"),
+        ("assistant", "by hand"),
+        ("user", "6 * 7"),
+        ("assistant", "42"),
+    ]
+
+
+async def test_it_is_unbroken_by_a_restart_in_the_middle_of_a_turn(
+    box: Machine, agent: Agent
+) -> None:
+    await agent.turn("print('one')")
+    before = await agent.messages()
+    message_id = await agent.say("print('two'); import time; time.sleep(1); print('three')")
+    queued = await agent.session.send(SendChat(message="print('four')"))
+    await box.stop()
+    await box.start()
+    assert agent.status == "generating"
+    await until(lambda: len(box.named("agent:generating_completed")) == 3, 5)
+    await agent.until("idle")
+    messages = await agent.messages()
+    assert messages[:2] == before
+    assert [message.content for message in messages[2:]] == [
+        "print('two'); import time; time.sleep(1); print('three')", "two\nthree",
+        "print('four')", "four",
+    ]  # fmt: skip
+    assert (messages[2].id, messages[4].id) == (message_id, queued.message_id)
+    await box.stop()
+    await box.start()
+    assert await agent.messages() == messages
+
+
+async def test_its_chat_stays_when_its_terminal_is_gone(box: Machine, agent: Agent) -> None:
+    await agent.turn("print('one')")
+    kill_server(box.socket)
+    await agent.until("error", seconds=2)
+    assert await chat(agent) == [("user", "print('one')"), ("assistant", "one")]
+
+
+async def test_the_last_words_of_an_agent_that_ends_are_in_its_chat(agent: Agent) -> None:
+    await agent.say("import time; time.sleep(0.5); print('last words'); exit(3)")
+    await agent.until("error", seconds=5)
+    assert (await chat(agent))[-1] == ("assistant", "last words")

@@ -9,7 +9,11 @@ from tests.agents.kinds.aider import AIDER
 from tests.agents.machine import Machine
 from tests.agents.scenario import said
 
-pytestmark = [pytest.mark.other_agents, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.other_agents,
+    pytest.mark.timeout(120),
+    pytest.mark.xdist_group("aider"),
+]
 
 
 @pytest.fixture

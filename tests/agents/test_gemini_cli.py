@@ -9,7 +9,11 @@ from tests.agents.kind import AgentKind
 from tests.agents.kinds.gemini_cli import GEMINI_CLI
 from tests.agents.machine import Machine, kill_server, running_in, until
 
-pytestmark = [pytest.mark.other_agents, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.other_agents,
+    pytest.mark.timeout(120),
+    pytest.mark.xdist_group("gemini-cli"),
+]
 
 
 @pytest.fixture

@@ -67,9 +67,10 @@ def record(tmp_path: Path) -> Record:
 def test_a_turn_with_a_tool(record: Record) -> None:
     record.lines(user("u1", "please"))
     assert record.transcript.activity() == "busy"
+    asked = record.transcript.open_calls()
     record.lines(gemini("g1", "I will."))
     assert record.transcript.activity() is None
-    asked = record.transcript.open_calls()
+    assert record.transcript.open_calls() == asked  # the dialog may stand there before this line
     record.lines(gemini("g1", "I will.", toolCalls=[call("c1", output="done")]))
     response = {"functionResponse": {"id": "c1", "response": {"output": "done"}}}
     record.lines({"id": "u2", "timestamp": at(9), "type": "user", "content": [response]})

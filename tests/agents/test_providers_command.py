@@ -17,7 +17,11 @@ from outrider.daemon.journal import Journal, SessionRecord
 from outrider.daemon.settings import DaemonSettings
 from tests.agents.machine import kill_server
 
-pytestmark = [pytest.mark.real_agent, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.real_agent,
+    pytest.mark.timeout(120),
+    pytest.mark.xdist_group("others"),
+]
 
 PYTHON = """
 type = "python"

@@ -9,10 +9,9 @@ import pytest
 
 from outrider.contract.commands import ResolveAction, SendChat, StopCli
 from outrider.contract.errors import ApiError
-from tests.agents.kind import AgentKind
 from tests.agents.kinds import KINDS
 from tests.agents.machine import Machine, StubModel, kill_server, running_in, until
-from tests.agents.scenario import SPECIAL, interrupt, press, repository, said, stays, wants
+from tests.agents.scenario import SPECIAL, interrupt, param, press, repository, said, stays, wants
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -20,14 +19,7 @@ pytestmark = pytest.mark.timeout(120)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test with every kind; an agent that cannot do what it is about is left out."""
     name = metafunc.function.__name__
-    metafunc.parametrize("kind", [_param(kind, name) for kind in KINDS])
-
-
-def _param(kind: AgentKind, name: str) -> object:
-    marks = [pytest.mark.real_agent if kind.usual else pytest.mark.other_agents]
-    if name in kind.cannot:
-        marks.append(pytest.mark.skip(reason=f"{kind.type}: {kind.cannot[name]}"))
-    return pytest.param(kind, id=kind.type, marks=marks)
+    metafunc.parametrize("kind", [param(kind, name) for kind in KINDS])
 
 
 async def test_from_launch_to_stop(box: Machine) -> None:
@@ -62,6 +54,15 @@ async def test_answers_are_exact(box: Machine, model: StubModel) -> None:
         await agent.turn(text)
         assert (await said(agent, "assistant"))[-1] == model.answer(text)
     assert box.event_names() == ["generating_started", "generating_completed"] * 3
+
+
+async def test_an_answer_of_ten_thousand_lines_is_complete(box: Machine, model: StubModel) -> None:
+    agent = await box.launch()
+    await agent.say("LINES:10000")
+    await agent.until("idle", seconds=60)
+    (answer,) = await said(agent, "assistant")
+    assert len(answer.splitlines()) == 10_000
+    assert answer == model.answer("LINES:10000")
 
 
 async def test_every_message_arrives_as_it_was_written(box: Machine) -> None:
@@ -175,8 +176,18 @@ async def test_the_model_fails(box: Machine) -> None:
 
 async def test_a_silent_model_is_still_generating(box: Machine) -> None:
     agent = await box.launch()
+    await agent.say("think it over SILENT:20")
+    await stays(agent, "generating", 19)
+    await agent.until("idle")
+    answer = "Hello from stub. You said: think it over SILENT:20"
+    assert await said(agent, "assistant") == [answer]
+    assert box.event_names() == ["generating_started", "generating_completed"]
+
+
+async def test_a_turn_that_is_interrupted_is_over(box: Machine) -> None:
+    agent = await box.launch()
     await agent.say("HANG\nwith a second line")
-    await stays(agent, "generating", 5)
+    await stays(agent, "generating", 1)
     assert not box.named("agent:generating_completed")
     await interrupt(agent)
     await agent.until("idle")

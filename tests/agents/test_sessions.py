@@ -20,7 +20,8 @@ from outrider.contract.errors import ApiError
 from outrider.contract.events import AgentEvent
 from outrider.contract.resources import Message
 from outrider.daemon.agents.adapter import Observation
-from outrider.daemon.agents.session import MAX_QUEUED, AgentSession
+from outrider.daemon.agents.queue import MAX_QUEUED
+from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.journal import Journal
 from tests.agents.machine import until
@@ -115,7 +116,7 @@ async def test_a_queued_message_that_is_not_taken_waits_for_the_next_idle(desk: 
     desk.agent.see("idle")
     await asyncio.sleep(0)
     desk.agent.see("generating")
-    await until(lambda: session._draining is None or session._draining.done(), 5)
+    await until(lambda: desk.agent.refused == 1, 5)
     desk.agent.refuse = None
     desk.agent.see("idle")
     await until(lambda: desk.agent.submitted == ["first", "second"], 5)
@@ -265,7 +266,9 @@ async def test_a_launch_that_cannot_be(desk: Desk, wrong: str) -> None:
     assert (await refused(desk.sessions.launch_cli(LaunchCli(cli_type="toaster")))).status == 400
     desk.provider.installed = False
     fine = LaunchCli(cli_type="robot", dir=str(desk.folder))
-    assert (await refused(desk.sessions.launch_cli(fine))).status == 400
+    missing = await refused(desk.sessions.launch_cli(fine))
+    assert missing.status == 400
+    assert "(buy a robot)" in missing.message
     assert desk.journal.sessions() == []
 
 

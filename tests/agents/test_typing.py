@@ -7,7 +7,11 @@ import pytest
 from outrider.contract.commands import SendChat
 from tests.agents.machine import Machine, until
 
-pytestmark = [pytest.mark.real_agent, pytest.mark.timeout(90)]
+pytestmark = [
+    pytest.mark.real_agent,
+    pytest.mark.timeout(90),
+    pytest.mark.xdist_group("claude-code"),
+]
 
 
 async def test_a_daemon_that_is_killed_just_after_it_typed_does_not_type_again(

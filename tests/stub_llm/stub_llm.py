@@ -13,6 +13,8 @@ Scripted by words in the last user message:
   MD                -> markdown: heading, list, table, code fence
   THINK             -> reasoning/thinking before the answer
   HANG              -> headers, then silence for 120 s
+  SILENT:20         -> headers, then silence for 20 s, then the answer
+  LINES:10000       -> so many numbered lines, at once
   ERROR | ERROR429  -> HTTP status (default 500)
   DROP              -> stream cut off mid-answer
   TOOL | TOOL[cmd]  -> shell tool call (default: echo hi)
@@ -26,9 +28,13 @@ LOG = None
 LOCK = threading.Lock()
 DUMP = None
 
+HERE = threading.local()   # .id: the request that this thread answers
+
 
 def log(**kw):
-    kw["t"] = round(time.time(), 2)
+    """A line for each thing; ev: req, then first and last (byte of the answer), all with its id."""
+    kw["t"] = round(time.time(), 4)
+    kw["id"] = getattr(HERE, "id", None)
     with LOCK:
         LOG.write(json.dumps(kw, ensure_ascii=False) + "\n")
         LOG.flush()
@@ -242,6 +248,8 @@ def plan(api, body):
     c = choose_tool(text, tools)
     if c:
         return dict(kind="tool", name=c[0], args=c[1], tkind=c[2], delay=delay)
+    m2 = re.search(r"\bSILENT:(\d+)", text)
+    pause = int(m2.group(1)) if m2 else 0
     think = "The stub is thinking about it. Step one. Step two." if "THINK" in text else None
     if re.search(r"\bMD\b", text):
         a = ("# Heading\n\nSome **bold** and `code`.\n\n- item one\n- item two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n"
@@ -251,13 +259,18 @@ def plan(api, body):
         a = "Run this command:\n\n```bash\n%s\n```\n" % (mm.group(1) if mm else "echo hi")
     elif not tools and re.search(r"\bFILE\[(.*?)\]", text):
         a = "%s\n```\n<<<<<<< SEARCH\n=======\nwritten by stub\n>>>>>>> REPLACE\n```\n" % re.search(r"FILE\[(.*?)\]", text).group(1)
+    elif re.search(r"\bLINES:(\d+)", text):
+        count = int(re.search(r"\bLINES:(\d+)", text).group(1))
+        lines = ["line %d of %d: '%s'" % (i, count, "x" * (i % 150)) for i in range(1, count + 1)]
+        pieces = ["\n".join(lines[i:i + 200]) + "\n" for i in range(0, count, 200)]
+        return dict(kind="text", tokens=[*pieces[:-1], pieces[-1][:-1]], delay=0, think=None)
     elif re.search(r"\bLONG\b", text):
         a = "\n".join("line %d of a long answer from the stub" % i for i in range(1, 121))
     elif m:
         a = "Hello from stub, slowly. " + " ".join("word%d" % i for i in range(1, 41)) + " END-OF-SLOW."
     else:
         a = "Hello from stub. You said: " + " ".join(text.split())[-80:]
-    return dict(kind="text", tokens=tok(a), delay=delay, think=think, drop=bool(re.search(r"\bDROP\b", text)))
+    return dict(kind="text", tokens=tok(a), delay=delay, think=think, pause=pause, drop=bool(re.search(r"\bDROP\b", text)))
 
 
 def tok(s):
@@ -279,15 +292,21 @@ class H(BaseHTTPRequestHandler):
         for k, v in headers:
             self.send_header(k, v)
         self.end_headers()
+        if self.command == "POST":
+            log(ev="first")
         if self.command != "HEAD":
             self.wfile.write(b)
+        if self.command == "POST":
+            log(ev="last")
 
-    def sse_start(self):
+    def sse_start(self, pl):
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("cache-control", "no-cache")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
+        time.sleep(pl.get("pause", 0))
+        log(ev="first")
 
     def raw(self, s):
         b = s.encode()
@@ -300,6 +319,7 @@ class H(BaseHTTPRequestHandler):
     def sse_end(self):
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
+        log(ev="last")
 
     def do_HEAD(self):
         self.js({})
@@ -318,6 +338,7 @@ class H(BaseHTTPRequestHandler):
             self.js({"error": {"type": "not_found", "message": "stub: no " + p}}, 404)
 
     def do_POST(self):
+        HERE.id = uuid.uuid4().hex
         n = int(self.headers.get("content-length") or 0)
         if self.headers.get("transfer-encoding", "").lower() == "chunked":
             data = b""
@@ -395,14 +416,14 @@ class H(BaseHTTPRequestHandler):
             call = {"id": "call_" + uuid.uuid4().hex[:10], "type": "function",
                     "function": {"name": pl["name"], "arguments": json.dumps(pl["args"])}}
         if not body.get("stream"):
-            time.sleep(pl["delay"] * (len(pl["tokens"]) if pl["kind"] == "text" else 1))
+            time.sleep(pl.get("pause", 0) + pl["delay"] * (len(pl["tokens"]) if pl["kind"] == "text" else 1))
             if pl["kind"] == "tool":
                 msg, fr = {"role": "assistant", "content": "I will use a tool.", "tool_calls": [call]}, "tool_calls"
             else:
                 msg, fr = {"role": "assistant", "content": "".join(pl["tokens"])}, "stop"
             return self.js({"id": cid, "object": "chat.completion", "created": int(time.time()), "model": model,
                             "choices": [{"index": 0, "message": msg, "finish_reason": fr}], "usage": usage})
-        self.sse_start()
+        self.sse_start(pl)
 
         def ch(delta, fr=None):
             self.ev({"id": cid, "object": "chat.completion.chunk", "created": int(time.time()), "model": model,
@@ -460,7 +481,7 @@ class H(BaseHTTPRequestHandler):
                             "name": pl["name"], "arguments": json.dumps(pl["args"]), "status": "completed"})
         if not body.get("stream"):
             return self.js(dict(base, status="completed", output=out, usage=usage))
-        self.sse_start()
+        self.sse_start(pl)
 
         def e(name, **kw):
             kw["type"] = name
@@ -517,7 +538,7 @@ class H(BaseHTTPRequestHandler):
                     content.append({"type": "text", "text": "".join(v)})
             return self.js({"id": mid, "type": "message", "role": "assistant", "model": body.get("model"), "content": content,
                             "stop_reason": stop, "stop_sequence": None, "usage": usage})
-        self.sse_start()
+        self.sse_start(pl)
         self.ev({"type": "message_start", "message": {"id": mid, "type": "message", "role": "assistant", "model": body.get("model"),
                  "content": [], "stop_reason": None, "stop_sequence": None, "usage": dict(usage, output_tokens=1)}}, "message_start")
         for i, (k, v) in enumerate(blocks):
@@ -571,7 +592,7 @@ class H(BaseHTTPRequestHandler):
                 parts = [{"text": "".join(p.get("text", "") for p in parts if not p.get("thought"))}]
             time.sleep(pl["delay"] * len(seqs))
             return self.js(chunk(parts, "STOP"))
-        self.sse_start()
+        self.sse_start(pl)
         for i, s in enumerate(seqs):
             self.ev(s)
             time.sleep(pl["delay"])

@@ -66,7 +66,7 @@ def check(
     told = known[kind].description
     typer.echo(f"{told.display_name} ({told.type}, {told.category}), from {known[kind].file}")
     if told.path is None:
-        fail("not installed: its program is not on this shell's PATH")
+        fail(f"not installed: its program is not on this shell's PATH ({known[kind].install})")
     typer.echo(f"installed: {told.path}")
     typer.echo(f"version:   {run(version(told.path)) or 'it does not tell'}")
     start = run(try_start(settings, kind))

@@ -15,7 +15,7 @@ CANNOT: Final = {
     "test_the_tmux_server_is_killed": _NO_TERMINAL,
     "test_what_a_person_types_in_the_terminal_is_seen": _NO_TERMINAL,
     "test_the_model_fails": _NO_INTERRUPT,
-    "test_a_silent_model_is_still_generating": _NO_INTERRUPT,
+    "test_a_turn_that_is_interrupted_is_over": _NO_INTERRUPT,
     "test_a_daemon_that_is_killed_in_the_middle_of_a_turn": _ENDS,
     "test_a_daemon_that_is_killed_while_the_agent_asks": _ENDS,
 }

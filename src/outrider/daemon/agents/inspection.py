@@ -40,9 +40,13 @@ class InspectionError(OutriderError):
 
 @dataclass(frozen=True)
 class Known:
-    """A provider that this machine knows, and the file that describes it (or changes it last)."""
+    """A provider that this machine knows, and the file that describes it (or changes it last).
+
+    `install` says how to install it.
+    """
 
     description: Description
+    install: str
     file: Path
 
 
@@ -92,8 +96,10 @@ def known_providers(settings: DaemonSettings) -> list[Known]:
         for path, table in read_tables([BUILT_IN, settings.config_dir / "providers"])
     }
     with _Bench(settings, "outrider") as bench:
-        described = [provider.describe() for provider in bench.providers.values()]
-    return [Known(each, files[each.type]) for each in sorted(described, key=lambda d: d.type)]
+        return [
+            Known(provider.describe(), provider.file.install, files[kind])
+            for kind, provider in sorted(bench.providers.items())
+        ]
 
 
 async def version(path: str, environment: Mapping[str, str] | None = None) -> str | None:

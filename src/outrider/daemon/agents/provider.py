@@ -4,6 +4,7 @@ from typing import Final, Protocol
 
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.agents.provider_file import AgentFile
 from outrider.daemon.journal import SessionRecord
 
 CDP: Final = "cdp"
@@ -12,6 +13,10 @@ CDP: Final = "cdp"
 
 class Provider(Protocol):
     """One kind of agent, described by a TOML file."""
+
+    @property
+    def file(self) -> AgentFile:
+        """What the file says."""
 
     def describe(self) -> Description:
         """Return what the API tells of it, with whether its program is installed now."""

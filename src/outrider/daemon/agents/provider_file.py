@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from outrider.contract.errors import OutriderError
+from outrider.contract.providers import Category
+from outrider.contract.resources import Provider as Description
 
 BUILT_IN: Final = Path(__file__).parents[1] / "providers"
 """The provider files that come with Outrider."""
@@ -35,6 +37,7 @@ class AgentFile(Part, kw_only=True):
     """One kind of agent that is started by a command. `ready_timeout` is seconds."""
 
     type: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    category: Category
     display_name: Text
     verified: bool = False
     command: Keys
@@ -43,6 +46,17 @@ class AgentFile(Part, kw_only=True):
     install: Text
     ready_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
     environment: Environment = msgspec.field(default_factory=Environment)
+
+    def described(self, path: str | None) -> Description:
+        """Return what the API tells of it; `path` is its program, None where there is none."""
+        return Description(
+            type=self.type,
+            category=self.category,
+            display_name=self.display_name,
+            installed=path is not None,
+            path=path,
+            verified=self.verified,
+        )
 
     def environment_from(
         self, given: Mapping[str, str], private: tuple[str, ...]

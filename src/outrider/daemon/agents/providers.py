@@ -50,7 +50,14 @@ def load_providers(
         match table.get("category", "cli"):
             case "cli":
                 cli = decode_cli(path, table)
-                providers[cli.type] = CliProvider(cli, tmux, journal, given)
+                providers[cli.type] = CliProvider(
+                    cli,
+                    tmux=tmux,
+                    journal=journal,
+                    chats=chats,
+                    environment=given,
+                    clock=epoch_millis,
+                )
             case "acp":
                 acp = decode(path, table, AcpFile)
                 providers[acp.type] = AcpProvider(

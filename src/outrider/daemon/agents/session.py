@@ -1,16 +1,12 @@
 """One session: an agent behind its adapter, with what is the same for every kind.
 
-The queue of messages, the approval that only one caller wins, the status and the events
-that follow from it. All methods run on the event loop's thread.
+The messages that it is given, the approval that only one caller wins, the status and the
+events that follow from it. All methods run on the event loop's thread.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
-
-import structlog
 
 from outrider.contract.commands import (
     Accepted,
@@ -29,24 +25,16 @@ from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict,
 from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
 from outrider.contract.resources import (
-    ActionOption,
-    Message,
-    PendingAction,
     Session,
     SummaryMetadata,
     Workspace,
 )
 from outrider.daemon.agents.adapter import Adapter, Ide, Observation
+from outrider.daemon.agents.approvals import to_answer
+from outrider.daemon.agents.queue import MessageQueue
+from outrider.daemon.agents.reading import select
 from outrider.daemon.agents.turns import Turns
 from outrider.daemon.journal import Journal, SessionRecord
-
-MAX_QUEUED: Final = 16
-"""Messages that may wait while an agent is generating."""
-
-MAX_CHAT_BYTES: Final = 8 * 1024 * 1024
-"""What one answer to read_chat holds of a chat at the most; older messages are left out."""
-
-_log = structlog.get_logger(__name__)
 
 Clock = Callable[[], int]
 """Returns the time in epoch milliseconds."""
@@ -84,9 +72,7 @@ class AgentSession:
         self._seen = Observation(status="generating")
         self._followed = False
         self._answered: deque[str] = deque(maxlen=64)
-        self._queue = deque(journal.queue(record.id))
-        self._input = asyncio.Lock()
-        self._draining: asyncio.Task[None] | None = None
+        self._queue = MessageQueue(record.id, journal, give=self._submit, rests=lambda: self._rests)
         self.updated_at = clock()
 
     def start(self) -> None:
@@ -179,7 +165,7 @@ class AgentSession:
             agent_type=agent,
             title=seen.title,
             status=seen.status,
-            messages=_select(messages, query),
+            messages=select(messages, query),
             pending_action=seen.pending,
             total_messages=len(messages),
         )
@@ -213,25 +199,17 @@ class AgentSession:
                 queued=False,
             )
         message_id, message = new_id("msg"), request.as_input()
-        busy = self._seen.status == "generating" or self._queue or self._input.locked()
+        busy = self._seen.status == "generating" or self._queue.busy
         self._check_can_take()
         if busy:
-            if len(self._queue) >= MAX_QUEUED:
-                raise conflict(
-                    f"{MAX_QUEUED} messages wait for this agent already: "
-                    "wait until it has taken one, or stop it"
-                )
-            self._journal.enqueue(self.record.id, message_id, message)
-            self._queue.append((message_id, message))
-            self._drain_when_idle()
+            self._queue.add(message_id, message)
         else:
-            async with self._input:
-                await self._submit(message_id, message)
+            await self._queue.pass_by(message_id, message)
         return Accepted(
             message_id=message_id,
             session_id=self.record.id,
             status=self._seen.status,
-            queued=bool(busy),
+            queued=busy,
         )
 
     async def resolve(self, request: ResolveAction) -> Resolved:
@@ -242,20 +220,7 @@ class AgentSession:
                 answered; 400, the action has no such option.
         """
         await self._turn_to(request.agent_type)
-        pending = self._seen.pending
-        if request.action_id is not None and request.action_id in self._answered:
-            raise conflict(f"The action {request.action_id} has been answered already")
-        if pending is None:
-            raise conflict(
-                "The agent does not wait for an approval: nothing to approve or reject",
-                ErrorCode.NO_PENDING_ACTION,
-            )
-        if request.action_id is not None and request.action_id != pending.id:
-            raise conflict(
-                f"The action {request.action_id} is not pending any more; "
-                f"the agent now asks {pending.id}"
-            )
-        option = _choose(pending, request)
+        pending, option = to_answer(request, self._seen.pending, self._answered)
         before = self._seen
         self._answered.append(pending.id)  # from here on every other caller is refused
         self._set(replace(before, status="generating", pending=None, error=None))
@@ -287,12 +252,12 @@ class AgentSession:
 
     async def close(self) -> None:
         """End the agent. What still waits in its queue is dropped with it."""
-        await self._stop_draining()
+        await self._queue.stop()
         await self.adapter.close()
 
     async def detach(self) -> None:
         """Leave the agent running and stop following it."""
-        await self._stop_draining()
+        await self._queue.stop()
         await self.adapter.detach()
 
     # What happens
@@ -316,8 +281,8 @@ class AgentSession:
             self._turns.moved(self.record, observation, now)
             self._journal.save_session(self.record)
         self._on_change(self)
-        if self._rests and self._queue:
-            self._drain_when_idle()
+        if self._rests:
+            self._queue.drain()
 
     async def _submit(self, message_id: str, message: ChatInput) -> None:
         self._check_can_take()
@@ -328,32 +293,6 @@ class AgentSession:
     def _rests(self) -> bool:
         """Whether the agent takes a message now: it is idle, or a turn failed and it still runs."""
         return self._seen.status == "idle" or (self._seen.status == "error" and not self._seen.gone)
-
-    def _drain_when_idle(self) -> None:
-        if self._draining is None or self._draining.done():
-            self._draining = asyncio.create_task(self._drain(), name=f"queue {self.record.id}")
-
-    async def _drain(self) -> None:
-        """Give the agent what waits, one message for each time that it rests."""
-        async with self._input:
-            while self._queue and self._rests:
-                message_id, message = self._queue[0]
-                try:
-                    await self._submit(message_id, message)
-                except ApiError as error:
-                    _log.warning(
-                        "queued message not taken; it waits for the next idle",
-                        session=self.record.id,
-                        error=error.message,
-                    )
-                    return
-                self._queue.popleft()
-                self._journal.dequeue(message_id)
-
-    async def _stop_draining(self) -> None:
-        if self._draining is not None and not self._draining.done():
-            self._draining.cancel()
-            await asyncio.wait({self._draining}, timeout=5)
 
     def _check_can_take(self) -> None:
         seen = self._seen
@@ -386,44 +325,3 @@ class AgentSession:
         agent = self._agent_type(wanted)
         if isinstance(self.adapter, Ide):
             await self.adapter.select(agent)
-
-
-def _select(messages: list[Message], query: ReadChat) -> list[Message]:
-    if query.after is not None:
-        index = next((i for i, m in enumerate(messages) if m.id == query.after), None)
-        if index is None:
-            raise bad_request(f"This chat has no message {query.after!r}", "after")
-        messages = messages[index + 1 :]
-        return _within(messages[: query.limit] if query.limit else messages, newest=False)
-    return _within(messages[-query.limit :] if query.limit else messages, newest=True)
-
-
-def _within(messages: list[Message], *, newest: bool) -> list[Message]:
-    """Return as many as fit into an answer, from the newest or from the oldest on."""
-    room, kept = MAX_CHAT_BYTES, 0
-    for message in reversed(messages) if newest else messages:
-        room -= len(message.content.encode("utf-8", "surrogatepass")) + 256
-        if room < 0 and kept:
-            break
-        kept += 1
-    return messages[len(messages) - kept :] if newest else messages[:kept]
-
-
-def _choose(pending: PendingAction, request: ResolveAction) -> ActionOption:
-    wanted = "allow" if request.action == "approve" else "reject"
-    if request.option_id is not None:
-        for option in pending.options:
-            if option.id == request.option_id:
-                if not option.kind.startswith(wanted):
-                    raise bad_request(
-                        f"The option {option.id!r} ({option.label}) does not {request.action}",
-                        "optionId",
-                    )
-                return option
-        ids = ", ".join(repr(option.id) for option in pending.options)
-        raise bad_request(f"The action has no option {request.option_id!r}, only {ids}", "optionId")
-    for kind in (f"{wanted}_once", f"{wanted}_always"):
-        for option in pending.options:
-            if option.kind == kind:
-                return option
-    raise bad_request(f"The agent offers no way to {request.action} this", "action")

@@ -99,7 +99,7 @@ class Sessions:
         """Start an IDE. Raises as `launch_cli` does."""
         provider = self._provider(request.ide_type, ("ide",), "ideType")
         native = {} if request.enable_cdp else {CDP: "off"}
-        return await self._launch(provider, request.dir, None, native)
+        return await self._launch(provider, request.dir, request.model, native)
 
     async def stop(self, request: StopCli) -> Stopped:
         """Stop the session that `request` names, and leave nothing of it running.
@@ -170,8 +170,9 @@ class Sessions:
         description = provider.describe()
         if not description.installed:
             raise bad_request(
-                f"{description.display_name} is not installed on this machine: install it there "
-                "so that its command is on the daemon's PATH, then launch it again",
+                f"{description.display_name} is not installed on this machine. Install it there "
+                f"({provider.file.install}) so that {provider.file.command[0]!r} is on the "
+                "daemon's PATH, then launch it again",
                 "type",
             )
         now = self._clock()

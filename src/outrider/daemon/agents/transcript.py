@@ -218,5 +218,10 @@ class Transcript:
             entry.set(line["content"])
 
 
+def chat_file(folder: Path, session_id: str) -> Path:
+    """Return the file of a session's chat in the folder of all of them."""
+    return folder / f"{session_id}.jsonl"
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)

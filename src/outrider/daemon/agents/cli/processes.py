@@ -25,6 +25,18 @@ def family(pid: int) -> list[psutil.Process]:
     return list(found.values())
 
 
+def at_work(pid: int) -> bool:
+    """Tell whether the process, or what descends from it, is running and not waiting for input."""
+    try:
+        root = psutil.Process(pid)
+        return any(
+            process.status() in {psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP}
+            for process in [root, *root.children(recursive=True)]
+        )
+    except psutil.NoSuchProcess:
+        return False
+
+
 def mark(pid: int) -> dict[str, str]:
     """Return what tells this process from another one that has its number later."""
     try:

@@ -26,13 +26,15 @@ class Input(Part, kw_only=True):
     get `guard_mark` in front; those that match `guard_behind` get a space at the end. The
     agent's record shows that, ours does not.
     `empty` is what the screen matches when nothing stands in the input; `pause` is seconds
-    between the text and the keys that submit it.
+    between the text and the keys that submit it. `prompt` is what stands in front of a line that
+    was typed; it is needed only where the chat is read off the screen.
     """
 
     clear: list[Text] = []
     submit: Keys = msgspec.field(default_factory=lambda: ["Enter"])
     quit: list[Text] = []
     empty: Text | None = None
+    prompt: Text | None = None
     guard_before: Text | None = None
     guard_behind: Text | None = None
     guard_mark: Text = " "
@@ -175,6 +177,7 @@ def decode_cli(path: Path, table: dict[str, Any]) -> ProviderFile:
                 f"{path}: rule {rule.name!r}: no rule {like!r} with a dialog for `dialog_like`"
             )
     _check_pattern(path, "input.empty", decoded.input.empty)
+    _check_pattern(path, "input.prompt", decoded.input.prompt)
     _check_pattern(path, "input.guard_before", decoded.input.guard_before)
     _check_pattern(path, "input.guard_behind", decoded.input.guard_behind)
     return decoded

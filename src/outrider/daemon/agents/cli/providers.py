@@ -18,12 +18,19 @@ from outrider.contract.errors import ApiError
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.cli import processes
-from outrider.daemon.agents.cli.adapter import END_GRACE, CliAdapter
+from outrider.daemon.agents.cli.adapter import CliAdapter
+from outrider.daemon.agents.cli.control import TmuxError
 from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge
-from outrider.daemon.agents.cli.tmux import Pane, Tmux, TmuxError
+from outrider.daemon.agents.cli.scrollback import HISTORY as WHOLE_HISTORY
+from outrider.daemon.agents.cli.scrollback import Scrollback
+from outrider.daemon.agents.cli.tmux import HISTORY, Pane, Tmux
 from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.record import OfProcess, Transcript
+from outrider.daemon.agents.cli.watch import END_GRACE
+from outrider.daemon.agents.session import Clock
+from outrider.daemon.agents.transcript import Transcript as Chat
+from outrider.daemon.agents.transcript import chat_file
 from outrider.daemon.journal import Journal, SessionRecord
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
@@ -38,28 +45,35 @@ _PLACES: Final = (
 
 
 class CliProvider:
-    """One kind of agent that runs in a terminal."""
+    """One kind of agent that runs in a terminal.
+
+    Args:
+        chats: where the chats are kept of agents that keep no record.
+        environment: what agents inherit, before the file's changes.
+    """
 
     def __init__(
-        self, file: ProviderFile, tmux: Tmux, journal: Journal, environment: Mapping[str, str]
+        self,
+        file: ProviderFile,
+        *,
+        tmux: Tmux,
+        journal: Journal,
+        chats: Path,
+        environment: Mapping[str, str],
+        clock: Clock,
     ) -> None:
         self.file = file
         self._judge = Judge(file)
         self._tmux = tmux
         self._journal = journal
+        self._chats = chats
+        self._clock = clock
         self._given = environment
 
     def describe(self) -> Description:
         """Return what the API tells of it. Looks for its program on the agent's PATH."""
         path = shutil.which(self.file.command[0], path=self._environment().get("PATH"))
-        return Description(
-            type=self.file.type,
-            category=self.file.category,
-            display_name=self.file.display_name,
-            installed=path is not None,
-            path=path,
-            verified=self.file.verified,
-        )
+        return self.file.described(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent in a window of its own and return once it is ready, or asks."""
@@ -69,7 +83,10 @@ class CliProvider:
         order = await asyncio.to_thread(_write_order, self._arguments(record), environment)
         try:
             pane = await self._tmux.open(
-                record.id, [sys.executable, "-I", "-S", str(_LAUNCHER), str(order)], record.path
+                record.id,
+                [sys.executable, "-I", "-S", str(_LAUNCHER), str(order)],
+                record.path,
+                history=WHOLE_HISTORY if self.file.record is None else HISTORY,
             )
             record.native |= processes.mark(pane.pid)
             adapter = self._adapter(record, pane)
@@ -106,6 +123,7 @@ class CliProvider:
             self._tmux,
             pane,
             transcript=transcript,
+            scrollback=self._scrollback(record) if transcript is None else None,
             record=record,
             journal=self._journal,
             started=started,
@@ -116,6 +134,10 @@ class CliProvider:
             return None
         environment = self._environment() | record.native
         return READERS[self.file.record](environment, Path(record.path), _conversation(record))
+
+    def _scrollback(self, record: SessionRecord) -> Scrollback:
+        chat = Chat(chat_file(self._chats, record.id), self._clock)
+        return Scrollback(chat, self.file.input.prompt, record, self._journal)
 
     def _arguments(self, record: SessionRecord) -> list[str]:
         file = self.file

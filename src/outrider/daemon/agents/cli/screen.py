@@ -41,12 +41,17 @@ class Question:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a screen says. `status` and `rule` are None where no rule fits it."""
+    """What a screen says. `status` and `rule` are None where no rule fits it.
+
+    `rows` counts the lines from where the rule's pattern was found to the end, blank ones aside:
+    for an agent that rests, its prompt.
+    """
 
     status: AgentStatus | None
     rule: str | None
     question: Question | None = None
     error: str | None = None
+    rows: int = 0
 
 
 class Judge:
@@ -77,14 +82,16 @@ class Judge:
         for rule, screen, wanted_title, dialog in self._rules:
             if wanted_title is not None and not wanted_title.search(title):
                 continue
-            match = None
+            match, rows = None, 0
             if screen is not None:
-                match = screen.search("\n".join(filled[-rule.lines :] if rule.lines else filled))
+                searched = "\n".join(filled[-rule.lines :] if rule.lines else filled)
+                match = screen.search(searched)
                 if match is None:
                     continue
+                rows = searched.count("\n", match.start()) + 1
             if dialog is None:
                 error = _error(rule, match) if rule.status == "error" else None
-                return Reading(rule.status, rule.name, error=error)
+                return Reading(rule.status, rule.name, error=error, rows=rows)
             question = read_question(dialog, lines, tool=rule.tool)
             if question is not None:
                 return Reading(rule.status, rule.name, question)

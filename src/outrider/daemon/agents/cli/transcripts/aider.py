@@ -12,14 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import structlog
 from typeid import TypeID
 
-from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
+from outrider.daemon.agents.cli.transcripts.pieces import Piece, Role, as_messages
 from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
 
@@ -38,15 +38,13 @@ _FAILED: Final = re.compile(r"litellm\.\w+: ")
 _TOKENS: Final = re.compile(r"Tokens: .* (?:sent|received)")
 _USAGE: Final = re.compile(r"> Tokens: \S+ sent,.* received\.$")  # what it costs is on the next
 
-Role = Literal["user", "assistant", "system"]
-
 
 class _Event(msgspec.Struct):
     event: str = ""
     time: int = 0
 
 
-class _Piece(msgspec.Struct):
+class _Said(msgspec.Struct):
     """One message as recorded; `answer` is its number among those that the log tells of."""
 
     role: Role
@@ -71,7 +69,7 @@ class AiderTranscript:
         self._history = Tail(folder / f"{conversation}.md", blank_lines=True)
         self._events = Tail(folder / f"{conversation}.jsonl")
         self._decoder = msgspec.json.Decoder(_Event)
-        self._pieces: list[_Piece] = []
+        self._said: list[_Said] = []
         self._prompts: list[tuple[str, str]] = []
         self._prompt: list[str] = []
         self._answer: list[str] = []
@@ -127,33 +125,23 @@ class AiderTranscript:
 
     def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
         """Return the whole chat. A message has the time that is known of it, or its precursor's."""
-        messages: list[Message] = []
+        pieces: list[Piece] = []
         latest, prompts = self._began, 0
-        for index, piece in enumerate(self._pieces):
-            message_id = None
-            content = piece.content
-            if piece.role == "user":
-                message_id = ids.get(str(prompts))
+        for index, said in enumerate(self._said):
+            key = f"#{index}"
+            if said.role == "user":
+                key = str(prompts)
                 prompts += 1
-            if message_id is not None:
-                latest = max(latest, _made(message_id))
-                content = guards.remove(content)
-            elif piece.answer is not None:
-                if piece.answer < len(self._answer_times):
-                    latest = max(latest, self._answer_times[piece.answer])
-                elif time.monotonic() < piece.seen + TIME_WAIT:
+                if key in ids:
+                    latest = max(latest, _made(ids[key]))
+            elif said.answer is not None:
+                if said.answer < len(self._answer_times):
+                    latest = max(latest, self._answer_times[said.answer])
+                elif time.monotonic() < said.seen + TIME_WAIT:
                     break  # the log is about to tell
-            messages.append(
-                Message(
-                    id=message_id or derived_id("msg", latest, self._conversation, str(index)),
-                    index=index,
-                    role=piece.role,
-                    kind="text",
-                    content=content,
-                    timestamp=latest,
-                )
-            )
-        return messages
+            prompt = said.role == "user"
+            pieces.append(Piece(key, said.role, "text", said.content, latest, prompt))
+        return as_messages(pieces, ids, guards, self._conversation)
 
     def _take(self, line: str) -> None:
         marked = line.endswith("  ")
@@ -186,7 +174,7 @@ class AiderTranscript:
         text = "\n".join(self._prompt)
         self._prompt = []
         self._prompts.append((str(len(self._prompts)), text))
-        self._pieces.append(_Piece("user", text))
+        self._said.append(_Said("user", text))
         self._taken_at, self.failure = time.monotonic(), None
 
     def _end_answer(self) -> None:
@@ -194,7 +182,7 @@ class AiderTranscript:
         self._answer = []
         if text:
             self._taken_at, self.failure = None, None
-            self._pieces.append(_Piece("assistant", text))
+            self._said.append(_Said("assistant", text))
 
     def _take_own(self, text: str) -> None:
         """Take a line of aider's own; what it says before the first message is no chat."""
@@ -204,7 +192,7 @@ class AiderTranscript:
         if _ANSWERED.search(text):
             self._questions += 1
         if _TOKENS.match(text):
-            last = self._pieces[-1] if self._pieces else None
+            last = self._said[-1] if self._said else None
             if last is not None and last.role == "assistant":
                 last.answer, last.seen = self._answers, time.monotonic()
             self._answers += 1
@@ -214,10 +202,10 @@ class AiderTranscript:
         elif text.startswith("^C"):
             self.failure = None
         if text and self._prompts:
-            self._pieces.append(_Piece("system", text))
+            self._said.append(_Said("system", text))
 
     def _continue_own(self, text: str) -> None:
-        last = self._pieces[-1] if self._pieces else None
+        last = self._said[-1] if self._said else None
         if last is not None and last.role == "system":
             last.content += f"\n{text}"
 

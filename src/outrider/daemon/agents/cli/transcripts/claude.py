@@ -9,13 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import structlog
 
-from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
+from outrider.daemon.agents.cli.transcripts.pieces import Piece, Role, as_messages
 from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
 
@@ -27,9 +27,6 @@ _log = structlog.get_logger(__name__)
 _INTERRUPTED: Final = "[Request interrupted by user"
 _NOT_PROMPTS: Final = ("<bash-", "<command-", "<local-command-")
 _ACTIVITIES: Final[dict[str, Activity]] = {"busy": "busy", "waiting": "waiting", "idle": "idle"}
-
-Role = Literal["user", "assistant", "tool", "system"]
-Kind = Literal["text", "thinking", "tool_call", "tool_result"]
 
 
 class _Block(msgspec.Struct, kw_only=True):
@@ -69,21 +66,6 @@ class _Running(msgspec.Struct, rename="camel", kw_only=True):
     status_updated_at: int = 0
 
 
-class _Piece(msgspec.Struct, frozen=True):
-    """One message as recorded; `key` is its entry's own id, `part` its place in the entry.
-
-    `prompt` marks the text of a message of the user, which may stand behind other blocks.
-    """
-
-    key: str
-    part: int
-    role: Role
-    kind: Kind
-    content: str
-    timestamp: int
-    prompt: bool = False
-
-
 class ClaudeTranscript:
     """One conversation of Claude Code.
 
@@ -102,7 +84,7 @@ class ClaudeTranscript:
         self._decoder = msgspec.json.Decoder(_Entry)
         self._state = msgspec.json.Decoder(_Running)
         self._state_path: Path | None = None
-        self._pieces: list[_Piece] = []
+        self._pieces: list[Piece] = []
         self._seen: set[str] = set()
         self._early: list[tuple[float, _Entry]] = []
         self._prompts: list[tuple[str, str]] = []
@@ -163,17 +145,7 @@ class ClaudeTranscript:
 
     def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
         """Return the whole chat; an id is derived from Claude Code's own where it is not given."""
-        return [
-            Message(
-                id=_message_id(piece, ids, self._conversation),
-                index=index,
-                role=piece.role,
-                kind=piece.kind,
-                content=guards.remove(piece.content) if _is_ours(piece, ids) else piece.content,
-                timestamp=piece.timestamp,
-            )
-            for index, piece in enumerate(self._pieces)
-        ]
+        return as_messages(self._pieces, ids, guards, self._conversation)
 
     def _running(self) -> _Running | None:
         """Return what the file of the process that holds this conversation says."""
@@ -231,7 +203,7 @@ class ClaudeTranscript:
             case "assistant" if entry.message is not None:
                 self._take_assistant(entry, entry.message, key, at)
             case "system" if isinstance(entry.content, str) and entry.content.strip():
-                self._pieces.append(_Piece(key, 0, "system", "text", entry.content, at))
+                self._pieces.append(Piece(key, "system", "text", entry.content, at))
 
     def _take_user(self, entry: _Entry, body: _Body, key: str, at: int) -> None:
         blocks = _blocks(body)
@@ -245,13 +217,13 @@ class ClaudeTranscript:
         for part, block in enumerate(blocks):
             if block.type == "tool_result":
                 self._calls.pop(block.tool_use_id, None)
-                self._pieces.append(
-                    _Piece(key, part, "tool", "tool_result", _text(block.content), at)
-                )
+                result = _text(block.content)
+                self._pieces.append(Piece(f"{key} {part}", "tool", "tool_result", result, at))
             elif block.type == "text":
                 first = prompt and block.text is texts[0]
                 role: Role = "user" if prompt else "system"
-                self._pieces.append(_Piece(key, part, role, "text", block.text, at, first))
+                own = key if first else f"{key} {part}"
+                self._pieces.append(Piece(own, role, "text", block.text, at, prompt=first))
         if interrupted:
             self._open = False
             self._calls.clear()
@@ -265,20 +237,19 @@ class ClaudeTranscript:
         if not failed and body.model and body.model != "<synthetic>":
             self.model = body.model
         for part, block in enumerate(_blocks(body)):
+            own = f"{key} {part}"
             match block.type:
                 case "text":
                     role: Role = "system" if failed else "assistant"
-                    self._pieces.append(_Piece(key, part, role, "text", block.text, at))
+                    self._pieces.append(Piece(own, role, "text", block.text, at))
                     if failed:
                         self.failure = block.text
                 case "thinking":
-                    self._pieces.append(
-                        _Piece(key, part, "assistant", "thinking", block.thinking, at)
-                    )
+                    self._pieces.append(Piece(own, "assistant", "thinking", block.thinking, at))
                 case "tool_use":
                     call = {"id": block.id, "name": block.name, "input": block.input}
                     content = msgspec.json.encode(call).decode()
-                    self._pieces.append(_Piece(key, part, "assistant", "tool_call", content, at))
+                    self._pieces.append(Piece(own, "assistant", "tool_call", content, at))
                     self._calls[block.id] = ToolCall(block.id, at)
 
 
@@ -308,14 +279,3 @@ def _millis(timestamp: str | None) -> int:
 def _comparable(text: str) -> str:
     """Return a text as Claude Code's input changes it: tabs are spaces, the end is trimmed."""
     return text.replace("\t", "    ").strip()
-
-
-def _message_id(piece: _Piece, ids: Mapping[str, str], conversation: str) -> str:
-    if _is_ours(piece, ids):
-        return ids[piece.key]
-    return derived_id("msg", piece.timestamp, conversation, piece.key, str(piece.part))
-
-
-def _is_ours(piece: _Piece, ids: Mapping[str, str]) -> bool:
-    """Tell whether this is a message that was sent through Outrider."""
-    return piece.prompt and piece.key in ids

@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import structlog
 
-from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
+from outrider.daemon.agents.cli.transcripts.pieces import Piece, as_messages
 from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
 
@@ -30,9 +30,6 @@ _log = structlog.get_logger(__name__)
 
 _CONTEXT: Final = ("<session_context>", "<state_snapshot>")
 _MARKS: Final = " \t\n\u2060"
-
-Role = Literal["user", "assistant", "tool", "system"]
-Kind = Literal["text", "thinking", "tool_call", "tool_result"]
 
 
 class _Call(msgspec.Struct, kw_only=True):
@@ -66,17 +63,6 @@ class _Line(msgspec.Struct, rename="camel", kw_only=True):
     model: str | None = None
 
 
-class _Piece(msgspec.Struct, frozen=True):
-    """One message as recorded. `key` is its line's own id, `part` what of the line it is."""
-
-    key: str
-    part: str
-    role: Role
-    kind: Kind
-    content: str
-    timestamp: int
-
-
 class GeminiTranscript:
     """One conversation of Gemini CLI.
 
@@ -93,11 +79,11 @@ class GeminiTranscript:
         self._conversation = conversation
         self._tail: Tail | None = None
         self._decoder = msgspec.json.Decoder(_Line)
-        self._pieces: list[_Piece] = []
-        self._seen: set[tuple[str, str]] = set()
+        self._pieces: list[Piece] = []
+        self._seen: set[str] = set()
         self._prompts: list[tuple[str, str]] = []
         self._calls = 0
-        self._last = ToolCall("", 0)
+        self._prompted_at = 0
         self._replay_since: int | None = None
         self._taken_at: float | None = None
         self.title: str | None = None
@@ -133,9 +119,12 @@ class GeminiTranscript:
     def open_calls(self) -> Sequence[ToolCall]:
         """Return what stands for the tool call that may be asked about.
 
-        Gemini records a call when it is over, so this one is named by what was recorded before.
+        Gemini records a call when it is over, so this one is named by the message that it is
+        for, and by how many calls were over before.
         """
-        return [self._last] if self._last.id else []
+        if not self._prompts:
+            return []
+        return [ToolCall(f"{self._prompts[-1][0]}/{self._calls}", self._prompted_at)]
 
     def sent(self, text: str, after: int) -> str | None:
         """Return the key of the user message `text` behind the first `after` prompts."""
@@ -147,22 +136,7 @@ class GeminiTranscript:
 
     def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
         """Return the whole chat; an id is derived from Gemini's own where it is not given."""
-        return [
-            Message(
-                id=self._message_id(piece, ids),
-                index=index,
-                role=piece.role,
-                kind=piece.kind,
-                content=guards.remove(piece.content) if _is_ours(piece, ids) else piece.content,
-                timestamp=piece.timestamp,
-            )
-            for index, piece in enumerate(self._pieces)
-        ]
-
-    def _message_id(self, piece: _Piece, ids: Mapping[str, str]) -> str:
-        if _is_ours(piece, ids):
-            return ids[piece.key]
-        return derived_id("msg", piece.timestamp, self._conversation, piece.key, piece.part)
+        return as_messages(self._pieces, ids, guards, self._conversation)
 
     def _find(self) -> Path | None:
         """Return the newest file that is of this conversation."""
@@ -198,17 +172,17 @@ class GeminiTranscript:
                 self._take_answer(line, line.id, line.content, at)
             case "info" | "warning" | "error" if isinstance(line.content, str):
                 self._taken_at = None
-                self._add(_Piece(line.id, "text", "system", "text", line.content, at))
+                self._add(Piece(line.id, "system", "text", line.content, at))
                 if line.type == "error":
                     self.failure = line.content
-        self._last = ToolCall(f"{line.id}/{self._calls}", at)
 
     def _take_user(self, line: _Line, key: str, at: int) -> None:
         text = _text(line.display_content) or _text(line.content)
         if not text:
             return  # the result of a tool, which the call has as well
-        if self._add(_Piece(key, "text", "user", "text", text, at)):
+        if self._add(Piece(key, "user", "text", text, at, prompt=True)):
             self._prompts.append((key, text))
+            self._prompted_at = at
             self._taken_at = time.monotonic()
             self.failure = None
 
@@ -217,24 +191,23 @@ class GeminiTranscript:
         self.model = line.model or self.model
         for number, thought in enumerate(line.thoughts or []):
             said = "\n".join(filter(None, (thought.subject, thought.description)))
-            self._add(_Piece(key, f"thought {number}", "assistant", "thinking", said, at))
+            self._add(Piece(f"{key} thought {number}", "assistant", "thinking", said, at))
         if text:
-            self._add(_Piece(key, "text", "assistant", "text", text, at))
+            self._add(Piece(key, "assistant", "text", text, at))
         for call in line.tool_calls or []:
             when = _millis(call.timestamp) or at
             asked = {"id": call.id, "name": call.name, "input": call.args}
             content = msgspec.json.encode(asked).decode()
-            self._add(_Piece(key, f"call {call.id}", "assistant", "tool_call", content, when))
+            self._add(Piece(f"{key} call {call.id}", "assistant", "tool_call", content, when))
             if call.result is not None:
-                got = _Piece(key, f"result {call.id}", "tool", "tool_result", _got(call), when)
+                got = Piece(f"{key} result {call.id}", "tool", "tool_result", _got(call), when)
                 self._calls += self._add(got)
 
-    def _add(self, piece: _Piece) -> bool:
+    def _add(self, piece: Piece) -> bool:
         """Add what is new; tell whether it was. A line comes again with more in it."""
-        name = (piece.key, piece.part)
-        if name in self._seen:
+        if piece.key in self._seen:
             return False
-        self._seen.add(name)
+        self._seen.add(piece.key)
         self._pieces.append(piece)
         return True
 
@@ -266,8 +239,3 @@ def _millis(timestamp: str | None) -> int:
         return round(datetime.fromisoformat(timestamp or "").timestamp() * 1000)
     except ValueError:
         return 0
-
-
-def _is_ours(piece: _Piece, ids: Mapping[str, str]) -> bool:
-    """Tell whether this is a message that was sent through Outrider."""
-    return piece.role == "user" and piece.key in ids

@@ -1,0 +1,88 @@
+"""`kill -9` of the real daemon in the middle of a turn, with each agent in a terminal."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.daemon.settings import DaemonSettings
+from tests.agents.conftest import Install
+from tests.agents.kind import AgentKind
+from tests.agents.kinds import KINDS
+from tests.agents.machine import StubModel, agent_environment, kill_server, running_in
+from tests.agents.scenario import param
+from tests.service.patience import eventually
+from tests.service.processes import environment
+from tests.system.up import Up
+
+pytestmark = pytest.mark.timeout(150)
+
+NEEDED = "test_a_daemon_that_is_killed_in_the_middle_of_a_turn"
+IN_TERMINALS = [kind for kind in KINDS if NEEDED not in kind.cannot]
+
+
+@pytest.fixture
+def env(
+    tmp_path: Path, kind: AgentKind, install: Install, model: StubModel
+) -> Iterator[dict[str, str]]:
+    """An environment for `outrider up` on a machine with this agent."""
+    home, project = tmp_path / "home", tmp_path / "project"
+    project.mkdir()
+    kind.seed(home, project, model.url)
+    env = environment(tmp_path / "data", port="0")
+    env |= agent_environment(home, install(kind), kind.environment(model.url))
+    env["OUTRIDER_SECRET_KEY"] = "long enough, and it must not reach the agent"
+    socket = DaemonSettings(Path(env["OUTRIDER_CONFIG_DIR"])).tmux_socket
+    try:
+        yield env
+    finally:
+        kill_server(socket)
+
+
+@pytest.mark.parametrize("kind", [param(kind) for kind in IN_TERMINALS])
+async def test_a_turn_goes_on_and_is_told_once(
+    kind: AgentKind, env: dict[str, str], tmp_path: Path, model: StubModel
+) -> None:
+    async with Up("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        machine = (await up.call("GET", "/daemons"))["daemons"][0]["id"]
+        launch = {"type": kind.type, "dir": str(tmp_path / "project")}
+        launched = await up.call("POST", f"/shortcuts/{machine}/launch", launch)
+        agent = f"/shortcuts/{launched['sessionTargetId']}"
+        sent = await up.call("POST", f"{agent}/chat", {"message": "hello SLOW:0.3"})
+        assert (await up.call("GET", f"{agent}/status"))["status"] == "generating"
+        up.signal(signal.SIGKILL)
+        await up.ends()
+    assert running_in(tmp_path / "home")
+
+    async with Up("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        began = time.monotonic()
+
+        async def status() -> Any:
+            answer = await up.client.get(
+                f"{up.url}/api/v1{agent}/status", headers={"Authorization": f"Bearer {up.key}"}
+            )
+            return answer.json().get("status")
+
+        assert await up.until(status) == "generating"  # the first that is told is right
+        assert time.monotonic() - began < 2
+
+        async def over() -> bool:
+            return bool(await status() != "generating")
+
+        await eventually(over, within=40)
+        chat = await up.call("GET", f"{agent}/chat")
+        assert chat["status"] == "idle"
+        assert [message["role"] for message in chat["messages"]] == ["user", "assistant"]
+        assert chat["messages"][0]["id"] == sent["messageId"]
+        assert chat["messages"][1]["content"] == model.answer("hello SLOW:0")
+        bundle = (await up.call("GET", f"{agent}/chat/debug"))["bundle"]
+        assert [event["event"] for event in bundle["events"]] == ["agent:generating_completed"]
+        await up.call("POST", f"/shortcuts/{machine}/stop", {"type": kind.type})
+        up.signal(signal.SIGINT)
+        assert await up.ends() == 0
+    await eventually(lambda: not running_in(tmp_path / "home"))

@@ -1,0 +1,106 @@
+"""An agent that shows its input before it takes keys: what a real one does on a busy machine."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from outrider.contract.commands import StopCli
+from tests.agents.machine import Machine
+
+pytestmark = [
+    pytest.mark.real_agent,
+    pytest.mark.timeout(60),
+    pytest.mark.xdist_group("others"),
+]
+
+PROVIDER = """
+type = "late"
+display_name = "Late"
+command = ["{python}", "-S", "{program}"]
+install = "-"
+settle = 0.1
+[input]
+empty = '^> \\Z'
+prompt = '> '
+[[rules]]
+name = "question"
+status = "waiting_approval"
+screen = 'Trust it\\? y/n\\Z'
+[rules.dialog]
+choices = [
+    {{ id = "y", label = "Yes", kind = "allow_once", keys = ["y"] }},
+    {{ id = "n", label = "No", kind = "reject_once", keys = ["n"] }},
+]
+[[rules]]
+name = "prompt"
+status = "idle"
+screen = '^>\\Z'
+[[rules]]
+name = "no prompt"
+status = "generating"
+screen = '.'
+"""
+
+START = """
+import sys, termios, time, tty
+print("> ", end="", flush=True)
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    pass
+tty.setraw(0)
+termios.tcflush(0, termios.TCIFLUSH)  # what was typed until now is lost
+def key():
+    return sys.stdin.buffer.raw.read(1).decode()
+"""
+
+TAKES = """
+text = ""
+while True:
+    typed = key()
+    if typed == "\\r":
+        print(f"\\r\\nyou said {text}\\r\\n> ", end="", flush=True)
+        text = ""
+    else:
+        text += typed
+        print(typed, end="", flush=True)
+"""
+
+ASKS = """
+print("\\r\\nTrust it? y/n", end="", flush=True)
+print("\\r\\n> " if key() == "y" else "\\r\\nno", end="", flush=True)
+"""
+
+
+async def launch(box: Machine, program: str) -> None:
+    """Start the daemon's part again with one more provider, whose agent is this program."""
+    script = box.folder / "late.py"
+    script.write_text(program)
+    providers = box.folder / "config" / "providers"
+    providers.mkdir(parents=True)
+    (providers / "late.toml").write_text(
+        PROVIDER.format(python=sys.executable, program=Path(script))
+    )
+    await box.stop()
+    await box.start()
+
+
+async def test_a_message_right_after_the_launch_is_taken(box: Machine) -> None:
+    await launch(box, START + TAKES)
+    agent = await box.launch(kind="late")
+    assert agent.status == "idle"
+    added = await agent.turn("hello")
+    assert [(message.role, message.content) for message in added] == [
+        ("user", "hello"),
+        ("assistant", "you said hello"),
+    ]
+    await box.sessions.stop(StopCli(cli_type="late"))
+
+
+async def test_a_dialog_that_comes_late_is_what_the_launch_tells(box: Machine) -> None:
+    await launch(box, START + ASKS + TAKES)
+    agent = await box.launch(kind="late")
+    assert agent.status == "waiting_approval"
+    await agent.resolve("approve")
+    await agent.until("idle")
+    await box.sessions.stop(StopCli(cli_type="late"))
