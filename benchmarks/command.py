@@ -19,11 +19,13 @@ class Effort:
     Args:
         seconds: the length of one run.
         rounds: how many runs a figure is the median of.
+        only: what to measure of what a benchmark measures one by one; empty: what is usual.
     """
 
-    def __init__(self, seconds: int, rounds: int) -> None:
+    def __init__(self, seconds: int, rounds: int, only: tuple[str, ...] = ()) -> None:
         self.seconds = seconds
         self.rounds = rounds
+        self.only = only
 
 
 def main(*benchmarks: Benchmark) -> None:
@@ -32,6 +34,10 @@ def main(*benchmarks: Benchmark) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--seconds", type=int, default=3, help="length of a run (default 3)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each figure (default 5)")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="AGENT",
+        help="agents: measure this kind (as often as you like; default: the five CLI agents)",
+    )  # fmt: skip
     options = parser.parse_args()
     if options.seconds < 1 or options.rounds < 1:
         parser.error("--seconds and --rounds are at least 1")
@@ -42,7 +48,9 @@ def main(*benchmarks: Benchmark) -> None:
     reports = []
     try:
         for benchmark in benchmarks:
-            reports.append(benchmark(Effort(options.seconds, options.rounds), progress))
+            reports.append(
+                benchmark(Effort(options.seconds, options.rounds, tuple(options.only)), progress)
+            )
             report.show(console, reports[-1])
     except BenchmarkError as error:
         sys.exit(f"benchmarks: {error}")
