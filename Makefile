@@ -13,11 +13,13 @@ up: $(READY)  ## Start the service and this machine's agent.
 
 test: $(READY) lint  ## Pass the tests.
 	@scripts/system-packages tmux npm
+	-@scripts/system-packages postgresql redis-server
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
 test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.
 	@scripts/system-packages tmux npm
-	$(BIN)/python -m pytest -m 'real_agent or other_agents' tests/agents
+	$(BIN)/python -m pytest -m 'real_agent or other_agents' tests/agents \
+		--numprocesses 3 --dist loadgroup
 
 test-ides: $(READY)  ## Install JupyterLab with jupyter-ai and Chromium, and drive them.
 	@scripts/system-packages chromium npm

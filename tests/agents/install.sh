@@ -31,8 +31,11 @@ pip_agent() {
     : >"$folder/ok-$2"
 }
 
+mkdir -p "$cache"
 for agent in "$@"; do
     folder=$cache/$agent
+    exec 9>"$cache/$agent.lock"
+    flock 9 # tests run in several processes
     case $agent in
         claude-code) npm_agent @anthropic-ai/claude-code 2.1.197 claude install.cjs ;;
         codex) npm_agent @openai/codex 0.169.0 codex ;;
