@@ -1,11 +1,13 @@
 """An agent that speaks raw JSON-RPC on its pipes and misbehaves on request.
 
-`python scripted_agent.py [--no-load] [--mute] [--login] [--no-images] [--die] [STATE]`. What it
-does in a turn, the words of the message say; STATE is a file that keeps the sessions it knows.
+`python scripted_agent.py [--no-load] [--mute] [--login] [--no-images] [--die] [--old-models]
+[STATE]`. What it does in a turn, the words of the message say; STATE is a file that keeps the
+sessions it knows.
 """
 
 # mypy: ignore-errors
 # ruff: noqa: E501, PTH110, PTH123
+import itertools
 import json
 import os
 import subprocess
@@ -18,6 +20,7 @@ STATE = next((word for word in sys.argv[1:] if not word.startswith("--")), None)
 SESSION = "native-1"
 LOCK = threading.Lock()
 ANSWERS = {}
+NUMBERS = itertools.count()
 MODES = {
     "currentModeId": "ask",
     "availableModes": [{"id": "ask", "name": "Ask first"}, {"id": "plan", "name": "Plan only"}],
@@ -33,6 +36,10 @@ OPTIONS = [
     },
     {"id": "web", "name": "Web search", "type": "boolean", "currentValue": False},
 ]
+MODELS = {
+    "currentModelId": "old-1",
+    "availableModels": [{"modelId": "old-1", "name": "Old"}, {"modelId": "old-2", "name": "Older"}],
+}
 ALLOW = [
     {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
     {"optionId": "ever", "name": "Always", "kind": "allow_always"},
@@ -60,7 +67,7 @@ def say(text, **more):
 
 def ask(method, **params):
     """Send a request to the client; return its answer."""
-    number = f"q{len(ANSWERS)}"
+    number = f"q{next(NUMBERS)}"
     ready = threading.Event()
     ANSWERS[number] = [ready, None]
     send(id=number, method=method, params={"sessionId": SESSION, **params})
@@ -83,6 +90,7 @@ def permission(name, options=ALLOW):
 
 
 CANCELLED = threading.Event()
+METHODS = []
 
 
 def turn(number, prompt):
@@ -207,6 +215,23 @@ def turn(number, prompt):
         case "terminal-many":
             answers = [ask("terminal/create", command="sleep 300") for _ in range(int(rest))]
             say(json.dumps([sum("error" in answer for answer in answers)]))
+        case "terminal-rush":
+            errors = []
+            threads = [
+                threading.Thread(target=lambda: errors.append("error" in ask("terminal/create", command="sleep 300")))
+                for _ in range(int(rest))
+            ]  # fmt: skip
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            say(json.dumps([sum(errors)]))
+        case "terminal-leaves":
+            name = ask("terminal/create", command="sleep 300 & echo begun")["result"]["terminalId"]
+            ended = ask("terminal/wait_for_exit", terminalId=name)["result"]
+            if rest == "released":
+                ask("terminal/release", terminalId=name)
+            say(json.dumps([ended]))
         case "requests":
             for index in range(int(rest)):
                 send(id=f"r{index}", method="session/request_permission", params={"sessionId": SESSION, "toolCall": {"toolCallId": f"r{index}"}, "options": ALLOW})  # fmt: skip
@@ -215,6 +240,8 @@ def turn(number, prompt):
         case "title":
             update("session_info_update", title=rest)
             update("usage_update", used=10, size=100)
+        case "set":
+            say(json.dumps([MODES["currentModeId"], MODELS["currentModelId"], METHODS]))
         case "mode":
             update("current_mode_update", currentModeId=rest)
         case "stop":
@@ -231,6 +258,8 @@ def turn(number, prompt):
 
 
 def session():
+    if "--old-models" in FLAGS:
+        return {"sessionId": SESSION, "modes": MODES, "models": MODELS}
     return {"sessionId": SESSION, "modes": MODES, "configOptions": OPTIONS}
 
 
@@ -268,6 +297,7 @@ def handle(message):
                 },
             )
         case "authenticate":
+            METHODS.append(params["methodId"])
             FLAGS.discard("--login")
             send(id=number, result={})
         case "session/new":
@@ -288,6 +318,10 @@ def handle(message):
             send(id=number, result={name: value for name, value in session().items() if name != "sessionId"})  # fmt: skip
             say("told anew, late")
         case "session/set_mode":
+            MODES["currentModeId"] = params["modeId"]
+            send(id=number, result={})
+        case "session/set_model":
+            MODELS["currentModelId"] = params["modelId"]
             send(id=number, result={})
         case "session/set_config_option":
             for option in OPTIONS:

@@ -1,5 +1,6 @@
 """What an agent asks of its client: files of its directory only, terminals within bounds."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -8,9 +9,10 @@ from typing import Any
 import pytest
 from acp import RequestError
 
+from outrider.contract.commands import StopCli
 from outrider.daemon.agents.acp.files import MAX_FILE, Files, OutsideError
 from outrider.daemon.agents.acp.tail import Tail
-from outrider.daemon.agents.acp.terminals import MAX_TERMINALS
+from outrider.daemon.agents.acp.terminals import MAX_TERMINALS, Terminals
 from tests.agents.machine import Agent, Machine, running_in, until
 
 
@@ -134,6 +136,32 @@ async def test_more_terminals_than_there_may_be(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert await answer_to(agent, f"terminal-many {MAX_TERMINALS + 2}") == [2]
     assert len(running_in(box.folder / "home")) > MAX_TERMINALS
+
+
+async def test_more_terminals_at_once_than_there_may_be(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    assert await answer_to(agent, f"terminal-rush {MAX_TERMINALS + 20}") == [20]
+
+
+@pytest.mark.parametrize("how", ["released", "kept"])
+async def test_what_a_command_leaves_behind_ends_with_its_terminal(box: Machine, how: str) -> None:
+    agent = await box.launch(kind="scripted")
+    assert await answer_to(agent, f"terminal-leaves {how}") == [{"exitCode": 0}]
+    if how == "released":
+        assert len(running_in(box.folder / "home")) == 1  # the agent
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert not running_in(box.folder / "home")
+
+
+async def test_a_terminal_that_is_being_opened_when_all_are_closed(tmp_path: Path) -> None:
+    terminals = Terminals(str(tmp_path), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    opening = asyncio.create_task(terminals.create("sleep 300", [], {}, None, None))
+    await asyncio.sleep(0)
+    opening.cancel()
+    await terminals.close()
+    assert not running_in(tmp_path)
+    with pytest.raises(RequestError):
+        await terminals.create("sleep 300", [], {}, None, None)
 
 
 async def test_terminals_end_with_their_agent(box: Machine) -> None:

@@ -215,6 +215,47 @@ async def test_a_model_by_its_id_or_its_name(box: Machine) -> None:
     assert "small, big" in refused.value.message
 
 
+async def launched(box: Machine, *flags: str, model: str | None = None, more: str = "") -> Agent:
+    """Launch an agent of a kind of its own."""
+    provider_file(box.folder, *flags, kind="other", more=more)
+    await box.stop()
+    await box.start()
+    request = LaunchCli(cli_type="other", dir=str(box.project), model=model)
+    return Agent(box, (await box.sessions.launch_cli(request)).session_id)
+
+
+async def is_set(agent: Agent) -> Any:
+    """Return the mode, the model and the logins, as the agent itself has them."""
+    return json.loads((await agent.turn("set"))[-1].content)
+
+
+async def test_the_mode_that_a_session_begins_in(box: Machine) -> None:
+    agent = await launched(box, more='mode = "Plan only"')
+    assert {c.id: c.value for c in agent.session.state().controls}["mode"] == "plan"
+    assert (await is_set(agent))[0] == "plan"
+
+
+async def test_a_mode_that_the_agent_has_not(box: Machine) -> None:
+    with pytest.raises(ApiError) as refused:
+        await launched(box, more='mode = "wild"')
+    assert refused.value.status == 400
+    assert "no mode 'wild'; it has: ask, plan" in refused.value.message
+    assert not running_in(box.folder / "home")
+
+
+async def test_models_in_the_way_that_the_protocol_has_dropped(box: Machine) -> None:
+    agent = await launched(box, "--old-models", model="old-2")
+    assert agent.session.describe().model == "Older"
+    await agent.session.send(SendChat(controls={"model": "old-1"}))
+    assert agent.session.describe().model == "Old"
+    assert (await is_set(agent))[1] == "old-1"
+
+
+async def test_the_login_that_its_file_names(box: Machine) -> None:
+    agent = await launched(box, "--login", more='authenticate = "browser"')
+    assert (await is_set(agent))[2] == ["browser"]
+
+
 async def test_a_picture(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     parts: list[TextPart | ImagePart] = [

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import psutil
 from acp import RequestError
 from acp.schema import TerminalExitStatus
 
@@ -24,6 +25,7 @@ MAX_OUTPUT: Final = 1024 * 1024
 
 _REMEMBERED: Final = 32
 _KILL_TIMEOUT: Final = 2.0
+_START_TIMEOUT: Final = 3.0
 
 
 class Terminals:
@@ -38,6 +40,8 @@ class Terminals:
         self._directory = directory
         self._environment = dict(environment)
         self._open: dict[str, _Terminal] = {}
+        self._starting: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._released: OrderedDict[str, str] = OrderedDict()
 
     async def create(
@@ -53,19 +57,21 @@ class Terminals:
         Raises:
             RequestError: too many are open, or it cannot be started.
         """
-        if len(self._open) >= MAX_TERMINALS:
+        if self._closed:
+            raise RequestError(-32603, "the session ends: no command is started any more")
+        if len(self._open) + len(self._starting) >= MAX_TERMINALS:
             raise RequestError(-32603, f"{MAX_TERMINALS} terminals are open: release one first")
         argv = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
         kept = MAX_OUTPUT if limit is None else min(limit, MAX_OUTPUT)
-        terminal = _Terminal(Tail(kept))
+        name, terminal = new_id("cmd"), _Terminal(Tail(kept))
+        place, variables = directory or self._directory, self._environment | dict(environment)
+        starting = asyncio.create_task(self._start(name, terminal, argv, place, variables))
+        self._starting.add(starting)
+        starting.add_done_callback(self._started)
         try:
-            await terminal.start(
-                argv, directory or self._directory, self._environment | dict(environment)
-            )
+            await asyncio.shield(starting)  # half a process cannot be ended
         except (OSError, ValueError) as error:
             raise RequestError(-32603, f"{command!r} could not be started: {error}") from error
-        name = new_id("cmd")
-        self._open[name] = terminal
         return name
 
     def output(self, name: str) -> tuple[str, bool, TerminalExitStatus | None]:
@@ -96,13 +102,32 @@ class Terminals:
             self._released.popitem(last=False)
 
     async def close(self) -> None:
-        """Kill every command."""
+        """Kill every command, and start no more."""
+        self._closed = True
+        if self._starting:
+            await asyncio.wait(self._starting, timeout=_START_TIMEOUT)
         await asyncio.gather(*(self.release(name) for name in list(self._open)))
 
     def text(self, name: str) -> str:
         """Return what a terminal printed, also after it was released; empty where unknown."""
         terminal = self._open.get(name)
         return self._released.get(name, "") if terminal is None else terminal.output().text()
+
+    async def _start(
+        self,
+        name: str,
+        terminal: "_Terminal",
+        argv: Sequence[str],
+        directory: str,
+        environment: Mapping[str, str],
+    ) -> None:
+        await terminal.start(argv, directory, environment)
+        self._open[name] = terminal
+
+    def _started(self, starting: asyncio.Task[None]) -> None:
+        self._starting.discard(starting)
+        if not starting.cancelled():
+            starting.exception()  # told by `create`, if anybody still waits there
 
     def _find(self, name: str) -> "_Terminal":
         terminal = self._open.get(name)
@@ -158,12 +183,15 @@ class _Terminal:
         await self._process.wait()
 
     async def kill(self) -> None:
-        assert self._process is not None
-        if self._process.returncode is None:
-            await asyncio.to_thread(kill_tree, self._process.pid)
+        process = self._process
+        assert process is not None
+        if process.returncode is not None and psutil.pid_exists(process.pid):
+            return  # nothing is left of it: its number is another's
+        await asyncio.to_thread(kill_tree, process.pid)
+        if process.returncode is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_KILL_TIMEOUT):
-                    await self._process.wait()
+                    await process.wait()
 
     async def close(self) -> None:
         await self.kill()
