@@ -4,10 +4,12 @@ import asyncio
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from outrider.contract.commands import SendChat, StopCli
 from outrider.contract.errors import ApiError
+from outrider.daemon.agents import transcript as transcripts
 from outrider.daemon.agents.transcript import Transcript
 from tests.acp.conftest import provider_file
 from tests.agents.machine import Agent, Machine, running_in, until
@@ -202,3 +204,22 @@ async def test_a_transcript_that_cannot_be_written_is_kept_in_memory(tmp_path: P
     transcript.add("user", "text", "hello")
     transcript.save()
     assert [m.content for m in transcript.messages()] == ["hello"]
+
+
+@pytest.mark.parametrize("character", ["x", "\n", "\x01", "é", "🎉"], ids=ascii)
+async def test_a_long_message_fits_into_a_frame_whatever_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, character: str
+) -> None:
+    monkeypatch.setattr(transcripts, "MAX_CONTENT", 10_000)
+    transcript = Transcript(tmp_path / "one.jsonl", clock)
+    whole = transcript.add("assistant", "text", character * 20_000)
+    pieces = transcript.add("assistant", "text", "")
+    for _ in range(2_000):
+        transcript.extend(pieces, character * 10)
+    transcript.save()
+    for entry in (whole, pieces):
+        text, note = entry.content.split("\n[outrider: ")
+        assert note == "the rest is left out here]"
+        assert set(text) == {character}
+        assert 9_900 < len(msgspec.json.encode(text)) <= 10_002
+    assert Transcript(tmp_path / "one.jsonl", clock).messages() == transcript.messages()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 import structlog
 
 from outrider.contract.ids import new_id
@@ -23,7 +24,7 @@ WRITE_AFTER: Final = 0.25
 """Seconds that new text may wait before it is written."""
 
 MAX_CONTENT: Final = 12 * 1024 * 1024
-"""Bytes (UTF-8) of one message; what comes beyond is left out."""
+"""Bytes of one message as JSON, so that it fits into a frame; what comes beyond is left out."""
 
 _log = structlog.get_logger(__name__)
 
@@ -53,15 +54,19 @@ class Entry:
         """Append a piece of text."""
         if self.cut:
             return
-        size = len(text) if text.isascii() else len(text.encode())
+        size = _size(text)
         if self.size + size > MAX_CONTENT:
-            room = MAX_CONTENT - self.size
-            kept = text.encode()[:room].decode("utf-8", "ignore")
+            kept = _fitting(text, MAX_CONTENT - self.size)
             text, self.cut = f"{kept}\n[outrider: the rest is left out here]", True
         self.size += size
         self._parts.append(text)
         if self.unsaved is not None:
             self.unsaved.append(text)
+
+    def restore(self, text: str) -> None:
+        """Append what was kept before; it has been cut already where that was due."""
+        self.size += _size(text)
+        self._parts.append(text)
 
     @property
     def content(self) -> str:
@@ -206,21 +211,32 @@ class Transcript:
     def _take(self, line: dict[str, Any]) -> None:
         entry = self._entries.get(line["id"])
         if entry is None:
-            entry = Entry(
-                line["id"], line["role"], line["kind"], line["timestamp"], line["content"]
-            )
+            entry = Entry(line["id"], line["role"], line["kind"], line["timestamp"], "")
+            entry.restore(line["content"])
             self._entries[entry.id] = entry
             self._saved.add(entry.id)
         elif "more" in line:
-            entry.add(line["more"])
+            entry.restore(line["more"])
         else:
             entry.role = line["role"]
-            entry.set(line["content"])
+            entry.set("")
+            entry.restore(line["content"])
 
 
 def chat_file(folder: Path, session_id: str) -> Path:
     """Return the file of a session's chat in the folder of all of them."""
     return folder / f"{session_id}.jsonl"
+
+
+def _size(text: str) -> int:
+    return len(msgspec.json.encode(text)) - 2  # without its quotes
+
+
+def _fitting(text: str, room: int) -> str:
+    """Return the beginning of a text that has so many bytes as JSON, or a few less."""
+    while (size := _size(text)) > room:
+        text = text[: len(text) * room // size]
+    return text
 
 
 def _private(path: str, flags: int) -> int:
