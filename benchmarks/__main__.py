@@ -1,6 +1,13 @@
 """Runs every benchmark, one after the other."""
 
-from benchmarks import access, acp, agents, roundtrip, webhooks
+from benchmarks import access, acp, agents, fleet, roundtrip, webhooks
 from benchmarks.command import main
 
-main(roundtrip.benchmark, access.benchmark, webhooks.benchmark, acp.benchmark, agents.benchmark)
+main(
+    roundtrip.benchmark,
+    access.benchmark,
+    webhooks.benchmark,
+    fleet.benchmark,
+    acp.benchmark,
+    agents.benchmark,
+)

@@ -20,12 +20,16 @@ class Effort:
         seconds: the length of one run.
         rounds: how many runs a figure is the median of.
         only: what to measure of what a benchmark measures one by one; empty: what is usual.
+        machines: how many machines the fleet has.
     """
 
-    def __init__(self, seconds: int, rounds: int, only: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, seconds: int, rounds: int, only: tuple[str, ...] = (), machines: int = 10_000
+    ) -> None:
         self.seconds = seconds
         self.rounds = rounds
         self.only = only
+        self.machines = machines
 
 
 def main(*benchmarks: Benchmark) -> None:
@@ -38,9 +42,14 @@ def main(*benchmarks: Benchmark) -> None:
         "--only", action="append", default=[], metavar="AGENT",
         help="agents: measure this kind (as often as you like; default: the five CLI agents)",
     )  # fmt: skip
+    parser.add_argument(
+        "--machines", type=int, default=10_000, help="fleet: how many machines (default 10,000)"
+    )
     options = parser.parse_args()
     if options.seconds < 1 or options.rounds < 1:
         parser.error("--seconds and --rounds are at least 1")
+    if options.machines < 100:
+        parser.error("--machines is at least 100")
     console = Console(width=None if sys.stdout.isatty() else 120)
     progress = Console(stderr=True)
     facts = report.machine_facts()
@@ -49,7 +58,10 @@ def main(*benchmarks: Benchmark) -> None:
     try:
         for benchmark in benchmarks:
             reports.append(
-                benchmark(Effort(options.seconds, options.rounds, tuple(options.only)), progress)
+                benchmark(
+                    Effort(options.seconds, options.rounds, tuple(options.only), options.machines),
+                    progress,
+                )
             )
             report.show(console, reports[-1])
     except BenchmarkError as error:

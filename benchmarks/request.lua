@@ -1,18 +1,26 @@
--- wrk -s request.lua URL -- KEY METHOD [BODY]: sends one request over and over with a key, and
--- tells what wrk saw as one line of JSON behind a mark.
+-- wrk -s request.lua URL -- KEY METHOD BODY [PATH...]: sends one request over and over with a key
+-- (that of the URL and those of further paths in turns), and tells what wrk saw as one line of
+-- JSON behind a mark.
+
+local requests = {}
+local turn = 0
 
 function init(arguments)
   wrk.headers["Authorization"] = "Bearer " .. arguments[1]
   wrk.method = arguments[2]
-  if arguments[3] then
+  if arguments[3] ~= "" then
     wrk.body = arguments[3]
     wrk.headers["Content-Type"] = "application/json"
   end
-  request_bytes = wrk.format()
+  requests[1] = wrk.format()
+  for i = 4, #arguments do
+    requests[i - 2] = wrk.format(nil, arguments[i])
+  end
 end
 
 function request()
-  return request_bytes
+  turn = turn % #requests + 1
+  return requests[turn]
 end
 
 function done(summary, latency, requests)

@@ -17,11 +17,12 @@ _MARK: Final = "FIGURES "
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request to repeat."""
+    """A request to repeat. Where there are `others`, further paths, it takes turns with them."""
 
     method: str
     path: str
     body: str | None = None
+    others: tuple[str, ...] = ()
 
 
 class Load(msgspec.Struct):
@@ -60,8 +61,7 @@ def load(
     command = ["wrk", "--threads", "1", "--connections", str(connections)]
     command += ["--duration", f"{seconds}s", "--timeout", "10s", "--script", str(_SCRIPT)]
     command += [server.url + request.path, "--", server.key, request.method]
-    if request.body is not None:
-        command.append(request.body)
+    command += [request.body or "", *request.others]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         if cpus:
