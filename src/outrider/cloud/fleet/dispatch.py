@@ -59,6 +59,8 @@ class Dispatcher:
         self._routes = routes
         self._timeout = timeout
         self._waiting: dict[str, _Waiting] = {}
+        self._waiting_of: dict[str, set[_Waiting]] = {}
+        """By machine: many may be lost at once, and each must find its own."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def owned(self, account_id: str, machine_id: str) -> MachineState:
@@ -109,8 +111,8 @@ class Dispatcher:
 
     def dropped(self, machine_id: str) -> None:
         """Take it that the machine's socket has gone: no answer comes for what is under way."""
-        for waiting in self._waiting.values():
-            if waiting.machine_id == machine_id and not waiting.future.done():
+        for waiting in self._waiting_of.get(machine_id, ()):
+            if not waiting.future.done():
                 waiting.future.set_exception(
                     ApiError(
                         503,
@@ -151,7 +153,8 @@ class Dispatcher:
             payload=Raw(payload),
             timeout_ms=max(1, int(self._timeout * 1000)),
         )
-        self._waiting[frame.id] = _Waiting(state.id, future)
+        waiting = self._waiting[frame.id] = _Waiting(state.id, future)
+        self._waiting_of.setdefault(state.id, set()).add(waiting)
         watcher: list[asyncio.Task[None]] = []
         watch = loop.call_later(PATIENCE, _start_watching, watcher, future, gone)
         try:
@@ -180,6 +183,9 @@ class Dispatcher:
             for task in watcher:
                 task.cancel()
             del self._waiting[frame.id]
+            self._waiting_of[state.id].remove(waiting)
+            if not self._waiting_of[state.id]:
+                del self._waiting_of[state.id]
             self._routes.settled(state.id, frame.id)
 
     def _cancel(self, machine_id: str, command_id: str) -> None:

@@ -161,7 +161,8 @@ def _engine(url: URL) -> AsyncEngine:
         return create_async_engine(url, pool_size=10, max_overflow=10, pool_timeout=10)
     if url.database and url.database != ":memory:":
         _make_directory(Path(url.database).parent)
-    engine = create_async_engine(url, connect_args={"timeout": 10})
+    # None beyond those that are kept: each is a thread, slow to begin and to end in a rush.
+    engine = create_async_engine(url, max_overflow=0, connect_args={"timeout": 10})
 
     @event.listens_for(engine.sync_engine, "connect")
     def _set_up(connection: DBAPIConnection, _record: object) -> None:
