@@ -29,6 +29,15 @@ PATIENCE: Final = 30.0
 _PORTS: Final = range(15_000, 30_000)
 
 
+# What is kept open to its standard input ends with us, however we end: then the server ends too.
+_GUARD: Final = """
+cat
+kill -INT "$1"
+for _ in $(seq 100); do kill -0 "$1" || break; sleep 0.1; done
+rm -r "$2"
+"""
+
+
 class ServerError(OutriderError):
     """A server does not do what it should. The text says why."""
 
@@ -66,6 +75,7 @@ class Server(ABC):
         self.port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix=f"outrider-{self.name}-"))
         self._process: psutil.Popen | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     @abstractmethod
@@ -106,7 +116,16 @@ class Server(ABC):
                 start_new_session=True,  # Ctrl-C reaches the test, which ends the server
             )
         process = self._process
-        if not _until(lambda: not _lives(process) or self.is_ready()) or not _lives(process):
+        self._guard = subprocess.Popen(
+            ["sh", "-c", _GUARD, "guard", str(process.pid), str(self.directory)],
+            cwd="/",
+            **self.identity,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        if not until(lambda: not _lives(process) or self.is_ready()) or not _lives(process):
             self.kill()
             raise ServerError(f"{self.name} does not start:\n{log.read_text()[-2000:]}")
 
@@ -121,6 +140,10 @@ class Server(ABC):
 
     def kill(self) -> None:
         """Kill the server and all of its processes at once. Harmless where it does not run."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
         if self._process is not None:
             family = self._family()
             for process in family:
@@ -129,7 +152,7 @@ class Server(ABC):
             self._process.wait(PATIENCE)
             self._process = None
             # Nobody but init can wait for the children; they hold the data until they are gone.
-            _until(lambda: not any(map(_lives, family)))
+            until(lambda: not any(map(_lives, family)))
 
     def restart(self) -> None:
         """Stop the server and start it again."""
@@ -190,7 +213,7 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def _until(condition: Callable[[], bool]) -> bool:
+def until(condition: Callable[[], bool]) -> bool:
     """Wait until a condition holds; tell whether it did within `PATIENCE`."""
     end = time.monotonic() + PATIENCE
     while not condition():

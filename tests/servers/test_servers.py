@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 from servers.postgres import Postgres
 from servers.redis import Redis
 from servers.server import NotInstalledError, Server, ServerError, program
+from tests.service.patience import eventually
 from tests.service.private import private
 
 ROOT = Path(__file__).parents[2]
@@ -74,11 +75,11 @@ async def connected(url: str) -> AsyncIterator[AsyncConnection]:
         await connection.close()
 
 
-def processes(server: Server) -> list[psutil.Process]:
-    """Return every process of a server."""
+def processes(port: int | str) -> list[psutil.Process]:
+    """Return every process of the server on a port."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        if str(server.port) in " ".join(process.info["cmdline"] or []):
+        if str(port) in " ".join(process.info["cmdline"] or []):
             found += [process, *process.children(recursive=True)]
     return found
 
@@ -88,7 +89,7 @@ class TestAnyServer:
         with type(server)() as other:
             assert other.port != server.port
             assert other.is_ready()
-            running = processes(other)
+            running = processes(other.port)
             assert running
         assert not other.is_ready()
         assert not any(process.is_running() for process in running)
@@ -107,6 +108,27 @@ class TestAnyServer:
         server.restart()
         assert server.port == port
         assert server.is_ready()
+
+    async def test_it_ends_with_who_started_it(self, server: Server) -> None:
+        """However that ends: by SIGKILL, here."""
+        code = (
+            f"from {type(server).__module__} import {type(server).__name__} as Server\n"
+            "import time\n"
+            "with Server() as server:\n"
+            "    print(server.port, server.directory, flush=True)\n"
+            "    time.sleep(60)\n"
+        )
+        owner = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
+        assert owner.stdout is not None
+        port, directory = (await owner.stdout.readline()).decode().split()
+        running = processes(port)
+        assert running
+        owner.kill()
+        await owner.wait()
+        await eventually(lambda: not any(process.is_running() for process in running))
+        await eventually(lambda: not Path(directory).exists())
 
     def test_frozen(self, server: Server) -> None:
         server.freeze()
