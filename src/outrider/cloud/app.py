@@ -213,14 +213,20 @@ class Service:
             await self._bus.close()
             await self._database.close()
 
-    async def drain(self) -> None:
-        """Let the commands under way end, a few seconds at the most; then tell the machines.
+    async def leave(self) -> None:
+        """Be ready for no more requests, and return when none is expected any more.
 
-        Where there are other nodes, the machines move to them first, so that no command fails.
+        Where there are other nodes, load balancers get the time to see it, and the machines to
+        move there, so that no command fails.
         """
         self._is_draining = True
         if self._bus.is_shared and await self._nodes.has_others():
+            seen = asyncio.create_task(asyncio.sleep(self._settings.drain_delay))
             await self._gateway.move()
+            await seen
+
+    async def drain(self) -> None:
+        """Let the commands under way end, a few seconds at the most; then tell the machines."""
         await self._dispatcher.drain()
         await self._idempotency.drain(1)
         await self._gateway.close()

@@ -28,6 +28,7 @@ class Settings(BaseSettings):
     command_timeout: Seconds = 60
     grace_period: Annotated[float, Field(ge=0)] = 30
     node_timeout: Seconds = 15
+    drain_delay: Annotated[float, Field(ge=0)] = 5
     recent_login: Seconds = 600
     webhook_timeout: Seconds = 10
     webhook_retry_delays: Annotated[list[Seconds], NoDecode] = Field(default=[5, 25, 125])
