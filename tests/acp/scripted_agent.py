@@ -159,6 +159,8 @@ def turn(number, prompt):
                 os._exit(3)
         case "big":
             say("m" * int(rest))
+        case "lines":
+            say("\n" * int(rest))
         case "stream":
             for index in range(int(rest)):
                 say(f"{index} ")

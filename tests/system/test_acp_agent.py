@@ -1,0 +1,126 @@
+"""An ACP agent over REST, all parts real but the agent, which does what the test says."""
+
+import json
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.acp.conftest import provider_file
+from tests.service.processes import environment
+from tests.system.up import Up
+
+PICTURE = {"type": "image", "mimeType": "image/png", "data": "aGVsbG8="}
+
+
+@dataclass
+class Agent:
+    """A launched agent, and who drives it."""
+
+    up: Up
+    greeting: str
+    machine: str
+    session: str
+    target: str
+
+    async def says(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """Send a message, wait for the end of its turn, and return the chat."""
+        await self.up.call("POST", f"/shortcuts/{self.target}/chat", body)
+
+        async def over() -> bool:
+            return bool((await self.state())["status"] == "idle")
+
+        await self.up.until(over)
+        chat = await self.up.call("GET", f"/shortcuts/{self.target}/chat")
+        messages: list[dict[str, Any]] = chat["messages"]
+        return messages
+
+    async def state(self) -> dict[str, Any]:
+        """Return its status."""
+        state: dict[str, Any] = await self.up.call("GET", f"/shortcuts/{self.target}/status")
+        return state
+
+    async def controls(self) -> dict[str, Any]:
+        """Return the values of its controls."""
+        return {control["id"]: control["value"] for control in (await self.state())["controls"]}
+
+    async def audit(self) -> list[dict[str, Any]]:
+        """Return the account's audit, as the user that `outrider up` has made sees it."""
+        line = next(line for line in self.greeting.splitlines() if line.startswith("Login"))
+        body = {"email": line.split()[1], "password": line.split()[-1]}
+        token = (await self.up.call("POST", "/auth/login", body))["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(base_url=self.up.url, headers=headers) as page:
+            answer = (await page.get("/api/v1/audit")).raise_for_status()
+        records: list[dict[str, Any]] = answer.json()["records"]
+        return records
+
+
+@pytest.fixture
+async def agent(tmp_path: Path) -> AsyncIterator[Agent]:
+    """A scripted agent of a running `outrider up`."""
+    project = tmp_path / "home" / "project"
+    project.mkdir(parents=True)
+    provider_file(tmp_path)
+    env = environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
+    async with Up("-m", "outrider", "up", env=env) as up:
+        greeting = await up.greeting()
+        (machine,) = (await up.call("GET", "/daemons"))["daemons"]
+        body = {"type": "scripted", "dir": str(project)}
+        launched = await up.call("POST", f"/shortcuts/{machine['id']}/launch", body)
+        session, target = launched["sessionId"], launched["sessionTargetId"]
+        yield Agent(up, greeting, machine["id"], session, target)
+        up.signal(signal.SIGINT)
+        assert await up.ends(within=10) == 0
+
+
+async def test_a_file_outside_is_in_the_audit(agent: Agent) -> None:
+    chat = await agent.says({"message": "fs write /etc/hosts"})
+    assert "is not inside the session's directory" in chat[-1]["content"]
+
+    async def refusals() -> list[dict[str, Any]]:
+        return [r for r in await agent.audit() if r["action"] == "agent.fs_write_refused"]
+
+    (record,) = await agent.up.until(refusals)
+    assert record["principal"] == agent.machine
+    assert record["target"] == f"{agent.session} /etc/hosts"
+    assert record["outcome"] == 403
+
+
+async def test_a_conversation(agent: Agent) -> None:
+    pictured = await agent.says({"input": {"parts": [{"type": "text", "text": "look"}, PICTURE]}})
+    assert [m["content"] for m in pictured] == [
+        "look\n[image: image/png]",
+        "You said: look\n[image]",
+    ]
+    chunks = (await agent.says({"message": "chunks"}))[3:]
+    assert [(m["kind"], m["content"]) for m in chunks] == [
+        ("thinking", "let me think"),
+        ("thinking", "- [x] one"),
+        ("text", "abc"),
+        ("text", "d"),
+    ]
+    tool = (await agent.says({"message": "tool"}))[-3:]
+    assert [m["kind"] for m in tool] == ["tool_call", "text", "tool_result"]
+
+    assert await agent.controls() == {"model": "small", "web": False, "mode": "ask"}
+    payload = {"target": agent.target, "controls": {"mode": "plan", "web": True}}
+    command = {"type": "send_chat", "payload": payload}
+    done = await agent.up.call("POST", f"/daemons/{agent.machine}/command", command)
+    assert done["messageId"] is None
+    assert await agent.controls() == {"model": "small", "web": True, "mode": "plan"}
+
+    debug = await agent.up.call("GET", f"/shortcuts/{agent.target}/chat/debug")
+    assert "scripted 1" in json.dumps(debug["bundle"])
+
+
+async def test_a_message_of_ten_megabytes(agent: Agent) -> None:
+    chat = await agent.says({"message": "big 10000000"})
+    assert chat[-1]["content"] == "m" * 10_000_000
+    chat = await agent.says({"message": "lines 10000000"})
+    assert chat[-1]["content"].endswith("[outrider: the rest is left out here]")
+    assert (await agent.says({"message": "hello"}))[-1]["content"] == "You said: hello"
