@@ -21,9 +21,10 @@ test-agents: $(READY)  ## Install every agent that is known, and put each throug
 	$(BIN)/python -m pytest -m 'real_agent or other_agents' tests/agents \
 		--numprocesses 3 --dist loadgroup
 
-test-ides: $(READY)  ## Install JupyterLab with jupyter-ai and Chromium, and drive them.
-	@scripts/system-packages chromium npm
-	$(BIN)/python -m pytest -m ide -s tests/ides
+test-ides: $(READY)  ## Install JupyterLab with jupyter-ai, code-server and Chromium, and drive them.
+	@scripts/system-packages chromium npm g++ krb5-config
+	@for ide in jupyterlab code-server; do sh tests/ides/install.sh .cache/agents $$ide; done
+	$(BIN)/python -m pytest -m ide tests/ides --numprocesses 2 --dist worksteal
 
 lint: $(READY)  ## Formatting, rules, types, and which package may import which.
 	$(BIN)/ruff format --check
