@@ -1,6 +1,7 @@
 """What every bus promises, in memory and on Redis; and what only Redis can show."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,7 @@ from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.redis_bus import RedisBus
 from outrider.cloud.store.redis import Redis
 from servers.redis import Redis as RedisServer
+from servers.redis import RedisCluster
 from tests.service.patience import eventually
 from tests.service.private import private
 
@@ -23,14 +25,23 @@ def server() -> Iterator[RedisServer]:
         yield redis
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    with private(RedisCluster) as redis:
+        yield redis
+
+
 @asynccontextmanager
-async def on_redis(server: RedisServer, prefix: str = "test") -> AsyncIterator[RedisBus]:
+async def on_redis(
+    server: RedisServer | RedisCluster, prefix: str = "test"
+) -> AsyncIterator[RedisBus]:
     """Run a bus until the end."""
     bus = RedisBus(Redis(server.url(), prefix))
     running = asyncio.create_task(bus.run())
     try:
-        await bus.listen("ready", lambda _: None)
-        await eventually(lambda: ready(bus))
+        own = secrets.token_hex(4)
+        await bus.listen(own, lambda _: None)
+        await eventually(lambda: is_heard(bus, own))
         yield bus
     finally:
         running.cancel()
@@ -38,24 +49,23 @@ async def on_redis(server: RedisServer, prefix: str = "test") -> AsyncIterator[R
         await bus.close()
 
 
-async def ready(bus: Bus) -> bool:
-    """Tell whether what is published is heard."""
+async def is_heard(bus: Bus, channel: str) -> bool:
+    """Tell whether what is published on a channel is heard."""
     try:
-        return await bus.publish("ready", b"") > 0
+        return await bus.publish(channel, b"") > 0
     except BusDown:
         return False
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=["memory", "redis"])
-async def pair(
-    request: pytest.FixtureRequest, server: RedisServer
-) -> AsyncIterator[tuple[Bus, Bus]]:
+@pytest_asyncio.fixture(loop_scope="session", params=["memory", "server", "cluster"])
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Bus, Bus]]:
     """The buses of two nodes."""
     if request.param == "memory":
         both = MemoryBus(is_shared=True)
         yield both, both
         return
-    async with on_redis(server) as one, on_redis(server) as other:
+    redis = request.getfixturevalue(request.param)
+    async with on_redis(redis) as one, on_redis(redis) as other:
         yield one, other
 
 

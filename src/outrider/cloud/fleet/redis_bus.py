@@ -7,16 +7,16 @@ boards expire, so that nothing stays behind of accounts whose machines have gone
 import asyncio
 import random
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import structlog
-from redis.asyncio.client import PubSub
-from redis.exceptions import RedisError
 
 from outrider.cloud.fleet.bus import BusDown, Hear
-from outrider.cloud.store.redis import Redis, RedisAway
+from outrider.cloud.store.redis import FAILURES, Redis, RedisAway
+from outrider.cloud.store.redis_subscription import Message, Subscription
 
 _BOARD_SECONDS: Final = 900
 """How long a board stays after its last entry; every machine reports more often than that."""
@@ -26,7 +26,6 @@ _LARGE: Final = 256 * 1024
 one that has megabytes waiting for it."""
 
 _LARGE_SECONDS: Final = 60
-_SUBSCRIBED_AT_ONCE: Final = 1000
 _SUBSCRIBE_SECONDS: Final = 2.0
 _SILENCE_SECONDS: Final = 3.0
 """After this the bus speaks to itself; hearing nothing of that, it connects anew."""
@@ -57,8 +56,9 @@ class RedisBus:
         self._redis = redis
         self._hears: dict[str, list[Hear]] = {}
         self._names: dict[bytes, str] = {}
+        self._leaving: Counter[str] = Counter()
         self._confirming: dict[str, asyncio.Future[None]] = {}
-        self._subscription: PubSub | None = None
+        self._subscription: Subscription | None = None
         self._down: Callable[[], None] = lambda: None
         self._up: Callable[[], Awaitable[None]] | None = None
         self._fetching: set[asyncio.Task[None]] = set()
@@ -84,9 +84,9 @@ class RedisBus:
         confirmed = self._confirming[name] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(_SUBSCRIBE_SECONDS):
-                await self._subscription.ssubscribe(name)
+                await self._subscription.subscribe([name])
                 await confirmed
-        except (RedisError, OSError, TimeoutError) as error:
+        except FAILURES as error:
             _log.warning("not subscribed yet", channel=channel, error=str(error))
         finally:
             self._confirming.pop(name, None)
@@ -102,8 +102,9 @@ class RedisBus:
             return
         del self._hears[name]
         if self._subscription is not None:
-            with suppress(RedisError, OSError):  # a connection that is lost is subscribed no more
-                await self._subscription.sunsubscribe(name)
+            with suppress(*FAILURES):  # a connection that is lost is subscribed no more
+                self._leaving[name] += 1
+                await self._subscription.unsubscribe(name)
 
     async def publish(self, channel: str, message: bytes) -> int:
         """Send a message to all who listen; return how many they are."""
@@ -143,15 +144,17 @@ class RedisBus:
 
     async def run(self) -> None:
         """Carry messages, until cancelled; made anew whenever the connection is lost."""
-        pause = 0.0
+        pause, told = 0.0, ""
         while True:
             try:
                 await self._carry()
-            except (RedisError, OSError, TimeoutError) as error:
+            except FAILURES as error:
                 was_up, self._subscription = self._subscription is not None, None
+                if was_up or told != str(error):
+                    told = str(error)
+                    _log.warning("the bus is down: Redis cannot be reached", error=told)
                 if was_up:
                     pause = 0.0
-                    _log.warning("the bus is down: Redis cannot be reached", error=str(error))
                     self._down()
             pause = min(2.0, pause * 2 + 0.1)
             await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311  # spread only
@@ -164,7 +167,7 @@ class RedisBus:
 
     async def _carry(self) -> None:
         """Subscribe to everything, then hand on what comes until the connection is lost."""
-        subscription = self._redis.subscription()
+        subscription = await self._redis.subscription()
         try:
             async with asyncio.timeout(_SUBSCRIBE_SECONDS * 5):
                 await self._subscribe(subscription)
@@ -174,19 +177,18 @@ class RedisBus:
                 await self._up()
             await self._hand_on(subscription)
         finally:
-            with suppress(RedisError, OSError):
-                await subscription.aclose()  # type: ignore[no-untyped-call]
+            await subscription.close()
 
-    async def _subscribe(self, subscription: PubSub) -> None:
+    async def _subscribe(self, subscription: Subscription) -> None:
         """Subscribe to the channels that are listened to; all are confirmed at the return."""
         self._names = {}
-        while names := self._unsubscribed()[:_SUBSCRIBED_AT_ONCE]:  # more may come meanwhile
+        self._leaving.clear()
+        while names := self._unsubscribed():  # more may come meanwhile
             self._names |= {name.encode(): name for name in names}
-            for chunk in [[name] for name in names] if self._redis.is_cluster else [names]:
-                await subscription.ssubscribe(*chunk)
+            await subscription.subscribe(names)
             unconfirmed = set(names)
             while unconfirmed:
-                message = await self._next(subscription, _SUBSCRIBE_SECONDS)
+                message = await subscription.next(_SUBSCRIBE_SECONDS)
                 if message is None:
                     raise TimeoutError("no subscription in time")
                 if message["type"] == "ssubscribe":
@@ -198,10 +200,10 @@ class RedisBus:
     def _unsubscribed(self) -> list[str]:
         return [name for name in (self._own, *self._hears) if name.encode() not in self._names]
 
-    async def _hand_on(self, subscription: PubSub) -> None:
+    async def _hand_on(self, subscription: Subscription) -> None:
         is_asked = False
         while True:
-            message = await self._next(subscription, _SILENCE_SECONDS)
+            message = await subscription.next(_SILENCE_SECONDS)
             if message is not None:
                 is_asked = False
                 self._take(message)
@@ -212,12 +214,7 @@ class RedisBus:
                 with suppress(RedisAway):
                     await self._redis.ask("SPUBLISH", self._own, _HERE)
 
-    async def _next(self, subscription: PubSub, within: float) -> dict[str, Any] | None:
-        if self._redis.is_cluster:
-            return await subscription.get_sharded_message(timeout=within)  # type: ignore[attr-defined,no-any-return]
-        return await subscription.get_message(timeout=within)  # type: ignore[no-any-return]
-
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: Message) -> None:
         name = self._names.get(message["channel"])
         if name is None:
             return
@@ -233,8 +230,12 @@ class RedisBus:
             confirmed = self._confirming.get(name)
             if confirmed is not None and not confirmed.done():
                 confirmed.set_result(None)
-        elif name not in self._hears and name != self._own:
-            del self._names[message["channel"]]
+        elif self._leaving[name]:
+            self._leaving[name] -= 1
+            if name not in self._hears:
+                del self._names[message["channel"]]
+        else:
+            raise ConnectionError("a channel has moved to another server of the cluster")
 
     async def _fetch(self, name: str, key: bytes) -> None:
         """Hand on a large message. It stays for its time: others may listen too."""

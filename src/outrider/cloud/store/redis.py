@@ -11,16 +11,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
+from redis.asyncio import ConnectionPool
 from redis.asyncio import Redis as Client
 from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
+from outrider.cloud.store.redis_subscription import Subscription
 from outrider.contract.errors import OutriderError
 
 _CLUSTER: Final = "redis+cluster://"
+FAILURES: Final = (RedisError, RedisClusterException, OSError, TimeoutError)
+"""What the library raises where Redis cannot be reached, or does not answer."""
+
 _PATIENCE: Final = 2.0
 """Seconds that Redis has for an answer."""
 
@@ -55,7 +60,7 @@ class Redis:
         self._is_cluster = url.startswith(_CLUSTER)
         try:
             self._client = self._connect(url)
-        except (ValueError, RedisError) as error:
+        except (ValueError, RedisError, RedisClusterException) as error:
             raise RedisAway(f"OUTRIDER_REDIS_URL is not an address of Redis: {error}") from error
         self._waiting: list[tuple[tuple[Argument, ...], asyncio.Future[Any]]] = []
         self._flushing: asyncio.Task[None] | None = None
@@ -97,14 +102,25 @@ class Redis:
         """Hold Redis to be away no more."""
         self._away_until = 0.0
 
-    def subscription(self) -> PubSub:
-        """Return a new connection for messages. It is not made again by itself."""
-        return self._client.pubsub()  # type: ignore[no-any-return]
+    async def subscription(self) -> Subscription:
+        """Return a new subscription, to be closed.
 
-    @property
-    def is_cluster(self) -> bool:
-        """Whether the keys are spread over several servers."""
-        return self._is_cluster
+        Raises:
+            FAILURES: the servers of a cluster cannot be told.
+        """
+        if not self._is_cluster:
+            return Subscription(lambda _: "", lambda _: self._client.pubsub(), at_once=1000)
+        await self._client.initialize()
+        await self._client.nodes_manager.initialize()  # what it knew may be old by now
+
+        def server_of(channel: str) -> str:
+            return str(self._client.get_node_from_key(channel).name)
+
+        def connect(server: str) -> PubSub:
+            node = self._client.get_node(node_name=server)
+            return PubSub(ConnectionPool(node.connection_class, **node.connection_kwargs))
+
+        return Subscription(server_of, connect, at_once=1)
 
     async def close(self) -> None:
         """Close every connection; what waits for an answer fails."""
@@ -128,7 +144,7 @@ class Redis:
             batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
             try:
                 answers = await self._ask_all([command for command, _ in batch])
-            except (RedisError, OSError, TimeoutError) as error:
+            except FAILURES as error:
                 self._away_until = self._clock() + _AWAY_SECONDS
                 self._waiting[:0] = batch
                 self._fail(RedisAway(f"Redis cannot be reached: {error or 'no answer in time'}"))
