@@ -173,6 +173,13 @@ def turn(number, prompt):
             for _ in range(int(rest)):
                 update("session_info_update", title=str(time.time()))
                 time.sleep(0.03)
+        case "late":
+            update("tool_call", toolCallId="t1", title="Read it", content=[{"type": "content", "content": {"type": "text", "text": "contents"}}])  # fmt: skip
+            update("tool_call_update", toolCallId="t1", status="completed")
+        case "refuse-late":
+            say("I begin")
+            send(id=number, error={"code": -32602, "message": "Invalid params after all"})
+            return
         case "refuse":
             code = {"invalid": -32602, "login": -32000, "broken": -32603}[rest]
             send(id=number, error={"code": code, "message": "Internal error", "data": {"details": f"it is {rest}"}})  # fmt: skip
@@ -257,6 +264,10 @@ def turn(number, prompt):
         case _:
             say(f"You said: {text}")
     send(id=number, result={"stopReason": reason})
+    if word == "late":
+        update("tool_call_update", toolCallId="t1", status="completed")
+        update("tool_call_update", toolCallId="t1", title="Read it, at last")
+        update("session_info_update", title="late")
 
 
 def session():

@@ -70,6 +70,15 @@ async def test_a_tool_call_has_one_call_and_one_result(box: Machine) -> None:
     assert (result.role, result.kind, result.content) == ("tool", "tool_result", "contents")
 
 
+async def test_an_update_of_a_tool_call_after_its_turn(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.turn("late")
+    await until(lambda: agent.session.state().title == "late", 5)
+    call, result = (await agent.messages())[1:]
+    assert json.loads(call.content)["name"] == "Read it, at last"
+    assert result.content == "contents"
+
+
 async def test_an_update_of_a_tool_call_that_was_never_begun(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     call, result = (await agent.turn("orphan"))[1:]

@@ -72,6 +72,17 @@ async def test_a_message_that_is_refused(box: Machine, rest: str, says: str) -> 
     assert (await agent.turn("hello"))[0].content == "hello"
 
 
+async def test_a_message_that_is_refused_after_its_turn_has_begun(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("refuse-late")
+    await agent.until("error")
+    assert [(m.role, m.content) for m in await agent.messages()] == [
+        ("user", "refuse-late"),
+        ("assistant", "I begin"),
+        ("system", "Invalid params after all"),
+    ]
+
+
 async def test_a_turn_that_fails(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("fail")

@@ -105,6 +105,7 @@ class Chat:
         for tool in self._tools.values():
             if tool.result is None:
                 tool.result = self._transcript.add("tool", "tool_result", f"[{how}]")
+            tool.contents, tool.raw_output = [], None  # the transcript has them
         self._open = self._plan = None
         self._transcript.save()
 

@@ -43,14 +43,7 @@ class AcpProvider:
     def describe(self) -> Description:
         """Return what the API tells of it. Looks for its program on the agent's PATH."""
         path = shutil.which(self.file.command[0], path=self._environment().get("PATH"))
-        return Description(
-            type=self.file.type,
-            category=self.file.category,
-            display_name=self.file.display_name,
-            installed=path is not None,
-            path=path,
-            verified=self.file.verified,
-        )
+        return self.file.described(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent with a new session and return once it is ready."""

@@ -32,7 +32,6 @@ class Running:
         client: carries out what the agent asks for.
         on_update: gets the parameters of every session update, in order.
 
-
     Attributes:
         peer: what speaks to it.
         agent: what it has told of itself, None before `open`.

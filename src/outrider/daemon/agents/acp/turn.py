@@ -66,8 +66,9 @@ class Turn:
             response = await prompt
         except RequestError as error:
             self.failure, self.how = self._login.refusal(error), "failed"
-            if not (self._login.needed(error) or error.code in _REFUSED):
-                self.take()  # else it is as if it had never been sent
+            refused = self._login.needed(error) or error.code in _REFUSED
+            if self.is_taken or not refused:  # else it is as if it had never been sent
+                self.take()
                 self._chat.noted(error_text(error))
         except ConnectionError as error:
             self.how, self.lost = "the agent has ended", error
