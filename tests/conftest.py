@@ -3,12 +3,17 @@
 A service takes a fifth of a second to start and stop, so most tests share one: each has an
 account of its own there, which is all that tells tests apart. Tests that share it run on the
 session's event loop (`pytestmark = pytest.mark.asyncio(loop_scope="session")`).
+
+Every test that uses a service or a database runs twice: on SQLite and memory, and on PostgreSQL
+and Redis. Which of them say something about the store is hard to tell beforehand, and all of
+them together take PostgreSQL under a minute. Those that surely do not, since they look into
+SQLite's file or say something about one program alone, are marked `one_store`. Each process of
+pytest-xdist starts servers of its own when it first needs them.
 """
 
-import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +22,21 @@ import pytest_asyncio
 
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
+from servers.postgres import Postgres
+from servers.redis import Redis
+from tests.service.private import private
 from tests.service.site import Owner, Site
+from tests.service.stores import PostgreSQL, SQLite, Store
 
 StartSite = Callable[..., Awaitable[Site]]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what uses a store on each of them."""
+    if "store" in metafunc.fixturenames:
+        alone = metafunc.definition.get_closest_marker("one_store") is not None
+        names = ["sqlite"] if alone else ["sqlite", "postgresql"]
+        metafunc.parametrize("store", names, indirect=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,23 +50,27 @@ def clean_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database with the newest schema, to be copied: migrating takes a while."""
-    path = tmp_path_factory.mktemp("database") / "outrider.db"
-
-    async def migrate() -> None:
-        database = Database(f"sqlite+aiosqlite:///{path}")
-        await database.migrate()
-        await database.close()
-
-    asyncio.run(migrate())
-    return path
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> SQLite:
+    """Files and memory."""
+    return SQLite(tmp_path_factory.mktemp("sqlite"))
 
 
-def settings(data_dir: Path, migrated: Path, **changes: Any) -> Settings:
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """Private servers; tests that need them are skipped where they are not installed."""
+    with private(Postgres) as postgres, private(Redis) as redis:
+        yield PostgreSQL(postgres, redis)
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> Store:
+    """What the test's services store in; by its name, so that both stay for all tests."""
+    chosen: Store = request.getfixturevalue(request.param)
+    return chosen
+
+
+def settings(data_dir: Path, store: Store, **changes: Any) -> Settings:
     """Return the contract's settings with rates that no test reaches, and these changes."""
-    data_dir.mkdir()
-    shutil.copy(migrated, data_dir / "outrider.db")
     values: dict[str, Any] = {
         "port": 0,
         "data_dir": data_dir,
@@ -57,16 +78,47 @@ def settings(data_dir: Path, migrated: Path, **changes: Any) -> Settings:
         "rate_limit_ip": 1_000_000,
         "rate_limit_auth": 1_000_000,
     }
-    return Settings(**values | changes)
+    return Settings(**values | store.migrated(data_dir) | changes)
+
+
+@asynccontextmanager
+async def running(chosen: Settings) -> AsyncIterator[Site]:
+    """Run a service for a block."""
+    one = Site(chosen)
+    await one.start()
+    yield one
+    await one.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def database(tmp_path: Path, store: Store) -> AsyncIterator[Database]:
+    """A database of the test's own, with no service on it."""
+    mine = Database(settings(tmp_path / "data", store).sqlalchemy_url)
+    yield mine
+    await mine.close()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def site(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> AsyncIterator[Site]:
-    """The service that tests share."""
-    shared = Site(settings(tmp_path_factory.mktemp("site") / "data", migrated))
-    await shared.start()
-    yield shared
-    await shared.close()
+async def sqlite_site(
+    sqlite: SQLite, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Site]:
+    async with running(settings(tmp_path_factory.mktemp("site") / "data", sqlite)) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def postgresql_site(
+    postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Site]:
+    async with running(settings(tmp_path_factory.mktemp("site") / "data", postgresql)) as shared:
+        yield shared
+
+
+@pytest.fixture
+def site(store: Store, request: pytest.FixtureRequest) -> Site:
+    """The service that tests share; each store has its own."""
+    shared: Site = request.getfixturevalue(f"{store.name}_site")
+    return shared
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -77,12 +129,12 @@ async def owner(site: Site) -> AsyncIterator[Owner]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def start_site(tmp_path: Path, migrated: Path) -> AsyncIterator[StartSite]:
+async def start_site(tmp_path: Path, store: Store) -> AsyncIterator[StartSite]:
     """Start a service of the test's own, with these settings."""
     sites: list[Site] = []
 
     async def start(**changes: Any) -> Site:
-        mine = Site(settings(tmp_path / f"site{len(sites)}", migrated, **changes))
+        mine = Site(settings(tmp_path / f"site{len(sites)}", store, **changes))
         sites.append(mine)
         await mine.start()
         return mine

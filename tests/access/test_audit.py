@@ -197,6 +197,7 @@ class TestWhatIsRecorded:
 
 
 class TestWhatNeverIs:
+    @pytest.mark.one_store
     async def test_no_secret_and_no_word_of_a_chat_is_anywhere_in_the_database(
         self, start_site: StartSite
     ) -> None:

@@ -1,12 +1,12 @@
 """Idempotency-Key: a request made twice is carried out once."""
 
 import asyncio
-import sqlite3
 from collections import Counter
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from outrider.cloud.access.idempotency import KEPT_SECONDS, Answer, Idempotency
 from outrider.cloud.access.sealing import Sealer
@@ -188,20 +188,14 @@ class TestKept:
         assert not (await self._once(kept, b"another")).replayed, "old ones do not stand in the way"
         clock.passes(KEPT_SECONDS + 0.01)
         await kept.prune()
-        assert database.url.database is not None
-        with sqlite3.connect(database.url.database) as connection:
-            assert connection.execute("SELECT count(*) FROM idempotency_keys").fetchone() == (0,)
-        connection.close()
+        async with database.read() as connection:
+            assert await connection.scalar(text("SELECT count(*) FROM idempotency_keys")) == 0
 
     async def test_sealed(self, database: Database, clock: Clock) -> None:
         kept = Idempotency(database, Sealer("s" * 32), clock)
         await self._once(kept)
-        stored = b""
-        assert database.url.database is not None
-        connection = sqlite3.connect(database.url.database)
-        for (data,) in connection.execute("SELECT response FROM idempotency_keys"):
-            stored += data
-        connection.close()
+        async with database.read() as connection:
+            stored = await connection.scalar(text("SELECT response FROM idempotency_keys"))
         assert len(stored) > 20
         assert b"secret answer" not in stored
 

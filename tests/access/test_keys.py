@@ -1,7 +1,6 @@
 """API keys: what a look-up costs, when one ends, and what the account shows of them."""
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from tests.access.people import V1, dashboard, person, sessions_of
 from tests.conftest import StartSite
 from tests.service.errors import assert_error
 from tests.service.patience import eventually
+from tests.service.processes import environment
 from tests.service.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -162,11 +162,7 @@ class TestRevoking:
             "key",
             "revoke",
             await _id(owner),
-            env={
-                "PATH": os.environ["PATH"],
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "OUTRIDER_DATA_DIR": str(owner.site.settings.data_dir),
-            },
+            env=environment(owner.site.settings.data_dir, **owner.site.addresses),
             stdout=asyncio.subprocess.DEVNULL,
         )
         assert await process.wait() == 0

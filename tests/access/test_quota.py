@@ -1,12 +1,9 @@
 """The monthly quota: exact at once, on two nodes, over a restart and a kill."""
 
 import asyncio
-import os
 import signal
-import sys
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 
 import httpx
 import pytest
@@ -21,6 +18,7 @@ from outrider.contract.errors import ApiError
 from tests.access.clock import Clock
 from tests.access.people import V1, calls, person
 from tests.conftest import StartSite
+from tests.service.processes import Serving
 from tests.service.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -91,53 +89,30 @@ async def test_it_survives_a_restart(start_site: StartSite) -> None:
 
 
 async def test_kill_9_loses_one_percent_at_the_most_and_admits_no_more(
-    start_site: StartSite, tmp_path: Path
+    start_site: StartSite,
 ) -> None:
     site = await start_site()
     owner = await person(site, "free")
     await site.stop()
     admitted = 0
     for _ in range(2):
-        process, url = await _serve(site.settings.data_dir, tmp_path)
-        try:
-            async with httpx.AsyncClient(
-                base_url=url, headers={"Authorization": f"Bearer {owner.key}"}, trust_env=False
-            ) as client:
-                admitted += (await statuses(client, count=23))[200]
-        finally:
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
+        async with (
+            Serving(site.settings.data_dir, **site.addresses) as service,
+            httpx.AsyncClient(
+                base_url=service.url,
+                headers={"Authorization": f"Bearer {owner.key}"},
+                trust_env=False,
+            ) as client,
+        ):
+            admitted += (await statuses(client, count=23))[200]
+            service.signal(signal.SIGKILL)
+            await service.ends()
     assert admitted == 46
     used = await usage.calls(site.database, owner.id, this_month())
     assert admitted <= used <= admitted + 2 * 10
     await spent(owner, 1000 - used)
     await site.start()
     assert await statuses(owner.api, count=3) == {429: 3}
-
-
-async def _serve(data_dir: Path, scratch: Path) -> tuple[asyncio.subprocess.Process, str]:
-    """Start `outrider serve` as a process of its own; return it and its address."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "HOME": str(scratch),
-        "OUTRIDER_DATA_DIR": str(data_dir),
-        "OUTRIDER_PORT": "0",
-        "OUTRIDER_RATE_LIMIT_IP": "100000",
-    }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "outrider",
-        "serve",
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    assert process.stdout is not None
-    async with asyncio.timeout(20):
-        line = (await process.stdout.readline()).decode()
-    return process, line.split()[-1]
 
 
 async def _account(database: Database, plan: Plan) -> str:

@@ -132,6 +132,7 @@ async def test_an_expired_key(owner: Owner, site: Site) -> None:
     assert (await fresh.get("/api/v1/daemons")).status_code == 200
 
 
+@pytest.mark.one_store
 async def test_only_the_hash_of_a_key_is_kept(owner: Owner, site: Site) -> None:
     """contract.md: a key is stored as SHA-256."""
     found = await api_keys.by_hash(site.database, secrets.digest(owner.key))

@@ -8,6 +8,8 @@ from sqlalchemy import func, insert, select
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.contract.ids import new_id
+from tests.conftest import settings
+from tests.service.stores import Store
 
 CANCELLATIONS = 200
 
@@ -22,10 +24,11 @@ async def _add_without_end(database: Database) -> None:
             await connection.execute(insert(tables.users).values(user | {"email": user["id"]}))
 
 
-async def test_a_cancelled_transaction_is_rolled_back_and_holds_no_lock(tmp_path: Path) -> None:
+async def test_a_cancelled_transaction_is_rolled_back_and_holds_no_lock(
+    tmp_path: Path, store: Store
+) -> None:
     """Cancelled at many moments, since few of them did harm, with the tasks kept around."""
-    database = Database(f"sqlite+aiosqlite:///{tmp_path / 'outrider.db'}")
-    await database.migrate()
+    database = Database(settings(tmp_path / "data", store).sqlalchemy_url)
     tasks = []
     for moment in range(CANCELLATIONS):
         task = asyncio.create_task(_add_without_end(database))

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from outrider.cloud.access import secrets
 from outrider.cloud.app import Service
 from outrider.cloud.fleet import gateway
-from outrider.cloud.fleet.presence import MAX_SESSIONS
+from outrider.cloud.fleet.state import MAX_SESSIONS
 from outrider.contract.frames import Hello, Snapshot, encode
 from tests.conftest import StartSite, settings
 from tests.service.errors import assert_error
@@ -24,6 +24,7 @@ from tests.service.machine import ScriptedMachine, closing, hello, socket
 from tests.service.patience import PATIENCE, eventually
 from tests.service.samples import MACHINE, PROVIDER, session
 from tests.service.site import GATEWAY, Owner, Site
+from tests.service.stores import Store
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -242,12 +243,12 @@ class TestReplaced:
         await eventually(offline)
 
 
-async def test_a_machine_that_goes_away_during_its_welcome(tmp_path: Path, migrated: Path) -> None:
+async def test_a_machine_that_goes_away_during_its_welcome(tmp_path: Path, store: Store) -> None:
     """It is in its grace period then, not connected for ever: 503 is not its last word.
 
     No real socket breaks at just that moment, so this one is played to the application.
     """
-    chosen = settings(tmp_path / "data", migrated, grace_period=0)
+    chosen = settings(tmp_path / "data", store, grace_period=0)
     elsewhere = Site(chosen)
     owner = await elsewhere.account()
     token = (await owner.enrols()).token

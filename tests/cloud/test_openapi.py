@@ -5,6 +5,7 @@ Holds contract.md, "Also served": /openapi.json is OpenAPI 3.1 of all of this.
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.table import ENDPOINTS
 from tests.cloud.test_access import ENDPOINTS as OF_THE_SPECIFICATION
 from tests.service.site import Owner, Site
+from tests.service.stores import PostgreSQL, SQLite, Store
 from tests.service.world import World
 
 DOCUMENT = describe(ENDPOINTS)
@@ -43,8 +45,29 @@ class Bench(NamedTuple):
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    world = World(tmp_path_factory.mktemp("bench") / "data")
+async def sqlite_bench(
+    sqlite: SQLite, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Bench]:
+    async with benches(World(tmp_path_factory.mktemp("bench") / "data", sqlite.empty())) as one:
+        yield one
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def postgresql_bench(
+    postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Bench]:
+    async with benches(World(tmp_path_factory.mktemp("bench") / "data", postgresql.empty())) as one:
+        yield one
+
+
+@pytest.fixture
+def bench(store: Store, request: pytest.FixtureRequest) -> Bench:
+    one: Bench = request.getfixturevalue(f"{store.name}_bench")
+    return one
+
+
+@asynccontextmanager
+async def benches(world: World) -> AsyncIterator[Bench]:
     try:
         service = await world.serve()
         await world.populate()

@@ -18,15 +18,16 @@ from tests.service.errors import assert_error
 from tests.service.machine import ScriptedMachine, hello
 from tests.service.patience import eventually
 from tests.service.processes import environment, outrider
+from tests.service.stores import Store
 from tests.service.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path, store: Store) -> AsyncIterator[World]:
     """A world whose processes all end with the test."""
-    made = World(tmp_path / "data")
+    made = World(tmp_path / "data", store.empty())
     yield made
     await made.held.aclose()
 

@@ -22,6 +22,7 @@ from outrider.contract.frames import Hello
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Session
 from tests.service.machine import ScriptedMachine, hello
+from tests.service.stores import Addresses
 
 GATEWAY = "/api/v1/daemon/connect"
 
@@ -41,6 +42,11 @@ class Site:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._held = AsyncExitStack()
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where it stores, for other processes that are to do so too."""
+        return self.settings.model_dump(include={"database_url", "redis_url"}, exclude_none=True)
 
     @property
     def gateway(self) -> str:

@@ -8,13 +8,15 @@ import httpx
 from outrider.cloud.settings import Settings
 from tests.service.processes import Program, Serving, environment
 from tests.service.site import GATEWAY, Site
+from tests.service.stores import Addresses
 
 
 class World:
     """A service process with an account, a client and a machine's token."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, addresses: Addresses) -> None:
         self.data_dir = data_dir
+        self.addresses = addresses
         self.held = AsyncExitStack()
         self.key = ""
         self.daemon_id = ""
@@ -22,12 +24,13 @@ class World:
 
     async def serve(self, port: int = 0, **settings: str) -> Serving:
         """Start the service."""
-        self.service = await self.held.enter_async_context(Serving(self.data_dir, port, **settings))
+        serving = Serving(self.data_dir, port, **self.addresses, **settings)
+        self.service = await self.held.enter_async_context(serving)
         return self.service
 
     async def populate(self) -> None:
         """Make an account with a key, and enrol a machine."""
-        site = Site(Settings(data_dir=self.data_dir))
+        site = Site(Settings(data_dir=self.data_dir, **self.addresses))
         owner = await site.account()
         enrolled = await owner.enrols()
         await site.close()

@@ -1,20 +1,21 @@
 """Fixtures of the webhooks' tests."""
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from tests.conftest import settings
+from tests.service.stores import Store
 from tests.webhooks.office import Office, offices
 from tests.webhooks.receiver import Receiver, receiving
 
 
 @pytest.fixture
-def database_path(tmp_path: Path, migrated: Path) -> Path:
-    """An empty database of the test's own."""
-    return Path(shutil.copy(migrated, tmp_path / "webhooks.db"))
+def database_url(tmp_path: Path, store: Store) -> str:
+    """The address of an empty database of the test's own."""
+    return settings(tmp_path / "data", store).sqlalchemy_url
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -24,7 +25,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def office(database_path: Path) -> AsyncIterator[Office]:
-    async with offices(database_path) as (one,):
+async def office(database_url: str) -> AsyncIterator[Office]:
+    async with offices(database_url) as (one,):
         await one.open()
         yield one

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -146,9 +145,9 @@ async def new_account(database: Database) -> str:
 
 
 @asynccontextmanager
-async def offices(path: Path, count: int = 1, **options: float) -> AsyncIterator[list[Office]]:
+async def offices(url: str, count: int = 1, **options: float) -> AsyncIterator[list[Office]]:
     """Give nodes that share a migrated database, and the clock."""
-    database = Database(f"sqlite+aiosqlite:///{path}")
+    database = Database(url)
     clock = Clock()
     account_id = await new_account(database)
     made = [Office(database, clock, account_id, **options) for _ in range(count)]  # type: ignore[arg-type]

@@ -11,12 +11,16 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
+from sqlalchemy import func, select
 
 from outrider.cloud.settings import Settings
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.tables import deliveries
 from tests.access.people import dashboard, person
 from tests.service.patience import eventually
 from tests.service.processes import Program, Serving, environment
 from tests.service.site import Site
+from tests.service.stores import Addresses, Store
 from tests.webhooks.events import event_id
 from tests.webhooks.receiver import Receiver, receiving
 
@@ -26,12 +30,12 @@ KILLS = max(3, EVENTS // 150)
 
 
 async def test_every_event_arrives_though_everybody_is_killed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Service and machine agent are killed (SIGKILL) at random moments, again and again."""
     chance = random.Random(os.environ.get("CRASH_SEED", "4"))
     async with receiving() as receiver, AsyncExitStack() as running:
-        crash = _Crash(tmp_path, receiver, running)
+        crash = _Crash(tmp_path, store.empty(), receiver, running)
         await crash.begin()
         kills = Counter[str]()
         for who in islice(cycle(("service", "both", "machine")), KILLS):
@@ -57,8 +61,15 @@ async def test_every_event_arrives_though_everybody_is_killed(
 class _Crash:
     """The processes, each of which may be killed at any moment."""
 
-    def __init__(self, directory: Path, receiver: Receiver, running: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        addresses: Addresses,
+        receiver: Receiver,
+        running: AsyncExitStack,
+    ) -> None:
         self._data = directory / "data"
+        self._addresses = addresses
         self._journal = directory / "journal.db"
         self._receiver = receiver
         self._running = running
@@ -67,7 +78,7 @@ class _Crash:
     async def begin(self) -> None:
         """Start the service and the machine, with a webhook for everything."""
         await self.serve()
-        site = Site(Settings(data_dir=self._data))
+        site = Site(Settings(data_dir=self._data, **self._addresses))
         site.url = self._service.url
         owner = await person(site)
         self._enrolled = await owner.enrols()
@@ -80,7 +91,7 @@ class _Crash:
     async def serve(self) -> None:
         """Start the service, on its old port."""
         self._service = await self._running.enter_async_context(
-            Serving(self._data, self._port, webhook_retry_delays="0.2,0.5,1")
+            Serving(self._data, self._port, **self._addresses, webhook_retry_delays="0.2,0.5,1")
         )
         self._port = self._service.port
 
@@ -107,17 +118,19 @@ class _Crash:
 
     async def end(self) -> Counter[str]:
         """Wait until every event has arrived and nothing is under way; return how often each."""
-        await eventually(self._is_quiet, within=90)
+        settings = Settings(data_dir=self._data, **self._addresses)
+        database = Database(settings.sqlalchemy_url)
+        await eventually(lambda: self._is_quiet(database), within=90)
+        await database.close()
         told = Counter(taken.json["id"] for taken in self._receiver.taken)
         assert told.keys() == {event_id(number) for number in range(EVENTS)}
         return told
 
-    def _is_quiet(self) -> bool:
+    async def _is_quiet(self, database: Database) -> bool:
         """Tell whether every delivery has succeeded and the machine's outbox is empty."""
-        with sqlite3.connect(self._data / "outrider.db") as database:
-            statuses = dict(
-                database.execute("SELECT status, count(*) FROM deliveries GROUP BY status")
-            )
+        query = select(deliveries.c.status, func.count()).group_by(deliveries.c.status)
+        async with database.read() as connection:
+            statuses = {row[0]: row[1] for row in await connection.execute(query)}
         with sqlite3.connect(self._journal) as journal:
             ((waiting,),) = journal.execute("SELECT count(*) FROM events")
         return statuses == {"succeeded": EVENTS} and waiting == 0

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import text
 
 from outrider.cloud.store import machines
 from outrider.contract.enrolment import Enrolled
@@ -175,7 +176,9 @@ async def test_nothing_is_acknowledged_before_it_is_stored(
     enrolled = await me.owner.enrols()
     machine = await connects(me, enrolled)
     event = agent_event()
-    async with mine.database.begin():  # the lock on the file
+    async with mine.database.begin() as connection:  # for SQLite it is the lock on the file
+        if connection.dialect == "postgresql":
+            await connection.execute(text("LOCK TABLE events, deliveries, machines"))
         await machine.say(
             Event(seq=1, event=event), Event(seq=2, event=agent_event(EventName.WEBHOOK_TEST))
         )

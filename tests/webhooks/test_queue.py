@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -104,8 +103,8 @@ async def test_more_than_a_node_takes_in_hand(
     await receiver.takes(count)
 
 
-async def test_two_nodes_deliver_each_once(database_path: Path, receiver: Receiver) -> None:
-    async with offices(database_path, 2) as nodes:
+async def test_two_nodes_deliver_each_once(database_url: str, receiver: Receiver) -> None:
+    async with offices(database_url, 2) as nodes:
         webhook = await nodes[0].webhook(receiver.url)
         await nodes[0].store(webhook.id, 500)
         for node in nodes:
@@ -145,11 +144,11 @@ async def test_what_is_in_hand_stays_claimed(office: Office, receiver: Receiver)
     await eventually(lambda: delivered(office, webhook.id, 1))
 
 
-async def test_the_end_gives_back_what_is_in_hand(database_path: Path, receiver: Receiver) -> None:
+async def test_the_end_gives_back_what_is_in_hand(database_url: str, receiver: Receiver) -> None:
     """No attempt begins once the node ends, and another one takes over at once."""
     gate = Gate()
     receiver.answers(gate)
-    async with offices(database_path, 2) as (first, second):
+    async with offices(database_url, 2) as (first, second):
         webhook = await first.webhook(receiver.url)
         await first.open()
         for _ in range(30):

@@ -1,7 +1,6 @@
 """The API of webhooks. Holds spec.md, "Webhooks", and contract.md, "Responses"."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from outrider.cloud.store import deliveries
 from outrider.cloud.store.accounts import Plan
 from outrider.contract.events import EventName
 from outrider.contract.frames import Event
@@ -271,6 +271,7 @@ def contents(directory: Path) -> bytes:
     return b"".join(one.read_bytes() for one in directory.iterdir() if one.is_file())
 
 
+@pytest.mark.one_store
 async def test_secrets_are_sealed_in_the_file(
     me: Subscriber, site: Site, receiver: Receiver
 ) -> None:
@@ -363,9 +364,7 @@ async def test_delete_takes_its_history_along(
     await me.api.post(f"{PATH}/{webhook['id']}/test")
     assert (await me.api.delete(f"{PATH}/{webhook['id']}")).status_code == 200
     assert_error(await me.api.delete(f"{PATH}/{webhook['id']}"), 404)
-    with sqlite3.connect(site.settings.data_dir / "outrider.db") as database:
-        query = "SELECT count(*) FROM deliveries WHERE webhook_id = ?"
-        assert database.execute(query, (webhook["id"],)).fetchone() == (0,)
+    assert await deliveries.of_webhook(site.database, webhook["id"], limit=1, before=None) == []
 
 
 async def test_the_body_has_both_shapes(me: Subscriber, receiver: Receiver) -> None:
