@@ -28,7 +28,7 @@ SCREENS: dict[str, dict[str | None, list[str]]] = {
             "interrupted_stream", "tool",
         ],
         "generating": ["error", "error2", "waiting_llm"],
-        "waiting_approval": ["approval", "startup"],
+        "waiting_approval": ["approval", "startup", "update"],
         "error": ["error_final", "login", "trust_refused"],
         None: ["exited"],
         # while its answer streams, only the title says that Codex is busy
@@ -214,6 +214,12 @@ def test_what_aider_asks(line: str, ids: str) -> None:
             "startup",
             "Folder access",
             [("allow_once", "1 Enter"), ("reject_once", "Escape")],
+        ),
+        (
+            "codex",
+            "update",
+            "Update available · 0.169.0 → 0.999.0",
+            [("allow_once", "1"), ("reject_once", "2"), ("reject_always", "3")],
         ),
         (
             "opencode",

@@ -1,11 +1,13 @@
 """What a real agent is told over its terminal, whenever the daemon dies."""
 
 import asyncio
+import sys
 
 import pytest
 
 from outrider.contract.commands import SendChat
 from tests.agents.machine import Machine, until
+from tests.agents.scenario import stays
 
 pytestmark = [
     pytest.mark.real_agent,
@@ -36,3 +38,36 @@ async def test_a_daemon_that_is_killed_just_after_it_typed_does_not_type_again(
     sent = [message for message in await agent.messages() if message.role == "user"]
     assert [message.content for message in sent] == ["first SLOW:0.02", "second"]
     assert sent[1].id == message_id
+
+
+SLOW_AIDER = """
+import os, sys, time
+history = sys.argv[sys.argv.index("--chat-history-file") + 1]
+os.makedirs(os.path.dirname(history), exist_ok=True)
+while True:
+    print("─" * 120 + "\\n> ", end="", flush=True)
+    line = sys.stdin.readline().strip()
+    time.sleep(4)
+    with open(history, "a") as file:
+        file.write(f"\\n#### {line}  \\n")
+    print("Run shell command? (Y)es/(N)o/(D)on't ask again [Yes]: ", end="", flush=True)
+    with open("answer", "a") as file:
+        file.write(sys.stdin.readline())
+"""
+
+
+async def test_a_message_that_is_recorded_late_is_not_submitted_twice(box: Machine) -> None:
+    script = box.folder / "aider.py"
+    script.write_text(SLOW_AIDER)
+    providers = box.folder / "config" / "providers"
+    providers.mkdir(parents=True)
+    (providers / "aider.toml").write_text(f'command = ["{sys.executable}", "{script}"]')
+    await box.stop()
+    await box.start()
+    agent = await box.launch(kind="aider")
+    await agent.say("do it")
+    await agent.until("waiting_approval")
+    await stays(agent, "waiting_approval", 1)
+    await agent.resolve("reject")  # a key left over would have answered with the default, yes
+    await agent.until("idle")
+    assert (box.project / "answer").read_text() == "n\n"

@@ -239,8 +239,10 @@ class CliAdapter:
             await watch.look()
             if watch.seen.gone:
                 raise ApiError(500, f"{watch.seen.error}. Launch it again")
-            untouched = watch.screen == typed.text or watch.reading.status in {"idle", "error"}
-            if time.monotonic() > submitted + ENTER_AGAIN and untouched:
+            # Not while nothing tells that the agent reads its input: the key would wait there,
+            # and be the answer to its next question.
+            rests = watch.reading.status in {"idle", "error"}
+            if rests and time.monotonic() > submitted + ENTER_AGAIN:
                 submitted = time.monotonic()
                 if self._judge.input_is_empty(watch.screen) is False:
                     await keyboard.submit()
