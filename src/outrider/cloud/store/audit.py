@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from outrider.cloud.store import tables
+from outrider.cloud.store import bulk, tables
 from outrider.cloud.store.database import Database
 
 _audit = tables.audit
@@ -29,10 +27,8 @@ class Record(NamedTuple):
 
 async def add(database: Database, records: Sequence[Record]) -> None:
     """Add records; those that are there already, of a write cut short, stay as they are."""
-    insert = sqlite_insert if database.url.get_backend_name() == "sqlite" else postgresql_insert
-    rows = [record._asdict() for record in records]
     async with database.begin() as connection:
-        await connection.execute(insert(_audit).on_conflict_do_nothing(), rows)
+        await bulk.insert(connection, _audit, records)
 
 
 async def of_account(

@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import bindparam, delete, func, literal_column, select, update
 
-from outrider.cloud.store import tables, webhooks
+from outrider.cloud.store import bulk, tables, webhooks
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
 
@@ -46,7 +44,20 @@ class Delivery(NamedTuple):
 _PENDING = _deliveries.c.status == literal_column("'pending'")
 """Written out, for a parameter would keep SQLite from the index of what is pending."""
 
+_FINISHED = (
+    "status",
+    "attempt",
+    "attempts",
+    "completed_at",
+    "next_attempt_at",
+    "claimed_until",
+)
+
 _COLUMNS = [_deliveries.c[name] for name in Delivery._fields]
+
+
+def _due(claimed: tuple[Delivery, bytes]) -> int:
+    return claimed[0].next_attempt_at or 0
 
 
 async def store(
@@ -83,22 +94,14 @@ async def add(
     deliveries: Sequence[tuple[Delivery, int]],
 ) -> set[str]:
     """Add events and their deliveries; return the ids of those events that were new."""
-    if not events:
-        return set()
-    insert_event = sqlite_insert if transaction.dialect == "sqlite" else postgresql_insert
     # Another node may store the same event at the same time: whose row it is, is new.
-    added = await transaction.scalars(
-        insert_event(_events).on_conflict_do_nothing().returning(_events.c.id),
-        [event._asdict() for event in events],
-    )
-    new = set(added)
+    new = await bulk.insert_new(transaction, _events, events)
     wanted = [
-        {**delivery._asdict(), "claimed_until": claimed_until}
+        (*delivery, claimed_until)
         for delivery, claimed_until in deliveries
         if delivery.event_id in new
     ]
-    if wanted:
-        await transaction.execute(insert(_deliveries), wanted)
+    await bulk.insert(transaction, _deliveries, wanted)
     return new
 
 
@@ -120,20 +123,16 @@ async def claim(
     )
     if without:
         due = due.where(_deliveries.c.webhook_id.not_in(without))
+    body = select(_events.c.body).where(_events.c.id == _deliveries.c.event_id)
+    statement = (
+        update(_deliveries)
+        .where(_deliveries.c.id.in_(select(due.cte("due").c.id)))
+        .values(claimed_until=until)
+        .returning(*_COLUMNS, body.scalar_subquery())
+    )
     async with database.begin() as connection:
-        ids = list(await connection.scalars(due))
-        if not ids:
-            return []
-        await connection.execute(
-            update(_deliveries).where(_deliveries.c.id.in_(ids)).values(claimed_until=until)
-        )
-        query = (
-            select(*_COLUMNS, _events.c.body)
-            .join(_events, _events.c.id == _deliveries.c.event_id)
-            .where(_deliveries.c.id.in_(ids))
-            .order_by(_deliveries.c.next_attempt_at)
-        )
-        return [(Delivery(*row[:-1]), row[-1]) for row in await connection.execute(query)]
+        rows = [(Delivery(*row[:-1]), row[-1]) for row in await connection.execute(statement)]
+    return sorted(rows, key=_due)
 
 
 async def renew(database: Database, ids: Sequence[str], until: int) -> None:
@@ -165,31 +164,12 @@ async def finish(
     Returns:
         By webhook, since when nothing has succeeded; those of which something has are left out.
     """
-    statement = (
-        update(_deliveries)
-        .where(_deliveries.c.id == bindparam("delivery"))
-        .values(
-            status=bindparam("new_status"),
-            attempt=bindparam("new_attempt"),
-            attempts=bindparam("new_attempts"),
-            completed_at=bindparam("completed"),
-            next_attempt_at=bindparam("next"),
-            claimed_until=0,
-        )
-    )
     rows = [
-        {
-            "delivery": delivery.id,
-            "new_status": delivery.status,
-            "new_attempt": delivery.attempt,
-            "new_attempts": delivery.attempts,
-            "completed": delivery.completed_at,
-            "next": delivery.next_attempt_at,
-        }
-        for delivery in deliveries
+        (one.id, one.status, one.attempt, one.attempts, one.completed_at, one.next_attempt_at, 0)
+        for one in deliveries
     ]
     async with database.begin() as connection:
-        await connection.execute(statement, rows)
+        await bulk.update(connection, _deliveries, _FINISHED, rows)
         await connection.execute(webhooks.RESULT_STATEMENT, webhooks.result_rows(results))
         failed = [result.webhook_id for result in results if result.failed_at is not None]
         if not failed:
@@ -255,9 +235,9 @@ async def again(
     Returns:
         The bodies of those that are claimed, by the event's id.
     """
-    rows = [{**delivery._asdict(), "claimed_until": claimed_until} for delivery in deliveries]
+    rows = [(*delivery, claimed_until) for delivery in deliveries]
     async with database.begin() as connection:
-        await connection.execute(insert(_deliveries), rows)
+        await bulk.insert(connection, _deliveries, rows)
         if not claimed_until:
             return {}
         ids = {delivery.event_id for delivery in deliveries}

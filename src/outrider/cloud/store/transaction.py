@@ -35,6 +35,12 @@ class Transaction:
         """Run a statement and return its result."""
         return await to_its_end(self._connection.execute(statement, parameters))
 
+    async def execute_text(
+        self, text: str, values: tuple[Any, ...]
+    ) -> CursorResult[*tuple[Any, ...]]:
+        """Run SQL in the driver's own form, with values as the driver takes them; see `bulk`."""
+        return await to_its_end(self._connection.exec_driver_sql(text, values))
+
     async def scalar(self, statement: Executable) -> Any:
         """Run a statement and return the first column of its first row, None without a row."""
         return await to_its_end(self._connection.scalar(statement))
