@@ -27,7 +27,7 @@ from benchmarks.report import Figure, Report, Section, Target
 from benchmarks.service import Installation, Server, enrol
 from benchmarks.webhooks import history, machine
 from outrider.cloud.webhooks import bodies
-from outrider.cloud.webhooks.queue import IN_FLIGHT_PER_WEBHOOK
+from outrider.cloud.webhooks.lanes import IN_FLIGHT_PER_WEBHOOK
 
 _EMAIL: Final = "webhooks@outrider.invalid"
 _PASSWORD: Final = "a password of the benchmark"
@@ -127,8 +127,8 @@ class Bench:
         made = events * self.webhooks
         return made / seconds, (self.server.program.cpu_seconds() - cpu) / made
 
-    def baseline(self, deliveries: int) -> float:
-        """Return the deliveries per second of the bare loop, to the same receiver."""
+    def baseline(self, deliveries: int) -> tuple[float, float]:
+        """Return what `throughput` does, of the bare loop, to the same receiver."""
         at_once = min(IN_FLIGHT_PER_WEBHOOK * self.webhooks, _MOST_AT_ONCE)
         given = b"\n".join(
             bodies.agent_body(self.daemon_id, machine.event(self.daemon_id)) for _ in range(200)
@@ -146,7 +146,8 @@ class Bench:
         )
         if done.returncode != 0:
             raise BenchmarkError(f"the baseline failed: {done.stderr.decode()[-2000:]}")
-        return deliveries / float(done.stdout)
+        seconds, cpu = map(float, done.stdout.split())
+        return deliveries / seconds, cpu / deliveries
 
     def latencies(self, count: int) -> list[float]:
         """Return the milliseconds from an agent's event to the receiver's first byte."""
@@ -249,23 +250,26 @@ def _section(bench: Bench, title: str, effort: Effort, progress: Console) -> Sec
 def _figures(bench: Bench, effort: Effort, progress: Console) -> list[Figure]:
     deliveries = max(effort.seconds * _PER_SECOND, bench.webhooks)
     name = f"{bench.webhooks:,} webhook{'s'[: bench.webhooks > 1]}"
-    ours, costs, theirs = [], [], []
+    ours, theirs = [], []
     bench.throughput(bench.webhooks)  # warm up
     for number in range(effort.rounds):
         progress.print(f"{name}, round {number + 1} of {effort.rounds}", style="dim")
-        per_second, cost = bench.throughput(deliveries)
-        ours.append(per_second)
-        costs.append(cost * 1e6)
+        ours.append(bench.throughput(deliveries))
         theirs.append(bench.baseline(deliveries))
     figures = [
         Figure(
             name=f"{name}: deliveries",
             unit="1/s",
-            runs=ours,
-            baseline=theirs,
+            runs=[per_second for per_second, _ in ours],
+            baseline=[per_second for per_second, _ in theirs],
             target=_THROUGHPUT,
         ),
-        Figure(name=f"{name}: processor time", unit="us/delivery", runs=costs),
+        Figure(
+            name=f"{name}: processor time",
+            unit="us/delivery",
+            runs=[cpu * 1e6 for _, cpu in ours],
+            baseline=[cpu * 1e6 for _, cpu in theirs],
+        ),
     ]
     if bench.webhooks == _FEW:
         progress.print(f"{name}, event to first byte", style="dim")

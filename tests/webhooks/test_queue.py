@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from outrider.cloud.store import deliveries, webhooks
+from outrider.cloud.webhooks import lanes
 from outrider.cloud.webhooks import queue as queues
 from tests.service.patience import eventually
 from tests.webhooks.events import agent_event
@@ -42,16 +43,26 @@ async def delivered(office: Office, webhook_id: str, count: int) -> bool:
     return [one.status for one in history].count("succeeded") == count
 
 
+def assert_at_rest(office: Office, *, places: int) -> None:
+    """See that every place is free again, and that nothing is kept of webhooks without work."""
+    found = office.queue._lanes
+    assert (found._free, found._free_not_prompt) == (places, places // 2)
+    assert not found._held_up
+    assert not found._held_up_not_prompt
+    assert not found._lanes
+    assert not found._size
+
+
 async def test_eight_in_flight_for_each_webhook(office: Office, receiver: Receiver) -> None:
     gate = Gate()
     receiver.answers(gate)
     webhook = await office.webhook(receiver.url)
     for _ in range(30):
         await office.happens()
-    await eventually(lambda: gate.waiting == queues.IN_FLIGHT_PER_WEBHOOK)
+    await eventually(lambda: gate.waiting == lanes.IN_FLIGHT_PER_WEBHOOK)
     gate.open()
     await eventually(lambda: delivered(office, webhook.id, 30))
-    assert gate.most == queues.IN_FLIGHT_PER_WEBHOOK
+    assert gate.most == lanes.IN_FLIGHT_PER_WEBHOOK
 
 
 async def test_one_that_hangs_holds_up_nobody_else(office: Office, receiver: Receiver) -> None:
@@ -66,7 +77,7 @@ async def test_one_that_hangs_holds_up_nobody_else(office: Office, receiver: Rec
         for other in others:
             await eventually(lambda other=other: delivered(office, other.id, 50))  # type: ignore[misc]
         assert not await delivered(office, hanging.id, 1)
-        assert gate.waiting == queues.IN_FLIGHT_PER_WEBHOOK
+        assert gate.waiting == lanes.IN_FLIGHT_PER_WEBHOOK
         gate.open()
         await eventually(lambda: delivered(office, hanging.id, 50))
 
@@ -75,25 +86,28 @@ async def test_lanes_that_wait_for_a_place_get_one(
     office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all places taken by other webhooks, a delivery waits for a place and no longer."""
-    office.queue._places = 12
+    office.queue._lanes._free, office.queue._lanes._free_not_prompt = 12, 6
     made = [await office.webhook(f"{receiver.url}/{n}") for n in range(6)]
     for _ in range(3):
         await asyncio.gather(*(office.happens() for _ in range(10)))
     for webhook in made:
         await eventually(lambda webhook=webhook: delivered(office, webhook.id, 30))  # type: ignore[misc]
-    assert office.queue._places == 12
-    assert not office.queue._held_up
-    assert not office.queue._lanes
+    assert_at_rest(office, places=12)
     assert not office.queue._in_hand
 
 
+@pytest.mark.parametrize(
+    ("limit", "worth"),
+    [("WAITING_PER_WEBHOOK", 1), ("WAITING_BYTES_PER_WEBHOOK", 300), ("WAITING_BYTES", 300)],
+)
 async def test_more_than_a_node_takes_in_hand(
-    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, limit: str, worth: int
 ) -> None:
     """The rest waits in the table, and is fetched before the lane runs dry: with no pauses."""
     monkeypatch.setattr(queues, "_POLL_SECONDS", 30.0)
+    monkeypatch.setattr(lanes, limit, 200 * worth)
     webhook = await office.webhook(receiver.url)
-    count = 3 * queues.IN_HAND_PER_WEBHOOK
+    count = 600
     seen = [asyncio.Event() for _ in range(count)]
     for number in range(count):
         await office.intake.agent_event(
@@ -153,9 +167,9 @@ async def test_the_end_gives_back_what_is_in_hand(database_url: str, receiver: R
         await first.open()
         for _ in range(30):
             await first.happens()
-        await eventually(lambda: gate.waiting == queues.IN_FLIGHT_PER_WEBHOOK)
+        await eventually(lambda: gate.waiting == lanes.IN_FLIGHT_PER_WEBHOOK)
         await first.close()
-        assert len(receiver.taken) == queues.IN_FLIGHT_PER_WEBHOOK
+        assert len(receiver.taken) == lanes.IN_FLIGHT_PER_WEBHOOK
         receiver.answers(says(200))
         gate.open()
         await second.open()

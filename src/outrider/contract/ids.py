@@ -1,17 +1,20 @@
 """Identifiers: TypeIDs, a prefix and a UUIDv7 in base32 (https://github.com/jetify-com/typeid)."""
 
 import hashlib
+import re
 from typing import Final, Literal
 
 import uuid_utils
 from typeid import TypeID
-from typeid.core.errors import TypeIDException
 
 Prefix = Literal[
     "acct", "user", "key", "machine", "session", "cmd", "msg", "act", "evt", "webhook", "dlv", "aud"
 ]
 
 _MAX_MILLIS: Final = (1 << 48) - 1
+
+_ID: Final = re.compile(r"([a-z]+)_[0-7][0-9a-hjkmnp-tv-z]{25}")
+"""A TypeID whose prefix is one of ours: 128 bits in base32. The library takes 3 us for one."""
 
 
 def new_id(prefix: Prefix) -> str:
@@ -35,7 +38,5 @@ def derived_id(prefix: Prefix, millis: int, *parts: str) -> str:
 
 def is_id(prefix: Prefix, text: str) -> bool:
     """Tell whether `text` is a well-formed id of this kind."""
-    try:
-        return TypeID.from_string(text).prefix == prefix
-    except TypeIDException:
-        return False
+    found = _ID.fullmatch(text)
+    return found is not None and found[1] == prefix

@@ -28,8 +28,8 @@ def digest(secret: str, timestamp: int, body: bytes) -> str:
 
 def header(secrets: Sequence[str], timestamp: int, body: bytes) -> str:
     """Return the signature header, signed with each of the secrets."""
-    parts = (f"v1={digest(secret, timestamp, body)}" for secret in secrets)
-    return ",".join((f"t={timestamp}", *parts))
+    parts = [f"v1={digest(secret, timestamp, body)}" for secret in secrets]
+    return ",".join([f"t={timestamp}", *parts])
 
 
 def parse(text: str) -> Signature | None:

@@ -46,14 +46,25 @@ def tried(delivery: Delivery, outcome: Outcome, delays: Sequence[float], spread:
         started_at=outcome.started_at,
         duration_ms=outcome.duration_ms,
     )
-    ended = outcome.ended_at
-    delivery = delivery._replace(attempt=number, attempts=_with(delivery.attempts, attempt))
+    status, ended, due = "pending", outcome.ended_at, None
     if outcome.delivered:
-        return delivery._replace(status="succeeded", completed_at=ended, next_attempt_at=None)
-    if outcome.status == GONE or number > len(delays):
-        return delivery._replace(status="failed", completed_at=ended, next_attempt_at=None)
-    delay = max(delays[number - 1] * spread, outcome.retry_after)
-    return delivery._replace(next_attempt_at=ended + int(delay * 1000))
+        status = "succeeded"
+    elif outcome.status == GONE or number > len(delays):
+        status = "failed"
+    else:
+        due = ended + int(max(delays[number - 1] * spread, outcome.retry_after) * 1000)
+    return Delivery(
+        id=delivery.id,
+        webhook_id=delivery.webhook_id,
+        event_id=delivery.event_id,
+        event=delivery.event,
+        status=status,
+        attempt=number,
+        attempts=_with(delivery.attempts, attempt),
+        created_at=delivery.created_at,
+        completed_at=None if status == "pending" else ended,
+        next_attempt_at=due,
+    )
 
 
 def given_up(delivery: Delivery, reason: str, now: int) -> Delivery:

@@ -25,7 +25,7 @@ from outrider.contract.ids import is_id, new_id
 MAX_WAITING: Final = 1000
 """Events that wait to be stored; a machine that sends more waits."""
 
-_AT_ONCE: Final = 200
+_AT_ONCE: Final = 500
 _RETRY_SECONDS: Final = 1.0
 _BREATH_SECONDS: Final = 0.01
 """After several events were stored at once, so that the next time there are more of them."""
@@ -112,7 +112,7 @@ class Intake:
         rows = [
             (
                 history.new_delivery(target.id, event_id, name, now),
-                self._claimed_until() if self._queue.room(target.id, 1) else 0,
+                self._claimed_until() if self._queue.room(target.id, 1, len(body)) else 0,
             )
             for target in targets.values()
             if target.wants(name)
@@ -186,7 +186,8 @@ class Intake:
         now, claimed_until = self._now(), self._claimed_until()
         events: list[Event] = []
         rows: list[tuple[Delivery, int]] = []
-        taken_of: dict[str, int] = {}
+        taken_of: dict[str, tuple[int, int]] = {}
+        wanting: dict[tuple[str, str], list[str]] = {}
         seen: set[str] = set()
         newest: dict[str, int] = {}
         for taken in batch:
@@ -195,13 +196,17 @@ class Intake:
             if event is None or event.id in seen:
                 continue
             seen.add(event.id)
-            targets = await self._subscriptions.targets(event.account_id)
-            wanted = [target.id for target in targets.values() if target.wants(event.name)]
-            if wanted:
+            subscribed = wanting.get((event.account_id, event.name))
+            if subscribed is None:
+                targets = await self._subscriptions.targets(event.account_id)
+                subscribed = [one.id for one in targets.values() if one.wants(event.name)]
+                wanting[event.account_id, event.name] = subscribed
+            if subscribed:
                 events.append(event)
-            for webhook_id in wanted:
-                count = taken_of[webhook_id] = taken_of.get(webhook_id, 0) + 1
-                in_hand = self._queue.room(webhook_id, count)
+            for webhook_id in subscribed:
+                count, size = taken_of.get(webhook_id, (0, 0))
+                taken_of[webhook_id] = load = (count + 1, size + len(event.body))
+                in_hand = self._queue.room(webhook_id, *load)
                 delivery = history.new_delivery(webhook_id, event.id, event.name, now)
                 rows.append((delivery, claimed_until if in_hand else 0))
         new = await deliveries.store(self._database, events, rows, newest)

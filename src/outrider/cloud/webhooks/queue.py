@@ -1,14 +1,12 @@
 """The delivery queue: pending rows of the deliveries table, and those of them in hand here.
 
 A row in hand is claimed: no other node takes it until the claim runs out, which it does on its
-own where this node dies. Each webhook has a lane with a few deliveries in flight, so that an
-endpoint which hangs holds up nobody else. What has come of attempts is written down in batches.
+own where this node dies. What has come of attempts is written down in batches.
 """
 
 import asyncio
 import random
 import time
-from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -20,14 +18,12 @@ from outrider.cloud.store import deliveries, webhooks
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.webhooks import history
+from outrider.cloud.webhooks.lanes import Lanes
 from outrider.cloud.webhooks.sender import GONE, Outcome, Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.errors import OutriderError
 from outrider.contract.events import EventName
 
-IN_FLIGHT_PER_WEBHOOK: Final = 8
-IN_FLIGHT: Final = 1000
-IN_HAND_PER_WEBHOOK: Final = 200
 CLAIM_SECONDS: Final = 60.0
 
 _RUNNING_LOW: Final = 100
@@ -36,7 +32,10 @@ _CLAIMED_AT_ONCE: Final = 200
 _POLL_SECONDS: Final = 1.0
 _ASKED_SECONDS: Final = 30.0
 _RENEW_SECONDS: Final = 20.0
-_BREATH_SECONDS: Final = 0.02
+_PROMPT_MS: Final = 1000
+"""How soon a receiver answers that does not hold up others."""
+
+_BREATH_SECONDS: Final = 0.05
 """Between two writings of outcomes: nobody waits for them, and many at once cost little more."""
 
 _SPREAD: Final = 0.2
@@ -57,16 +56,6 @@ class _Over(NamedTuple):
     account_id: str
     status_code: int | None
     at: int
-
-
-class _Lane:
-    """One webhook's deliveries in hand: those that wait, and how many are in flight."""
-
-    __slots__ = ("flying", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[Delivery, bytes]] = deque()
-        self.flying = 0
 
 
 class DeliveryQueue:
@@ -95,22 +84,20 @@ class DeliveryQueue:
         self._delays = delays
         self._clock = clock
         self._chance = chance
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes = Lanes(self._try, self._left)
         self._in_hand: set[str] = set()
         self._spilled: set[str] = set()
-        self._held_up: OrderedDict[str, _Lane] = OrderedDict()
-        self._flying: set[asyncio.Task[None]] = set()
-        self._places = IN_FLIGHT
-        self._ending = False
         self._over: list[_Over] = []
         self._waiters: dict[str, Waiter] = {}
         self._wake_writer = asyncio.Event()
         self._wake_claimer = asyncio.Event()
         self._next_due = float("inf")
+        self._there_are_more = False
         attempts = Counter(
             "outrider_webhook_attempts", "Attempts, by outcome.", ["outcome"], registry=registry
         )
-        self._delivered, self._failed = attempts.labels("delivered"), attempts.labels("failed")
+        self._attempts = {True: attempts.labels("delivered"), False: attempts.labels("failed")}
+        self._outcomes = {True: 0, False: 0}
         self._seconds = Histogram(
             "outrider_webhook_attempt_seconds", "Seconds of an attempt.", registry=registry
         )
@@ -120,19 +107,20 @@ class DeliveryQueue:
             registry=registry,
         )
 
-    def room(self, webhook_id: str, count: int = 1) -> bool:
+    def room(self, webhook_id: str, count: int, size: int) -> bool:
         """Tell whether this node may take so many more deliveries of a webhook in hand.
 
         Where it may not, they stay in the table: see `spilled`.
+
+        Args:
+            size: of their bodies, in bytes.
         """
-        lane = self._lanes.get(webhook_id)
-        return (0 if lane is None else len(lane.waiting)) + count <= IN_HAND_PER_WEBHOOK
+        return self._lanes.has_room(webhook_id, count, size)
 
     def spilled(self, webhook_id: str) -> None:
         """Take it that deliveries were stored for which there was no room."""
         self._spilled.add(webhook_id)
-        lane = self._lanes.get(webhook_id)
-        if lane is None or len(lane.waiting) <= _RUNNING_LOW:
+        if self._lanes.waiting(webhook_id) <= _RUNNING_LOW:
             self._wake_claimer.set()
 
     def take(self, delivery: Delivery, body: bytes, *, first: bool = False) -> None:
@@ -141,15 +129,8 @@ class DeliveryQueue:
         Args:
             first: put it before those of its webhook that wait.
         """
-        lane = self._lanes.get(delivery.webhook_id)
-        if lane is None:
-            lane = self._lanes[delivery.webhook_id] = _Lane()
         self._in_hand.add(delivery.id)
-        if first:
-            lane.waiting.appendleft((delivery, body))
-        else:
-            lane.waiting.append((delivery, body))
-        self._pump(delivery.webhook_id, lane)
+        self._lanes.add(delivery, body, first=first)
 
     async def deliver(self, delivery: Delivery, body: bytes) -> Delivery:
         """Take a delivery in hand that somebody waits for.
@@ -191,56 +172,42 @@ class DeliveryQueue:
         finally:
             await self._end()
 
-    def _pump(self, webhook_id: str, lane: _Lane) -> None:
-        """Start as many of a lane's deliveries as have a place."""
-        while lane.waiting and lane.flying < IN_FLIGHT_PER_WEBHOOK and not self._ending:
-            if not self._places:
-                self._held_up[webhook_id] = lane
-                return
-            delivery, body = lane.waiting.popleft()
-            if len(lane.waiting) <= _RUNNING_LOW and webhook_id in self._spilled:
-                self._spilled.discard(webhook_id)
-                self._wake_claimer.set()
-            lane.flying += 1
-            self._places -= 1
-            task = asyncio.create_task(self._fly(webhook_id, lane, delivery, body))
-            self._flying.add(task)
-            task.add_done_callback(self._flying.discard)
-        if not lane.waiting and not lane.flying:
-            self._held_up.pop(webhook_id, None)
-            self._lanes.pop(webhook_id, None)
+    def _left(self, webhook_id: str, waiting: int) -> None:
+        """Have more of a webhook's deliveries fetched once few of those in hand are left."""
+        if waiting <= _RUNNING_LOW and webhook_id in self._spilled:
+            self._spilled.discard(webhook_id)
+            self._wake_claimer.set()
 
-    async def _fly(self, webhook_id: str, lane: _Lane, delivery: Delivery, body: bytes) -> None:
+    async def _try(self, delivery: Delivery, body: bytes) -> bool | None:
+        """Try a delivery; return whether its receiver was prompt, None where it was not asked."""
         try:
-            await self._attempt(delivery, body)
+            outcome = await self._attempt(delivery, body)
         except AWAY as error:
             _log.warning("delivery waits for the database", delivery=delivery.id, error=str(error))
             self._in_hand.discard(delivery.id)  # its claim runs out, then it is tried again
         except Exception:  # noqa: BLE001  # a defect must not keep it in hand for ever
             _log.exception("delivery broke, it is tried again later", delivery=delivery.id)
             self._in_hand.discard(delivery.id)
-        finally:
-            lane.flying -= 1
-            self._places += 1
-            while self._places and self._held_up:  # they have waited, this lane has just had one
-                self._pump(*self._held_up.popitem(last=False))
-            self._pump(webhook_id, lane)
+        else:
+            return None if outcome is None else outcome.duration_ms < _PROMPT_MS
+        return None
 
-    async def _attempt(self, delivery: Delivery, body: bytes) -> None:
+    async def _attempt(self, delivery: Delivery, body: bytes) -> Outcome | None:
+        """Try a delivery and have what came of it written down; None where it was not sent."""
         found = await self._subscriptions.target(delivery.webhook_id)
         if found is None:
             self._in_hand.discard(delivery.id)  # removed, and its deliveries with it
             self._tell(delivery)
-            return
+            return None
         account_id, target = found
         if not target.active and delivery.event != EventName.WEBHOOK_TEST:
             self._give_up(delivery, account_id, "The webhook is switched off")
-            return
+            return None
         try:
             secrets = self._subscriptions.secrets(target)
         except OutriderError as error:
             self._give_up(delivery, account_id, str(error))
-            return
+            return None
         outcome = await self._sender.attempt(
             url=target.url,
             secrets=secrets,
@@ -249,7 +216,8 @@ class DeliveryQueue:
             number=delivery.attempt + 1,
             body=body,
         )
-        self._measure(outcome)
+        self._outcomes[outcome.delivered] += 1
+        self._seconds.observe(outcome.duration_ms / 1000)
         spread = 1 + _SPREAD * (2 * self._chance() - 1)
         tried = history.tried(delivery, outcome, self._delays, spread)
         self._settle(_Over(tried, account_id, outcome.status, outcome.ended_at))
@@ -257,6 +225,7 @@ class DeliveryQueue:
             await self._subscriptions.switch_off(
                 account_id, target.id, "The receiver answered 410: it is gone"
             )
+        return outcome
 
     def _give_up(self, delivery: Delivery, account_id: str, reason: str) -> None:
         now = int(self._clock() * 1000)
@@ -266,12 +235,11 @@ class DeliveryQueue:
         self._over.append(over)
         self._wake_writer.set()
 
-    def _measure(self, outcome: Outcome) -> None:
-        (self._delivered if outcome.delivered else self._failed).inc()
-        self._seconds.observe(outcome.duration_ms / 1000)
-
     async def _write(self) -> None:
         """Write down what has come of attempts."""
+        for delivered, count in self._outcomes.items():
+            self._attempts[delivered].inc(count)
+            self._outcomes[delivered] = 0
         over, self._over = self._over, []
         if not over:
             return
@@ -301,12 +269,13 @@ class DeliveryQueue:
     async def _claim(self) -> None:
         """Take in hand what is due and nobody's."""
         now = int(self._clock() * 1000)
-        oldest, upcoming = await deliveries.due_times(self._database, now)
-        self._next_due = float("inf") if upcoming is None else upcoming / 1000
-        self._age.set(0 if oldest is None else (now - oldest) / 1000)
-        if oldest is None:
-            return
-        full = [one for one, lane in self._lanes.items() if len(lane.waiting) > _RUNNING_LOW]
+        if not self._there_are_more:
+            oldest, upcoming = await deliveries.due_times(self._database, now)
+            self._next_due = float("inf") if upcoming is None else upcoming / 1000
+            self._age.set(0 if oldest is None else (now - oldest) / 1000)
+            if oldest is None:
+                return
+        full = self._lanes.with_more_than(_RUNNING_LOW)
         rows = await deliveries.claim(
             self._database,
             now=now,
@@ -318,7 +287,9 @@ class DeliveryQueue:
         for delivery, body in rows:
             if delivery.id not in self._in_hand:
                 self.take(delivery, body)
-        if len(rows) == _CLAIMED_AT_ONCE:
+        self._there_are_more = len(rows) == _CLAIMED_AT_ONCE
+        if self._there_are_more:
+            self._age.set((now - (rows[0][0].next_attempt_at or now)) / 1000)
             self._wake_claimer.set()
 
     async def _renew(self) -> None:
@@ -356,10 +327,7 @@ class DeliveryQueue:
 
     async def _end(self) -> None:
         """Stop what is in flight, write down what is over, and give the rest back."""
-        self._ending = True
-        for task in self._flying:
-            task.cancel()
-        await asyncio.gather(*self._flying, return_exceptions=True)
+        await self._lanes.end()
         try:
             await self._write()
             if self._in_hand:

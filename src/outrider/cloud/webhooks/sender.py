@@ -101,7 +101,7 @@ class Sender:
             signatures.ATTEMPT_HEADER: str(number),
         }
         # A large body goes out in pieces, so that the loop is not held up.
-        data = io.BytesIO(body) if len(body) > _LARGE_BYTES else body
+        data = io.BytesIO(body) if len(body) > _LARGE_BYTES else aiohttp.BytesPayload(body)
         began = time.perf_counter()
         status, text, error, retry_after = None, None, None, 0.0
         try:
