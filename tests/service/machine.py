@@ -105,6 +105,11 @@ class ScriptedMachine:
         """The machine's id, as the service told it."""
         return self.welcome.daemon_id
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its socket still is."""
+        return self._ended is None
+
     async def say(self, *frames: FromDaemon) -> None:
         """Send frames."""
         for frame in frames:

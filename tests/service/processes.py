@@ -81,7 +81,13 @@ async def outrider(*arguments: str, env: dict[str, str]) -> Outcome:
 
 
 class Program:
-    """A Python program that runs until it is told to stop; killed at the latest at the end."""
+    """A Python program that runs until it is told to stop; killed at the latest at the end.
+
+    Attributes:
+        log: where its standard error goes.
+    """
+
+    log = Path(os.devnull)
 
     def __init__(self, *arguments: str, env: dict[str, str]) -> None:
         self._arguments = arguments
@@ -89,14 +95,15 @@ class Program:
         self.process: asyncio.subprocess.Process
 
     async def __aenter__(self) -> Self:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *self._arguments,
-            env=self._env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+        with self.log.open("ab") as errors:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *self._arguments,
+                env=self._env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -104,10 +111,10 @@ class Program:
             self.process.kill()
         await self.process.communicate()
 
-    async def says(self) -> str:
+    async def says(self, within: float = PATIENCE) -> str:
         """Return the program's next line."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(within):
             return (await self.process.stdout.readline()).decode().strip()
 
     def signal(self, number: signal.Signals) -> None:
@@ -131,7 +138,7 @@ class Serving(Program):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         try:
-            line = await self.says()
+            line = await self.says(within=3 * PATIENCE)  # several may start at once
             self.url = line.rpartition(" ")[2]
             async with httpx.AsyncClient(trust_env=False, verify=False) as client:
 

@@ -25,6 +25,10 @@ class Bus(Protocol):
     def is_shared(self) -> bool:
         """Whether there may be other nodes on it."""
 
+    @property
+    def is_up(self) -> bool:
+        """Whether messages are heard at this moment."""
+
     async def listen(self, channel: str, hear: Hear) -> None:
         """Have the channel's messages heard; once this returns, none is missed.
 
@@ -101,6 +105,11 @@ class MemoryBus:
     def is_shared(self) -> bool:
         """Whether there may be other nodes on it."""
         return self._is_shared
+
+    @property
+    def is_up(self) -> bool:
+        """It always is."""
+        return True
 
     async def listen(self, channel: str, hear: Hear) -> None:
         """Have the channel's messages heard."""

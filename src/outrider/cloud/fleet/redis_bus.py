@@ -69,6 +69,11 @@ class RedisBus:
         """Whether there may be other nodes on it."""
         return True
 
+    @property
+    def is_up(self) -> bool:
+        """Whether messages are heard at this moment."""
+        return self._subscription is not None
+
     def on_change(self, down: Callable[[], None], up: Callable[[], Awaitable[None]]) -> None:
         """Have it told when messages may have been lost, and when they come again."""
         self._down, self._up = down, up

@@ -36,6 +36,9 @@ _LOOK_SECONDS: Final = 1.0
 _LOST_AFTER: Final = 2
 """Looks in a row that find no node with the machine: one may fall into a move."""
 
+_TELLS: Final = 5
+_TELL_SECONDS: Final = 1.0
+
 _log = structlog.get_logger(__name__)
 
 
@@ -183,6 +186,8 @@ class Routes:
             return await _send(held.socket, frame)
         if not self._bus.is_shared:
             return False
+        if not self._bus.is_up:
+            raise BusDown("An answer would not be heard")
         return await self._bus.publish(machine_id, _encode(_Carry(encode(frame)))) > 0
 
     def owed(self, machine_id: str) -> int:
@@ -209,12 +214,12 @@ class Routes:
         if node == self.node:
             self._answered(machine_id, result)
         elif node and self._bus.is_shared:
-            await self._publish_surely(_channel(node), _Answer(machine_id, encode(result)))
+            await self._tell(node, _Answer(machine_id, encode(result)))
 
     async def end(self, machine_id: str, code: CloseCode, reason: str) -> None:
         """Have the machine's socket closed, wherever it is."""
         if self._bus.is_shared and machine_id not in self._held:
-            await self._publish_surely(machine_id, _End(code, reason, None))
+            await self._publish(machine_id, _End(code, reason, None))
 
     async def run(self) -> None:
         """Hear other nodes, and look after what they owe, until cancelled."""
@@ -288,7 +293,7 @@ class Routes:
             if held is not None:
                 held.owed.add(frame.id)
             if held is None or not await _send(held.socket, frame):
-                await self._publish_surely(_channel(_node_of(frame.id)), _Lost(machine_id))
+                await self._tell(_node_of(frame.id), _Lost(machine_id))
 
     async def _refuse(self, machine_id: str, command: Command) -> None:
         message = f"{MAX_COMMANDS_IN_FLIGHT} commands of this machine are unanswered already"
@@ -298,22 +303,34 @@ class Routes:
     async def _claim(self, machine_id: str, connection: int) -> None:
         """Have the machine's older sockets closed, wherever they are."""
         reason = "A newer connection of this machine took over"
-        await self._publish_surely(machine_id, _End(CloseCode.REPLACED, reason, connection))
+        await self._publish(machine_id, _End(CloseCode.REPLACED, reason, connection))
 
     async def _tell_lost(self, machine_id: str, held: _Held) -> None:
         for node in {_node_of(command_id) for command_id in held.owed} - {self.node}:
-            await self._publish_surely(_channel(node), _Lost(machine_id))
+            await self._tell(node, _Lost(machine_id))
 
-    async def _publish_surely(self, channel: str, message: _Message) -> None:
-        """Publish what nobody can be told about if it fails.
+    async def _tell(self, node: str, message: _Answer | _Lost) -> None:
+        """Tell a node what it waits for; while the bus is down here, it may be up there."""
+        if not await self._publish(_channel(node), message):
+            self._begin(self._tell_later(node, message))
 
-        While the bus is down whoever waits for an answer is told so, and once it is back every
-        node compares its sockets with the database.
+    async def _tell_later(self, node: str, message: _Answer | _Lost) -> None:
+        for _ in range(_TELLS):
+            await asyncio.sleep(_TELL_SECONDS)
+            if await self._publish(_channel(node), message):
+                return
+
+    async def _publish(self, channel: str, message: _Message) -> bool:
+        """Publish what nobody can be told about if it fails; tell whether it did not.
+
+        Once the bus is back every node compares its sockets with the database.
         """
         try:
             await self._bus.publish(channel, _encode(message))
         except BusDown as error:
             _log.warning("not told to the other nodes", channel=channel, error=str(error))
+            return False
+        return True
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, name="carry")

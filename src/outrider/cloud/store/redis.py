@@ -2,12 +2,10 @@
 
 What is asked in one turn of the event loop goes there together: a round trip costs much more
 than a command. While Redis is away everything asked of it fails at once, so that no request
-waits for it; it is tried again twice a second.
+waits for it, not even one in a while: it is tried again beside them, twice a second.
 """
 
 import asyncio
-import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -27,9 +25,9 @@ FAILURES: Final = (RedisError, RedisClusterException, OSError, TimeoutError)
 """What the library raises where Redis cannot be reached, or does not answer."""
 
 _PATIENCE: Final = 2.0
-"""Seconds that Redis has for an answer."""
+"""Seconds that Redis has for an answer: what the first requests wait that find it frozen."""
 
-_AWAY_SECONDS: Final = 0.5
+_TRY_SECONDS: Final = 0.5
 _MAX_WAITING: Final = 20_000
 _AT_ONCE: Final = 500
 
@@ -48,15 +46,14 @@ class Redis:
     Args:
         url: `redis://`, `rediss://` (TLS), or `redis+cluster://` for a node of a Redis Cluster.
         prefix: what every key and channel begins with; the same for all nodes of one service.
-        clock: seconds that only grow.
 
     Raises:
         RedisAway: the URL is not one.
     """
 
-    def __init__(self, url: str, prefix: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, url: str, prefix: str) -> None:
         self._prefix = prefix
+        self._ping = ("EXISTS", self.key("ping", ""))
         self._is_cluster = url.startswith(_CLUSTER)
         try:
             self._client = self._connect(url)
@@ -64,7 +61,7 @@ class Redis:
             raise RedisAway(f"OUTRIDER_REDIS_URL is not an address of Redis: {error}") from error
         self._waiting: list[tuple[tuple[Argument, ...], asyncio.Future[Any]]] = []
         self._flushing: asyncio.Task[None] | None = None
-        self._away_until = 0.0
+        self._trying: asyncio.Task[None] | None = None
 
     def key(self, kind: str, name: str) -> str:
         """Return the name of a key or channel. On a cluster each kind and name has its slot."""
@@ -76,7 +73,7 @@ class Redis:
         Raises:
             RedisAway: Redis is away, or refused the command.
         """
-        if self._clock() < self._away_until:
+        if self._trying is not None:
             raise RedisAway("Redis was away a moment ago")
         if len(self._waiting) >= _MAX_WAITING:
             raise RedisAway(f"{_MAX_WAITING} commands wait for Redis already")
@@ -90,17 +87,18 @@ class Redis:
         return answer
 
     async def ping(self) -> None:
-        """Ask for an answer, also while Redis is held to be away.
+        """Ask for an answer.
 
         Raises:
-            RedisAway: there is none.
+            RedisAway: there is none, or was none half a second ago.
         """
-        self.try_again()
-        await self.ask("EXISTS", self.key("ping", ""))
+        await self.ask(*self._ping)
 
     def try_again(self) -> None:
-        """Hold Redis to be away no more."""
-        self._away_until = 0.0
+        """Hold Redis to be away no more: it has answered on another connection."""
+        if self._trying is not None:
+            self._trying.cancel()
+            self._trying = None
 
     async def subscription(self) -> Subscription:
         """Return a new subscription, to be closed.
@@ -124,9 +122,11 @@ class Redis:
 
     async def close(self) -> None:
         """Close every connection; what waits for an answer fails."""
-        if self._flushing is not None:
-            self._flushing.cancel()
-            await asyncio.wait({self._flushing}, timeout=_PATIENCE)
+        tasks = {task for task in (self._flushing, self._trying) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_PATIENCE)
         self._fail(RedisAway("The service is stopping"))
         await self._client.aclose()
 
@@ -145,7 +145,7 @@ class Redis:
             try:
                 answers = await self._ask_all([command for command, _ in batch])
             except FAILURES as error:
-                self._away_until = self._clock() + _AWAY_SECONDS
+                self._trying = asyncio.create_task(self._try_again(), name="try Redis again")
                 self._waiting[:0] = batch
                 self._fail(RedisAway(f"Redis cannot be reached: {error or 'no answer in time'}"))
                 return
@@ -156,6 +156,17 @@ class Redis:
             for (_, future), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
+
+    async def _try_again(self) -> None:
+        """Return once Redis answers again."""
+        while True:
+            await asyncio.sleep(_TRY_SECONDS)
+            try:
+                await self._ask_all([self._ping])
+            except FAILURES:
+                continue
+            self._trying = None
+            return
 
     async def _ask_all(self, commands: list[tuple[Argument, ...]]) -> list[Any]:
         async with asyncio.timeout(_PATIENCE):

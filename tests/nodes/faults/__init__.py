@@ -1,0 +1,1 @@
+"""What a service of several nodes does when something breaks, shown on real processes."""
