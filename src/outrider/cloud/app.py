@@ -109,7 +109,7 @@ class Service:
         self._dispatcher = Dispatcher(
             presence=self._presence, routes=self._routes, timeout=settings.command_timeout
         )
-        enrolment = Enrolment(database, clock)
+        enrolment = self._enrolment = Enrolment(database, clock)
         self._audit = Audit(database, clock)
         self._gateway = Gateway(
             database=database,
@@ -201,6 +201,7 @@ class Service:
             finally:
                 await self._dispatcher.close()
                 await self._presence.close()
+                await self._enrolment.close()
                 await self._leave()
                 for task in tasks:
                     task.cancel()

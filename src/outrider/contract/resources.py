@@ -1,6 +1,8 @@
 """The resources of the API: machines, their providers and sessions, and what they hold.
 
-Times are epoch milliseconds, sizes bytes, unless a field says otherwise.
+Times are epoch milliseconds, sizes bytes, unless a field says otherwise. What a service keeps
+of each of many thousand machines is out of the garbage collector's sight (`gc=False`): it holds
+nothing that could refer back to it.
 """
 
 from typing import Literal
@@ -15,7 +17,7 @@ OptionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always
 """What choosing an option of a pending action means (after the Agent Client Protocol)."""
 
 
-class Workspace(Wire, kw_only=True):
+class Workspace(Wire, kw_only=True, gc=False):
     """The directory that an agent works in."""
 
     path: str
@@ -46,7 +48,7 @@ class AgentSummary(Wire, kw_only=True):
     status: AgentStatus
 
 
-class Session(Wire, kw_only=True):
+class Session(Wire, kw_only=True, gc=False):
     """One running agent (CLI, ACP) or IDE on a machine."""
 
     id: str
@@ -66,7 +68,7 @@ class Session(Wire, kw_only=True):
     agents: list[AgentSummary] = []
 
 
-class Machine(Wire, kw_only=True):
+class Machine(Wire, kw_only=True, gc=False):
     """The hardware and system that a daemon runs on.
 
     `total_mem` and `free_mem` are bytes, `uptime` is seconds, `loadavg` the averages over
@@ -84,7 +86,7 @@ class Machine(Wire, kw_only=True):
     uptime: float
 
 
-class Provider(Wire, kw_only=True):
+class Provider(Wire, kw_only=True, gc=False):
     """A kind of agent or IDE that a machine can launch.
 
     `path` is where its program was found, null where it is not installed. `verified` is

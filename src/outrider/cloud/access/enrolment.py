@@ -6,12 +6,14 @@ the machine itself; a user approves it, and the machine, which asks every few se
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from outrider.cloud.access import secrets
 from outrider.cloud.store import devices, machines
+from outrider.cloud.store.batches import Batches
 from outrider.cloud.store.database import Database
 from outrider.contract.enrolment import (
     DEVICE_CODE_SECONDS,
@@ -42,12 +44,22 @@ class Enrolment:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
+        self._owners = Batches(partial(machines.by_tokens, database))
 
-    async def machine(self, token: str) -> machines.Machine | None:
-        """Return the machine that a connection token opens."""
+    async def machine(self, token: str) -> tuple[machines.Machine, bytes] | None:
+        """Return the machine that a connection token opens, and what is kept of the token.
+
+        The machine comes without its snapshot.
+        """
         if not token.startswith(secrets.MACHINE_PREFIX):
             return None
-        return await machines.by_token(self._database, secrets.digest(token))
+        digest = secrets.digest(token)
+        machine = await self._owners.ask(digest)
+        return None if machine is None else (machine, digest)
+
+    async def close(self) -> None:
+        """Look no more tokens up."""
+        await self._owners.close()
 
     async def new_code(self, account_id: str, nickname: str | None) -> OneTimeCode:
         """Make a code that enrols one machine in the account."""

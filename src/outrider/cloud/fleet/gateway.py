@@ -73,7 +73,7 @@ class Gateway:
     """The ASGI application behind `/api/v1/daemon/connect`.
 
     Args:
-        owner_of: returns the machine that a connection token opens.
+        owner_of: returns the machine that a connection token opens, and the token's digest.
         take_event: stores the events of machines.
         note_refusal: takes what a machine (account, machine) refused an agent.
     """
@@ -85,7 +85,7 @@ class Gateway:
         presence: Presence,
         dispatcher: Dispatcher,
         routes: Routes,
-        owner_of: Callable[[str], Awaitable[machines.Machine | None]],
+        owner_of: Callable[[str], Awaitable[tuple[machines.Machine, bytes] | None]],
         take_event: TakeEvent,
         note_refusal: Callable[[str, str, Refused], None],
     ) -> None:
@@ -110,10 +110,11 @@ class Gateway:
         await send({"type": "websocket.accept"})
         connection = Connection(receive, send)
         try:
-            row = await self._machine(scope)
+            machine, token_hash = await self._machine(_token(scope))
+            del scope  # of thousands of quiet sockets, none needs it any more
             hello = await self._hello(connection)
             if hello is not None:
-                await self._serve(scope, hello, connection, row.id)
+                await self._serve(machine, token_hash, hello, connection)
         except _Refused as refusal:
             _log.info("machine refused", code=refusal.code, reason=refusal.reason)
             await connection.close(refusal.code, refusal.reason)
@@ -191,16 +192,11 @@ class Gateway:
         ]
         await asyncio.gather(*closing)
 
-    async def _machine(self, scope: Scope) -> machines.Machine:
-        header = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
-        scheme, _, token = header.decode("latin-1").partition(" ")
-        row = await self._owner_of(token.strip()) if scheme.lower() == "bearer" else None
-        if row is None:
-            raise _Refused(
-                CloseCode.UNAUTHORIZED,
-                "This token is unknown or was revoked: run `outrider setup` again",
-            )
-        return row
+    async def _machine(self, token: str | None) -> tuple[machines.Machine, bytes]:
+        found = None if token is None else await self._owner_of(token)
+        if found is None:
+            raise _unauthorized()
+        return found
 
     async def _hello(self, connection: Connection) -> Hello | None:
         """Return the machine's hello; None where it went away instead."""
@@ -229,23 +225,25 @@ class Gateway:
         return frame
 
     async def _serve(
-        self, scope: Scope, hello: Hello, connection: Connection, machine: str
+        self, row: machines.Machine, token_hash: bytes, hello: Hello, connection: Connection
     ) -> None:
+        machine = row.id
         older = self._connections.get(machine)
         self._connections[machine] = connection
         if older is not None:
             self._dispatcher.dropped(machine)  # what was asked over it will not be answered
             await older.close(CloseCode.REPLACED, "A newer connection of this machine took over")
         try:
-            # Asked again, now that `revoke` finds this connection: the token may have become
-            # worthless while the hello was on its way.
-            row = await self._machine(scope)
-            state = await self._presence.connected(row, hello)
+            # The token is looked at again, now that `revoke` finds this connection: it may have
+            # become worthless while the hello was on its way.
+            state = await self._presence.connected(row, token_hash, hello)
+            if state is None:
+                raise _unauthorized()
             connection.number = state.connection
             _log.info(
                 "machine connected",
                 machine=machine,
-                account=row.account_id,
+                account=state.account_id,
                 version=hello.version,
                 sessions=len(hello.sessions),
             )
@@ -254,8 +252,8 @@ class Gateway:
                     protocol=PROTOCOL_VERSION,
                     version=__version__,
                     daemon_id=machine,
-                    nickname=row.nickname,
-                    acknowledged=row.event_seq,
+                    nickname=state.nickname,
+                    acknowledged=state.event_seq,
                 )
             )
             await self._routes.hold(machine, connection, connection.number)
@@ -338,3 +336,14 @@ class Gateway:
                 await connection.close(CloseCode.GOING_AWAY, "The service is stopping")
         except (ConnectionError, TimeoutError):
             _log.debug("machine did not hear that the service stops")
+
+
+def _token(scope: Scope) -> str | None:
+    header = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
+    scheme, _, token = header.decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def _unauthorized() -> _Refused:
+    reason = "This token is unknown or was revoked: run `outrider setup` again"
+    return _Refused(CloseCode.UNAUTHORIZED, reason)

@@ -8,9 +8,10 @@ transaction that stores its event, so that it is told once, whatever happens to 
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,10 +19,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from outrider.cloud.fleet.board import Board
 from outrider.cloud.fleet.state import MachineState
 from outrider.cloud.store import machines
+from outrider.cloud.store.batches import Batches
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
 from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Hello, Snapshot
+
+LONGEST_STALE: Final = 300.0
+"""Seconds for which a machine's figures may be known to its own node alone."""
 
 _SAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 1.0
@@ -47,6 +52,14 @@ class Announce(Protocol):
 
     async def __call__(self, name: EventName, state: MachineState) -> Announcement:
         """Return the event."""
+
+
+class _Arriving(NamedTuple):
+    """A machine that has said hello, and whether it was connected a moment ago."""
+
+    state: MachineState
+    was_connected: bool
+    arrival: machines.Arrival
 
 
 class Presence:
@@ -80,6 +93,7 @@ class Presence:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._expiries: set[asyncio.Task[None]] = set()
         self._unsaved: set[str] = set()
+        self._arrivals = Batches(self._attach)
 
     async def find(self, account_id: str, machine_id: str) -> MachineState | None:
         """Return the account's machine, in its last state if it is offline; None for no such."""
@@ -105,8 +119,18 @@ class Presence:
                 found[theirs.id] = theirs
         return sorted(found.values(), key=lambda state: state.id)
 
-    async def connected(self, row: machines.Machine, hello: Hello) -> MachineState:
+    async def connected(
+        self, row: machines.Machine, token_hash: bytes, hello: Hello
+    ) -> MachineState | None:
         """Take it that a machine has said hello to this node.
+
+        Machines that come at the same time are taken together, in one transaction.
+
+        Args:
+            token_hash: of the token that let it in.
+
+        Returns:
+            The machine; None where the token has become worthless meanwhile.
 
         Raises:
             TooManySessions: it names more than may be.
@@ -117,10 +141,11 @@ class Presence:
         state.version = hello.version
         state.connected_at = state.last_seen_at = now
         state.replace(hello.machine, hello.providers, hello.sessions)
+        state.stale_at = now + _stale_millis()
         state.connected = state.online = True
+        older = self._machines.get(row.id)
         self._end_grace(row.id)
         self._keep(state)  # before it is saved: from then on this node must see to it
-        announcement = await self._announce(EventName.MACHINE_CONNECTED, state)
         values = {
             "connected_at": now,
             "last_seen_at": now,
@@ -130,29 +155,34 @@ class Presence:
             "snapshot": state.snapshot(),
         }
         state.connection = UNKNOWN  # for as long as nobody can tell whether it was saved
-        async with self._database.begin() as transaction:
-            connection, was_connected = await machines.attach(
-                transaction, row.id, self._node, values
-            )
-            if not was_connected:
-                await announcement.store(transaction)
-        state.connection = connection
-        if not was_connected:
-            announcement.stored()
+        attached = await self._arrivals.ask(
+            _Arriving(state, row.connected, machines.Arrival(row.id, token_hash, values))
+        )
+        if attached is None:
+            self._keep_out(state, older)
+            return None
+        state.connection = attached.connection
+        state.nickname, state.event_seq = attached.nickname, attached.event_seq
         self._board.tell(state)
         return state
 
     def reported(self, state: MachineState, report: Snapshot | Change) -> None:
         """Take a machine's report.
 
+        One that only has fresh figures is for this node alone; the database and the other
+        nodes hear of it within `LONGEST_STALE` seconds, or when the machine goes.
+
         Raises:
             TooManySessions: it names more than may be.
         """
-        state.last_seen_at = self._now()
+        now = state.last_seen_at = self._now()
         if isinstance(report, Snapshot):
             state.replace(report.machine, report.providers, report.sessions)
         else:
             state.change(report)
+            if not report.sessions and not report.removed and now < state.stale_at:
+                return
+        state.stale_at = now + _stale_millis()
         self._unsaved.add(state.id)
         self._board.tell(state)
 
@@ -162,6 +192,7 @@ class Presence:
         if state is not None and state.online:
             state.online = False
             self._begin_grace(machine_id)
+            self._unsaved.add(machine_id)
             self._board.tell(state)
 
     def moved(self, machine_id: str) -> None:
@@ -242,6 +273,8 @@ class Presence:
             task.cancel()
         if self._expiries:
             await asyncio.wait(self._expiries, timeout=5)
+        await self._arrivals.close()
+        self._unsaved |= self._machines.keys()
         await self.save()
 
     async def _depart(self, state: MachineState, *, anywhere: bool) -> None:
@@ -273,6 +306,40 @@ class Presence:
             state.connected = state.online = False
             self._board.tell(state)
             announcement.stored()
+
+    async def _attach(self, arriving: list["_Arriving"]) -> list[machines.Attached | None]:
+        """Save that machines have come, with the events that tell of those which were away."""
+        expected = [one.state for one in arriving if not one.was_connected]
+        made = await asyncio.gather(
+            *(self._announce(EventName.MACHINE_CONNECTED, state) for state in expected)
+        )
+        announcements = dict(zip(expected, made, strict=True))
+        came: list[Announcement] = []
+        async with self._database.begin() as transaction:
+            attached = await machines.attach(
+                transaction, self._node, [one.arrival for one in arriving]
+            )
+            for one, outcome in zip(arriving, attached, strict=True):
+                if outcome is None or outcome.was_connected:
+                    continue
+                announcement = announcements.get(one.state) or await self._announce(
+                    EventName.MACHINE_CONNECTED, one.state
+                )
+                await announcement.store(transaction)
+                came.append(announcement)
+        for announcement in came:
+            announcement.stored()
+        return attached
+
+    def _keep_out(self, state: MachineState, older: MachineState | None) -> None:
+        """Forget a machine that was kept too early, in favour of what it was before."""
+        if self._machines.get(state.id) is not state:
+            return
+        self._forget(state.id)
+        if older is not None:
+            older.online = False
+            self._keep(older)
+            self._begin_grace(older.id)
 
     def _keep(self, state: MachineState) -> None:
         self._machines[state.id] = state
@@ -317,6 +384,11 @@ class Presence:
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _stale_millis() -> int:
+    """Return for how long a machine's figures need not be told: some chance spreads that."""
+    return int(LONGEST_STALE * 1000 * (1 + random.random()) / 2)  # noqa: S311
 
 
 def _is_newer(theirs: MachineState, mine: MachineState) -> bool:

@@ -1,6 +1,7 @@
 """A machine as it was last reported, wherever its socket is."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -12,6 +13,12 @@ from outrider.contract.resources import Machine, Provider, Session
 
 MAX_SESSIONS: Final = 1000
 """Sessions of one machine that the service keeps in mind."""
+
+
+@lru_cache(maxsize=1024)
+def _shared(encoded: bytes) -> list[Provider]:
+    """Return providers from their JSON; machines with the same ones share the list."""
+    return msgspec.json.decode(encoded, type=list[Provider])
 
 
 class TooManySessions(OutriderError):
@@ -41,6 +48,7 @@ class MachineState:
         "platform",
         "providers",
         "sessions",
+        "stale_at",
         "version",
     )
 
@@ -60,6 +68,8 @@ class MachineState:
         self.machine: Machine | None = None
         self.providers: list[Provider] = []
         self.sessions: dict[str, Session] = {}
+        self.stale_at = 0
+        """When the database and the other nodes are to hear of it even if little has changed."""
         self.encoded: bytes | None = None
         """The machine's entry in the list of machines, kept until something changes."""
         if row.snapshot is not None:
@@ -72,7 +82,7 @@ class MachineState:
         """Take a full report in place of what was known."""
         self.machine = machine
         self.hostname, self.platform = machine.hostname, machine.platform
-        self.providers = providers
+        self.providers = _shared(msgspec.json.encode(providers))
         self.sessions = {}
         self._add(sessions)
 

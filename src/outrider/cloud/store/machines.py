@@ -1,9 +1,9 @@
 """Machines: who owns them, what opens their socket, and their last state."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, delete, insert, or_, select, update
+from sqlalchemy import bindparam, delete, insert, null, or_, select, update
 
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
@@ -37,6 +37,47 @@ class Enrolment(NamedTuple):
     nickname: str | None
 
 
+class Arrival(NamedTuple):
+    """A machine that has said hello, with the token that let it in, and what it reported.
+
+    `values` has `connected_at`, `last_seen_at`, `hostname`, `platform`, `version`, `snapshot`.
+    """
+
+    machine_id: str
+    token_hash: bytes
+    values: Mapping[str, object]
+
+
+class Attached(NamedTuple):
+    """A machine whose socket a node has now.
+
+    `connection` is higher than the numbers of the connections before, `was_connected` whether it
+    was connected or in its grace period already.
+    """
+
+    id: str
+    nickname: str
+    event_seq: int
+    connection: int
+    was_connected: bool
+
+
+_ATTACH = (
+    update(_machines)
+    .where(_machines.c.id == bindparam("machine"))
+    .values(
+        connected=True,
+        node=bindparam("here"),
+        connection=bindparam("number"),
+        connected_at=bindparam("connected_at"),
+        last_seen_at=bindparam("last_seen_at"),
+        hostname=bindparam("hostname"),
+        platform=bindparam("platform"),
+        version=bindparam("version"),
+        snapshot=bindparam("snapshot"),
+    )
+)
+
 _COLUMNS = [_machines.c[name] for name in Machine._fields]
 
 
@@ -50,6 +91,15 @@ async def by_token(database: Database, digest: bytes) -> Machine | None:
     return await _one(database, _machines.c.token_hash == digest)
 
 
+async def by_tokens(database: Database, digests: Sequence[bytes]) -> list[Machine | None]:
+    """Return the machine that each of these connection tokens opens, without its snapshot."""
+    columns = [null() if c is _machines.c.snapshot else c for c in _COLUMNS]
+    query = select(_machines.c.token_hash, *columns).where(_machines.c.token_hash.in_(digests))
+    async with database.read() as connection:
+        found = {row[0]: Machine(*row[1:]) for row in await connection.execute(query)}
+    return [found.get(digest) for digest in digests]
+
+
 async def connected(database: Database, account_id: str) -> list[Machine]:
     """Return the account's machines that are connected or in their grace period."""
     query = select(*_COLUMNS).where(_machines.c.connected, _machines.c.account_id == account_id)
@@ -58,28 +108,51 @@ async def connected(database: Database, account_id: str) -> list[Machine]:
 
 
 async def attach(
-    transaction: Transaction, machine_id: str, node: str, values: Mapping[str, object]
-) -> tuple[int, bool]:
-    """Take it that a node has the machine's socket now, and save these values.
+    transaction: Transaction, node: str, arrivals: Sequence[Arrival]
+) -> list[Attached | None]:
+    """Take it that a node has these machines' sockets now, and save what they reported.
 
     Returns:
-        The number of the connection, higher than those before it, and whether the machine
-        was connected or in its grace period already.
+        What each machine is now; None where its token opens nothing any more.
     """
-    row = (
-        await transaction.execute(
-            select(_machines.c.connection, _machines.c.connected)
-            .where(_machines.c.id == machine_id)
-            .with_for_update()
+    query = (
+        select(
+            _machines.c.id,
+            _machines.c.token_hash,
+            _machines.c.nickname,
+            _machines.c.event_seq,
+            _machines.c.connection,
+            _machines.c.connected,
         )
-    ).one()
-    connection = row[0] + 1
-    await transaction.execute(
-        update(_machines)
-        .where(_machines.c.id == machine_id)
-        .values(**values, connected=True, node=node, connection=connection)
+        .where(_machines.c.id.in_({arrival.machine_id for arrival in arrivals}))
+        .order_by(_machines.c.id)  # so that no two nodes wait for each other's rows
+        .with_for_update()
     )
-    return connection, row[1]
+    rows = {row.id: row for row in await transaction.execute(query)}
+    now: dict[str, Attached] = {}
+    outcomes: list[Attached | None] = []
+    changes: list[dict[str, object]] = []
+    for arrival in arrivals:
+        row = rows.get(arrival.machine_id)
+        if row is None or row.token_hash != arrival.token_hash:
+            outcomes.append(None)
+            continue
+        before = now.get(row.id)
+        attached = Attached(
+            id=row.id,
+            nickname=row.nickname,
+            event_seq=row.event_seq,
+            connection=(before or row).connection + 1,
+            was_connected=before is not None or row.connected,
+        )
+        now[row.id] = attached
+        outcomes.append(attached)
+        changes.append(
+            {**arrival.values, "machine": row.id, "number": attached.connection, "here": node}
+        )
+    if changes:
+        await transaction.execute(_ATTACH, changes)
+    return outcomes
 
 
 async def detach(
