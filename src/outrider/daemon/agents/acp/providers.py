@@ -12,7 +12,7 @@ from outrider.daemon.agents.acp.opening import cannot_reopen
 from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.session import Clock
-from outrider.daemon.agents.transcript import Transcript
+from outrider.daemon.agents.transcript import Transcript, chat_file
 from outrider.daemon.journal import SessionRecord
 
 
@@ -71,7 +71,7 @@ class AcpProvider:
         return adapter
 
     def _adapter(self, record: SessionRecord) -> AcpAdapter:
-        transcript = Transcript(transcript_file(self._folder, record.id), self._clock)
+        transcript = Transcript(chat_file(self._folder, record.id), self._clock)
         return AcpAdapter(
             self.file,
             record,
@@ -92,14 +92,9 @@ class AcpProvider:
         return self.file.environment_from(self._given, ("OUTRIDER_",))
 
 
-def transcript_file(folder: Path, session_id: str) -> Path:
-    """Return the file of a session's chat."""
-    return folder / f"{session_id}.jsonl"
-
-
 def forget_others(folder: Path, session_ids: Iterable[str]) -> None:
     """Delete the chats of sessions that are no more: a daemon may be killed before it does."""
-    kept = {transcript_file(folder, session_id) for session_id in session_ids}
+    kept = {chat_file(folder, session_id) for session_id in session_ids}
     for path in folder.glob("session_*.jsonl"):
         if path not in kept:
             path.unlink(missing_ok=True)
