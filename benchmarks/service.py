@@ -58,13 +58,22 @@ class Installation:
 
     Args:
         copy_of: an installation whose data it begins with.
+        database: the address of its database, where it is not SQLite in the directory.
     """
 
-    def __init__(self, stage: Stage, name: str, copy_of: "Installation | None" = None) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        name: str,
+        copy_of: "Installation | None" = None,
+        *,
+        database: str | None = None,
+    ) -> None:
         self._stage = stage
         self._name = name
         self._port = free_port()
         self.settings: Mapping[str, str] = {
+            **({} if database is None else {"OUTRIDER_DATABASE_URL": database}),
             "OUTRIDER_DATA_DIR": str(stage.directory / name),
             "OUTRIDER_PORT": str(self._port),
             # What is measured is the way of a request, not how one is refused.

@@ -1,12 +1,13 @@
 """Measures deliveries per second and the time to the first byte, beside the bare loop."""
 
 import asyncio
+import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,8 @@ from benchmarks.service import Installation, Server, enrol
 from benchmarks.webhooks import history, machine
 from outrider.cloud.webhooks import bodies
 from outrider.cloud.webhooks.lanes import IN_FLIGHT_PER_WEBHOOK
+from servers.postgres import Postgres
+from servers.server import NotInstalledError
 
 _EMAIL: Final = "webhooks@outrider.invalid"
 _PASSWORD: Final = "a password of the benchmark"
@@ -49,11 +52,11 @@ _UNHURT: Final = Target("at most", 1.3, of="ratio")
 class Bench:
     """A service with webhooks, the receiver that they lead to, and an enrolled machine."""
 
-    def __init__(self, here: Stage, name: str) -> None:
+    def __init__(self, here: Stage, name: str, database: str | None = None) -> None:
         self._here = here
         self._served, self._loading = split_processors()
         self._port = free_port()
-        self.installation = Installation(here, name)
+        self.installation = Installation(here, name, database=database)
         self.database = here.directory / name / "outrider.db"
         self._journals = 0
         self.webhooks = 0
@@ -200,15 +203,43 @@ def benchmark(effort: Effort, progress: Console) -> Report:
             bench.end()
         bench = Bench(here, "speed")
         try:
-            sections = [slow, _section(bench, "no history", effort, progress)]
+            sections = [slow, _section(bench, "SQLite, no history", effort, progress)]
             progress.print(f"a history of {_HISTORY:,} deliveries is written", style="dim")
             bench.stop()
             history.write(bench.database, _HISTORY, time.time_ns() // 1_000_000)
             bench.start()
-            sections.append(_section(bench, f"{_HISTORY:,} in the history", effort, progress))
+            title = f"SQLite, {_HISTORY:,} in the history"
+            sections.append(_section(bench, title, effort, progress))
         finally:
             bench.end()
+        sections.append(_on_postgresql(here, effort, progress))
     return Report(benchmark="webhooks", sections=sections)
+
+
+def _on_postgresql(here: Stage, effort: Effort, progress: Console) -> Section:
+    try:
+        server = Postgres(fsync="on", full_page_writes="on", autovacuum="on")
+    except NotInstalledError as error:
+        missing = Figure(name="not measured", unit="", note=str(error))
+        return Section(title="Webhooks, PostgreSQL", figures=[missing])
+    with ExitStack() as running:
+        with _off_the_servers_processor():
+            running.enter_context(server)
+        bench = Bench(here, "postgresql", server.create("outrider"))
+        running.callback(bench.end)
+        return _section(bench, "PostgreSQL, no history", effort, progress)
+
+
+@contextmanager
+def _off_the_servers_processor() -> Iterator[None]:
+    """Have what starts meanwhile on the processors of what loads the service."""
+    before, (_, loading) = os.sched_getaffinity(0), split_processors()
+    try:
+        if loading:
+            os.sched_setaffinity(0, loading)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _slow_section(bench: Bench, effort: Effort, progress: Console) -> Section:
@@ -244,7 +275,7 @@ def _section(bench: Bench, title: str, effort: Effort, progress: Console) -> Sec
         if bench.webhooks <= webhooks:
             bench.have_webhooks(webhooks)
             figures += _figures(bench, effort, progress)
-    return Section(title=f"Webhooks, SQLite, {title}", figures=figures)
+    return Section(title=f"Webhooks, {title}", figures=figures)
 
 
 def _figures(bench: Bench, effort: Effort, progress: Console) -> list[Figure]:
