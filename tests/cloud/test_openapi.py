@@ -48,7 +48,7 @@ class Bench(NamedTuple):
 async def sqlite_bench(
     sqlite: SQLite, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Bench]:
-    async with benches(World(tmp_path_factory.mktemp("bench") / "data", sqlite.empty())) as one:
+    async with benches(tmp_path_factory.mktemp("bench") / "data", sqlite) as one:
         yield one
 
 
@@ -56,7 +56,7 @@ async def sqlite_bench(
 async def postgresql_bench(
     postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Bench]:
-    async with benches(World(tmp_path_factory.mktemp("bench") / "data", postgresql.empty())) as one:
+    async with benches(tmp_path_factory.mktemp("bench") / "data", postgresql) as one:
         yield one
 
 
@@ -67,7 +67,8 @@ def bench(store: Store, request: pytest.FixtureRequest) -> Bench:
 
 
 @asynccontextmanager
-async def benches(world: World) -> AsyncIterator[Bench]:
+async def benches(data_dir: Path, store: Store) -> AsyncIterator[Bench]:
+    world = World(data_dir, store.migrated(data_dir))
     try:
         service = await world.serve()
         await world.populate()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 @pytest_asyncio.fixture(loop_scope="session")
 async def world(tmp_path: Path, store: Store) -> AsyncIterator[World]:
     """A world whose processes all end with the test."""
-    made = World(tmp_path / "data", store.empty())
+    made = World(tmp_path / "data", store.migrated(tmp_path / "data"))
     yield made
     await made.held.aclose()
 
