@@ -222,9 +222,9 @@ class Service:
         """
         self._is_draining = True
         if self._bus.is_shared and await self._nodes.has_others():
-            seen = asyncio.create_task(asyncio.sleep(self._settings.drain_delay))
+            # First the balancers: a machine that is told to move must not come here again.
+            await asyncio.sleep(self._settings.drain_delay)
             await self._gateway.move()
-            await seen
 
     async def drain(self) -> None:
         """Let the commands under way end, a few seconds at the most; then tell the machines."""
