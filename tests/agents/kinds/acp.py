@@ -36,6 +36,13 @@ def _seed_codex(home: Path, project: Path, model: str) -> None:
     )
 
 
+def _seed_gemini(home: Path, project: Path, model: str) -> None:
+    (home / ".gemini").mkdir(parents=True)
+    # It takes ten thousand lines that are alike for a loop, and ends the turn.
+    settings = {"model": {"disableLoopDetection": True}}
+    (home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+
+
 def _seed_opencode(home: Path, project: Path, model: str) -> None:
     provider: dict[str, Any] = {
         "npm": "@ai-sdk/openai-compatible",
@@ -75,7 +82,7 @@ OPENCODE_ACP: Final = AgentKind(
 )
 GEMINI_ACP: Final = AgentKind(
     type="gemini-acp",
-    seed=_nothing,
+    seed=_seed_gemini,
     environment=lambda model: {"GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": model},
     offers=("allow_always", "allow_once", "reject_once"),
     trusts=False,
