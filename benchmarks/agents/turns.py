@@ -61,8 +61,8 @@ def take_turns(rig: Rig, environment: dict[str, str]) -> Turns:
 def _plain(rig: Rig, sampler: Sampler, turns: Turns, message: str) -> None:
     sent, accepted = _send(rig, turns, message)
     first, last = _answer(rig, sent, message)
-    began = _until(sampler, "generating", sent)
-    ended = _until(sampler, "idle", last)
+    began = _until(rig, sampler, "generating", sent)
+    ended = _until(rig, sampler, "idle", last)
     turns.generating.append(max(0.0, began.answered - first))
     turns.idle.append(max(0.0, ended.answered - last))
     _check(turns, sampler.between(accepted, last), {"generating"}, message)
@@ -77,11 +77,11 @@ def _approval(
     with Screen(rig, pattern, environment) as screen:
         sent, accepted = _send(rig, turns, message)
         first, shown = _answer(rig, sent, message)
-        asks = _until(sampler, "waiting_approval", sent)
+        asks = _until(rig, sampler, "waiting_approval", sent)
         deadline = time.time() + (2 if rig.kind.type in DIALOGS else 0)
         while screen.seen is None and time.time() < deadline:
             time.sleep(0.005)
-    turns.generating.append(max(0.0, _until(sampler, "generating", sent).answered - first))
+    turns.generating.append(max(0.0, _until(rig, sampler, "generating", sent).answered - first))
     turns.asking.append(max(0.0, asks.answered - (screen.seen or shown)))
     _check(turns, sampler.between(accepted, asks.asked), {"generating"}, message)
     time.sleep(_PAUSE)
@@ -89,7 +89,7 @@ def _approval(
     _check(turns, sampler.between(asks.answered, answering), {"waiting_approval"}, message)
     rig.post(f"/shortcuts/{rig.target}/approve", {"action": "approve"})
     approved = time.time()
-    ended = _until(sampler, "idle", approved)
+    ended = _until(rig, sampler, "idle", approved)
     last = max(entry["t"] for entry in as_json(rig.model.log) if entry["ev"] == "last")
     if last > answering:  # the model was told what came of it
         turns.idle.append(max(0.0, ended.answered - last))
@@ -129,11 +129,14 @@ def _answer(rig: Rig, sent: float, message: str) -> tuple[float, float]:
     raise BenchmarkError(f"{rig.kind.type}: the model was not asked {message!r}, or not to the end")
 
 
-def _until(sampler: Sampler, status: str, after: float) -> Sample:
+def _until(rig: Rig, sampler: Sampler, status: str, after: float) -> Sample:
     sample = sampler.first(status, after, _LIMIT)
     if sample is None:
         newest = sampler.samples[-1].status if sampler.samples else "nothing"
-        raise BenchmarkError(f"never seen {status}, but {newest}; {sampler.failure or ''}")
+        shown = rig.get(f"/shortcuts/{rig.target}/chat/debug")["bundle"]["parser"]
+        raise BenchmarkError(
+            f"{rig.kind.type}: never {status}, but {newest}; {sampler.failure or shown}"
+        )
     return sample
 
 

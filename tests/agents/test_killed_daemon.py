@@ -24,6 +24,14 @@ NEEDED = "test_a_daemon_that_is_killed_in_the_middle_of_a_turn"
 IN_TERMINALS = [kind for kind in KINDS if NEEDED not in kind.cannot]
 
 
+class PatientUp(Up):
+    """`outrider up` on a machine that real agents keep busy."""
+
+    async def says(self, within: float = 40) -> str:
+        """Return the program's next line."""
+        return await super().says(within)
+
+
 @pytest.fixture
 def env(
     tmp_path: Path, kind: AgentKind, install: Install, model: StubModel
@@ -46,7 +54,7 @@ def env(
 async def test_a_turn_goes_on_and_is_told_once(
     kind: AgentKind, env: dict[str, str], tmp_path: Path, model: StubModel
 ) -> None:
-    async with Up("-m", "outrider", "up", env=env) as up:
+    async with PatientUp("-m", "outrider", "up", env=env) as up:
         await up.greeting()
         machine = (await up.call("GET", "/daemons"))["daemons"][0]["id"]
         launch = {"type": kind.type, "dir": str(tmp_path / "project")}
@@ -58,7 +66,7 @@ async def test_a_turn_goes_on_and_is_told_once(
         await up.ends()
     assert running_in(tmp_path / "home")
 
-    async with Up("-m", "outrider", "up", env=env) as up:
+    async with PatientUp("-m", "outrider", "up", env=env) as up:
         await up.greeting()
         began = time.monotonic()
 

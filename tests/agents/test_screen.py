@@ -49,7 +49,9 @@ SCREENS: dict[str, dict[str | None, list[str]]] = {
             "after_approve", "after_reject", "answered", "hang_interrupted", "idle", "interrupted",
         ],
         "generating": ["generating", "waiting_llm"],
-        "waiting_approval": ["approval", "approval_file", "startup", "trust_dialog"],
+        "waiting_approval": [
+            "approval", "approval_file", "loop_detected", "startup", "trust_dialog",
+        ],
         "error": ["error400", "login"],
         None: ["exited"],
     },
