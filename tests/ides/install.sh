@@ -2,7 +2,8 @@
 # Installs an IDE that the tests run, pinned, into a folder of its own (minutes, 620 MB each).
 # usage: install.sh FOLDER jupyterlab|code-server
 set -eu
-folder=$1/$2
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)/$2
 
 python_venv() {
     python3 -m venv "$folder/$1"

@@ -149,6 +149,16 @@ async def test_the_page_is_reloaded(faulty: Desk) -> None:
     assert not faulty.named("agent:error")
 
 
+async def test_the_page_changes_only_its_address(faulty: Desk) -> None:
+    ide = await faulty.open()
+    await ide.script("history.pushState({}, '', '?faulty&more')")
+    end = time.monotonic() + 4  # a chat that is missed is an error after 3 s
+    while time.monotonic() < end:
+        assert ide.status == "idle", ide.evidence()
+        assert ide.shown
+        await asyncio.sleep(0.05)
+
+
 async def test_the_page_crashes_and_is_loaded_again(faulty: Desk) -> None:
     ide = await faulty.open()
     before = await ide.turn("hello")

@@ -5,8 +5,10 @@ import struct
 
 import pytest
 
-from outrider.contract.commands import Picture, Screenshot
+from outrider.contract.commands import ChatDebug, Picture, Screenshot
+from outrider.contract.debug import DebugBundle
 from outrider.contract.errors import ApiError
+from outrider.daemon.debug.bundle import debug
 from tests.ides.desk import Desk
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(60)]
@@ -45,6 +47,23 @@ async def test_pictures(faulty: Desk) -> None:
     assert len(bytes_of(huge)) <= 4_000_000
 
 
+async def bundle_of(desk: Desk) -> DebugBundle:
+    """Return the debug bundle of the IDE."""
+    return (await debug(desk.sessions, ChatDebug())).bundle
+
+
+async def test_the_debug_bundle_has_a_small_one(faulty: Desk) -> None:
+    ide = await faulty.open()
+    plain = (await bundle_of(faulty)).screenshot
+    await ide.script(f"(() => {{ {NOISE} }})()")
+    noisy = (await bundle_of(faulty)).screenshot
+    for picture in (plain, noisy):
+        assert picture is not None
+        assert base64.b64decode(picture["data"]).startswith(b"\xff\xd8")
+        assert len(picture["data"]) < 28_000
+        assert picture["width"] <= 0.4 * await ide.script("innerWidth") + 1
+
+
 async def test_a_minimised_window_has_none(faulty: Desk) -> None:
     ide = await faulty.open()
     session = await ide.page.context.new_cdp_session(ide.page)
@@ -54,6 +73,9 @@ async def test_a_minimised_window_has_none(faulty: Desk) -> None:
     with pytest.raises(ApiError) as refused:
         await ide.session.screenshot(Screenshot())
     assert (refused.value.status, "minimised" in refused.value.message) == (409, True)
+    bundle = await bundle_of(faulty)
+    assert bundle.screenshot is None
+    assert [problem for problem in bundle.problems if "minimised" in problem]
     bounds["bounds"] = {"windowState": "normal"}
     await session.send("Browser.setWindowBounds", bounds)
     assert (await ide.session.screenshot(Screenshot())).format == "png"

@@ -132,6 +132,16 @@ async def test_the_model_of_a_launch_is_the_one_that_answers(box: Desk) -> None:
     assert not box.sessions.describe()
 
 
+async def test_a_model_that_cannot_be_chosen_at_launch_is_refused(box: Desk) -> None:
+    with pytest.raises(ApiError) as refused:
+        await box.open(model="opus")  # jupyter-ai shows its models after the first message
+    assert (refused.value.status, "controls" in refused.value.message) == (400, True)
+    assert not box.sessions.describe()
+    with pytest.raises(ApiError) as told:
+        await box.open(model="opus", cdp=False)
+    assert (told.value.status, "enableCdp" in told.value.message) == (400, True)
+
+
 async def test_only_the_server_is_told_the_token(box: Desk) -> None:
     ide = await box.open()
     browser, server = ide.processes()

@@ -37,6 +37,8 @@
     }
     return found;
   };
+  /* Those that were there: while the page draws its menu anew, nobody seems to be. */
+  const met = new Set();
   const chosen = (root) => root.querySelector(".jp-jai-personaControls-persona")?.innerText.trim();
   const idOf = (control) => control.id.replaceAll("_", "");
 
@@ -106,19 +108,23 @@
       const chat = store(root);
       if (!chat) return { input: false };
       const bots = Object.values(chat.users ?? {}).filter((user) => user.bot);
-      const present = bots.some((user) => user.name === agent.name);
-      if (!present && chosen(root) !== agent.name && !personas(root).has(agent.name)) return null;
+      if (bots.some((user) => user.name === agent.name)) met.add(agent.name);
+      if (chosen(root) === agent.name || personas(root).has(agent.name)) met.add(agent.name);
+      if (!met.has(agent.name)) return null;
+      // of a long answer the page is told what is left when the stop button is off already
       const writes = (chat.writers ?? []).map((writer) => writer.user?.name);
       const stop = root.querySelector(".jp-jai-stopButton");
       const works = Boolean(stop && !stop.disabled);
-      const mine = writes.length ? writes.includes(agent.name) : chosen(root) === agent.name;
+      const busy = writes.length
+        ? writes.includes(agent.name)
+        : works && chosen(root) === agent.name;
       const call = asked(root, agent);
       const drawn = there(root, ".jp-jupyter-ai-acp-client-permission-buttons").length > 0;
       const shown = settings(root)?.controls ?? [];
       const model = shown.find((control) => control.kind === "model");
       const command = call?.raw_input?.command;
       return {
-        busy: works && mine,
+        busy,
         question: !call || !drawn ? null : {
           key: call.tool_call_id,
           message: [...new Set([call.title, command].filter(Boolean))].join("\n"),

@@ -30,12 +30,12 @@
 
   const open = async (root, id) => {
     fire(root.querySelector(PICKERS[id].button), "mousedown");
-    const menu = await until(() => rows().length, 1000);
+    const menu = await until(() => rows().length, 3000);
     const more = document.querySelector(".context-view .chat-model-picker-section-toggle");
     if (more?.querySelector(".codicon-chevron-right")) {
       const before = rows().length;
       fire(more, "click");
-      await until(() => rows().length > before, 500);
+      await until(() => rows().length > before, 1000);
     }
     return Boolean(menu);
   };
@@ -43,7 +43,7 @@
     const list = document.querySelector(".context-view .action-widget .monaco-list");
     const escape = { key: "Escape", code: "Escape", keyCode: 27, bubbles: true, cancelable: true };
     list?.dispatchEvent(new KeyboardEvent("keydown", escape));
-    await until(() => !rows().length, 500);
+    await until(() => !rows().length, 1000);
   };
   /* The rows of an open menu that are choices: the others, "Manage Models...", open something. */
   const choices = () =>
@@ -64,18 +64,27 @@
 
   /* A new profile of VS Code starts the extension behind its chat only when its models are
    * looked at: until then there is no model but "Auto", which needs an account. */
-  const wake = async (root, ms) => {
+  const wake = async (root, end) => {
+    const left = () => end - performance.now();
     const named = await until(() => {
       const name = chosen(root, "model");
       return name && name !== "Models" ? name : null;
-    }, ms / 2);
-    if (named !== "Auto" || !(await open(root, "model"))) return;
-    const manage = rows().find((row) => nameOf(row).startsWith("Manage Models"));
-    if (!manage || choices().length > 1) return close();
-    fire(manage, "click");
-    await until(() => chosen(root, "model") !== named, ms / 2);
+    }, left());
+    if (named !== "Auto") return;
+    for (let manage = null; !manage; ) {
+      if (left() <= 0) return;
+      await open(root, "model");
+      if (choices().length > 1) return close();
+      manage = rows().find((row) => nameOf(row).startsWith("Manage Models"));
+      if (manage) fire(manage, "click");
+      else {
+        await close();
+        await pause(500);
+      }
+    }
+    await until(() => chosen(root, "model") !== named, left());
     fire(visible(".modal-editor-header .codicon-close"), "click");
-    await until(() => !visible(".modal-editor-header"), 1000);
+    await until(() => !visible(".modal-editor-header"), 2000);
   };
 
   /* The row's label for screen readers has the text as it was written, where the row itself
@@ -90,6 +99,39 @@
     const shown = text(row.querySelector(".interactive-item-container .value"));
     if (!label || !shown || row.classList.contains("request")) return label || shown;
     return HINTS.reduce((rest, hint) => rest.replace(hint, ""), label).trim();
+  };
+
+  /* The rows that were read. The list draws only those in sight, and keeps its own scroll
+   * position: it is told by the wheel. Rows above, once read, need no look any more. */
+  let read = new Map();
+  const collect = (root, selector) => {
+    for (const row of every(root, selector)) {
+      const role = row.classList.contains("request") ? "user" : "assistant";
+      const content = contentOf(row);
+      const before = read.get(row.dataset.index);
+      if (before?.role === "user" && before.content !== content) read = new Map(); // another chat
+      read.set(row.dataset.index, { role, content });
+    }
+  };
+  const readRows = async (root, selector) => {
+    const list = root.querySelector(".interactive-list");
+    const target = list?.querySelector(".monaco-scrollable-element") ?? list;
+    const inSight = () => every(root, selector).map((row) => Number(row.dataset.index));
+    const atEnd = () => root.querySelector(`${selector}[data-last-element="true"]`);
+    const turn = async (deltaY) => {
+      for (let before = null; before !== inSight().join(); ) {
+        before = inSight().join();
+        target?.dispatchEvent(new WheelEvent("wheel", { deltaY, bubbles: true, cancelable: true }));
+        await pause(40);
+        collect(root, selector);
+      }
+    };
+    collect(root, selector);
+    const newest = Math.max(-1, ...inSight());
+    if (newest < 0) read = new Map();
+    for (const index of read.keys()) if (index > newest && atEnd()) read.delete(index);
+    if ([...Array(newest + 1).keys()].some((index) => !read.has(String(index)))) await turn(-250);
+    if (!atEnd()) await turn(250);
   };
 
   /* The command of a question is drawn a little later than its buttons, in an editor that may
@@ -151,7 +193,7 @@
     },
 
     async prepare(root, agent, ms) {
-      await wake(root, ms);
+      await wake(root, performance.now() + ms);
       for (const id of Object.keys(PICKERS)) await keep(root, id);
     },
 
@@ -163,38 +205,13 @@
       await until(() => !rows().length, 500);
     },
 
-    /* The list draws the rows in sight, and keeps its own scroll position: it is told by the wheel. */
     async read(root, agent) {
-      const found = new Map();
-      const list = root.querySelector(".interactive-list");
-      const collect = () => {
-        for (const row of every(root, agent.messages.row)) {
-          const content = contentOf(row);
-          const role = row.classList.contains("request") ? "user" : "assistant";
-          if (content) found.set(row.dataset.index, { role, kind: "text", content });
-        }
-      };
-      const turn = async (deltaY) => {
-        const target = list?.querySelector(".monaco-scrollable-element") ?? list;
-        target?.dispatchEvent(new WheelEvent("wheel", { deltaY, bubbles: true, cancelable: true }));
-        await pause(40);
-      };
-      const inSight = () => every(root, agent.messages.row).map((row) => row.dataset.index).join();
-      /* Turns the wheel until that moves nothing any more. */
-      const through = async (deltaY) => {
-        for (let before = null; before !== inSight(); ) {
-          before = inSight();
-          await turn(deltaY);
-          collect();
-        }
-      };
-      collect();
-      if (!found.has("0") && found.size) await through(-250);
-      if (!root.querySelector(`${agent.messages.row}[data-last-element="true"]`)) await through(250);
-      const chat = chatOf(found);
-      return [...found]
+      await readRows(root, agent.messages.row);
+      const chat = chatOf(read);
+      return [...read]
+        .filter(([, row]) => row.content)
         .sort(([one], [other]) => one - other)
-        .map(([index, row]) => ({ key: `${chat}/${index}`, ...row }));
+        .map(([index, row]) => ({ key: `${chat}/${index}`, kind: "text", ...row }));
     },
   };
 })()

@@ -27,7 +27,6 @@ from outrider.daemon.journal import Journal, SessionRecord
 _log = structlog.get_logger(__name__)
 
 ANSWER_TIMEOUT: Final = 5.0
-PREPARE_TIMEOUT: Final = 30.0
 
 
 class IdeAdapter:
@@ -86,22 +85,19 @@ class IdeAdapter:
 
         Args:
             model: of those that the IDE shows; None for the one that it has chosen.
-            seconds: how long this may take.
+            seconds: how long the IDE may take; its page is told 0.7 of it, in milliseconds.
 
         Raises:
             ApiError: 400, the IDE shows no such model.
         """
         async with self._acting:
-            deadline = time.monotonic() + seconds
             window, agent, panel = await self._ready()
             try:
-                limit = min(seconds, PREPARE_TIMEOUT)
-                await window.ask("prepare", agent.type, limit * 800, seconds=limit)
+                await window.ask("prepare", agent.type, seconds * 700, seconds=seconds)
             except WindowError as error:
                 _log.info("an IDE could not be prepared", ide=self._file.type, error=str(error))
             if model is not None:
-                left = max(1.0, deadline - time.monotonic())
-                await controls.choose_model(self._following, window, panel, model, left)
+                await controls.choose_model(self._following, window, panel, model)
 
     # The interface
 

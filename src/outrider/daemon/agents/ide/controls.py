@@ -11,6 +11,9 @@ from outrider.daemon.agents.ide.window import Window, WindowError
 
 CHANGE_TIMEOUT: Final = 5.0
 
+MODELS_TIMEOUT: Final = 5.0
+"""Seconds that a panel has to show its models, once the IDE is ready."""
+
 
 async def change(
     following: Following, window: Window, panel: Panel, values: Mapping[str, str | bool]
@@ -31,17 +34,17 @@ async def change(
     await _apply(following, window, panel, values)
 
 
-async def choose_model(
-    following: Following, window: Window, panel: Panel, model: str, seconds: float
-) -> None:
-    """Choose the model of a launch once the panel shows its models, within so many seconds.
+async def choose_model(following: Following, window: Window, panel: Panel, model: str) -> None:
+    """Choose the model of a launch.
 
     Raises:
         ApiError: 400, it shows none, or not this one; 500, it did not react.
     """
-    if not await following.until(lambda: "model" in _shown(panel), seconds):
+    if not await following.until(lambda: "model" in _shown(panel), MODELS_TIMEOUT):
         raise bad_request(
-            f"{panel.name} shows no choice of models here: launch it without `model`", "model"
+            f"{panel.name} shows no models before its first message: launch it without `model`, "
+            "and choose one with `controls` then",
+            "model",
         )
     control = _shown(panel)["model"]
     _check(control, model, "model")

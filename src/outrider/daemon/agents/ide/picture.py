@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PNG_LIMIT: Final = 1_000_000
 LIMIT: Final = 4_000_000
-TIMEOUT: Final = 10.0
+TIMEOUT: Final = 20.0
 
 THUMBNAIL_LIMIT: Final = 20_000
 """Bytes of a picture in a debug bundle, whose room is 28 KiB of base64."""

@@ -33,7 +33,10 @@ class Reports:
         return True
 
     def drop(self, frame: "Frame") -> bool:
-        """Forget a frame that was loaded anew or is gone; tell whether it had reported."""
+        """Forget a frame that is not watched now, or gone; tell whether it had reported.
+
+        One that is loaded anew reports anew; one that only changes its address does not.
+        """
         return self._frames.pop(frame, None) is not None
 
     def clear(self) -> None:

@@ -209,7 +209,6 @@ class Window:
         self._page, self._broken = page, None
         page.on("close", lambda _: self._wake())
         page.on("crash", lambda _: self._break("crashed"))
-        page.on("framenavigated", self._dropped)
         page.on("framedetached", self._dropped)
         inspector = await page.context.new_cdp_session(page)
         # a page that has crashed is dead to Playwright: loaded again, it needs a new connection
@@ -248,6 +247,7 @@ class Window:
                 self._broken = None
                 self._changed()
             if not watched and frame in page.frames:
+                self._dropped(frame)
                 await self._install(frame)
 
     # What the page tells

@@ -11,7 +11,7 @@ from outrider.daemon.agents.ide.following import Following
 from outrider.daemon.agents.ide.provider_file import Agent
 from outrider.daemon.agents.ide.window import CALL_TIMEOUT, Window, WindowError, first_line
 
-TAKE_TIMEOUT: Final = 10.0
+TAKE_TIMEOUT: Final = 20.0
 OPEN_TIMEOUT: Final = 5.0
 TYPE_TIMEOUT: Final = 3.0
 
