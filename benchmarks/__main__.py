@@ -1,6 +1,6 @@
 """Runs every benchmark, one after the other."""
 
-from benchmarks import access, acp, agents, fleet, roundtrip, webhooks
+from benchmarks import access, acp, agents, fleet, ides, roundtrip, webhooks
 from benchmarks.command import main
 
 main(
@@ -10,4 +10,5 @@ main(
     fleet.benchmark,
     acp.benchmark,
     agents.benchmark,
+    ides.benchmark,
 )

@@ -1,0 +1,142 @@
+"""Measures a followed IDE: the delay of its status, what it costs while idle, its pictures."""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psutil
+from rich.console import Console
+from tests.agents.machine import stub_model, until
+from tests.ides.desk import Desk, Ide, faulty_desk, programs_of, real_desk
+from tests.ides.kinds import KINDS
+
+from benchmarks.command import Effort
+from benchmarks.ides.bare import Bare, bare
+from benchmarks.report import Figure, Report, Section, Target
+from outrider.contract.commands import Screenshot
+from outrider.daemon.agents.ide.driver import is_installed
+
+_DELAY: Final = Target("at most", 0.5)
+_IDLE_COST: Final = Target("at most", 1.0)
+
+_CHANGES: Final = 60
+_PICTURES: Final = 15
+_COST_SECONDS: Final = 30
+_SETTLE: Final = 3.0
+
+_SHOW: Final = "html => Date.now() + (document.getElementById('busy').innerHTML = html, 0)"
+_BUSY: Final = '<i class="working">x</i>'
+
+
+def benchmark(effort: Effort, progress: Console) -> Report:
+    """Measure a page of our own, and the real IDEs that `make test-ides` has installed here.
+
+    Without Chromium and Playwright nothing is measured, which is told.
+    """
+    if shutil.which("chromium") is None or not is_installed():
+        note = Figure(name="nothing measured", unit="", note="it needs chromium and playwright")
+        return Report(benchmark="ides", sections=[Section(title="IDEs", figures=[note])])
+    return asyncio.run(_measure(effort, progress))
+
+
+async def _measure(effort: Effort, progress: Console) -> Report:
+    sections = []
+    with _folder() as folder:
+        async with faulty_desk(folder) as desk:
+            progress.print("ides: a page of our own", style="dim")
+            ide = await desk.open()
+            async with bare(ide) as baseline:
+                figures = await _delays(ide, baseline)
+                figures += await _pictures(ide, baseline)
+            figures += await _cost()
+        sections.append(Section(title="IDEs: a page of our own", figures=figures))
+    for kind in KINDS:
+        if effort.only and kind.type not in effort.only:
+            continue
+        if not all(programs.exists() for programs in programs_of(kind)):
+            note = Figure(name="not measured", unit="", note="`make test-ides` installs it")
+            sections.append(Section(title=f"IDEs: {kind.type}", figures=[note]))
+            continue
+        progress.print(f"ides: {kind.type}", style="dim")
+        with _folder() as folder, stub_model(folder) as model:
+            async with real_desk(folder, kind, programs_of(kind), model.url) as desk:
+                sections.append(await _real(desk))
+    return Report(benchmark="ides", sections=sections)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="outrider-bench-") as folder:
+        yield Path(folder)
+
+
+async def _real(desk: Desk) -> Section:
+    began = time.perf_counter()
+    ide = await desk.open()
+    launch = time.perf_counter() - began
+    await ide.turn("hello")
+    async with bare(ide) as baseline:
+        figures = await _pictures(ide, baseline)
+    figures += await _cost()
+    figures.append(Figure(name="launch to ready", unit="s", runs=[launch]))
+    return Section(title=f"IDEs: {desk.kind.type}", figures=figures)
+
+
+async def _delays(ide: Ide, baseline: Bare) -> list[Figure]:
+    """Change the page, and wait for the status; beside it, for a bare call out of the page."""
+    ours, least = [], []
+    for n in range(_CHANGES):
+        wanted, html = ("generating", _BUSY) if n % 2 == 0 else ("idle", "")
+        least.append(await baseline.call())
+        changed = await ide.page.evaluate(_SHOW, html) / 1000
+        await until(lambda status=wanted: ide.status == status, 5)  # type: ignore[misc]
+        ours.append(time.time() - changed)
+    return [
+        Figure(
+            name=f"page changed to status, 95th percentile of {_CHANGES}",
+            unit="s",
+            runs=[sorted(ours)[int(len(ours) * 0.95)]],
+            baseline=[sorted(least)[int(len(least) * 0.95)]],
+            target=_DELAY,
+        ),
+        Figure(name="page changed to status", unit="s", runs=ours, baseline=least),
+    ]
+
+
+async def _pictures(ide: Ide, baseline: Bare) -> list[Figure]:
+    ours, least = [], []
+    for _ in range(_PICTURES):
+        least.append(await baseline.picture())
+        began = time.perf_counter()
+        await ide.session.screenshot(Screenshot())
+        ours.append(time.perf_counter() - began)
+    return [Figure(name="screenshot", unit="s", runs=ours, baseline=least)]
+
+
+async def _cost() -> list[Figure]:
+    """Measure the processor time of the daemon and its driver while nothing happens."""
+    await asyncio.sleep(_SETTLE)
+    watching = _followers()
+    before, began = _seconds_of(watching), time.perf_counter()
+    await asyncio.sleep(_COST_SECONDS)
+    share = (_seconds_of(watching) - before) / (time.perf_counter() - began) * 100
+    return [
+        Figure(name="daemon and driver, idle", unit="% of a core", runs=[share], target=_IDLE_COST)
+    ]
+
+
+def _followers() -> list[psutil.Process]:
+    """Return this process, which is the daemon here, and Playwright's."""
+    own = psutil.Process()
+    children = own.children(recursive=True)
+    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return [own, *(child for child in alive if "playwright" in " ".join(child.cmdline()))]
+
+
+def _seconds_of(processes: list[psutil.Process]) -> float:
+    return sum(p.cpu_times().user + p.cpu_times().system for p in processes)
