@@ -5,6 +5,11 @@ import os
 import sys
 
 import structlog
+from structlog.processors import ExceptionRenderer
+from structlog.tracebacks import ExceptionDictTransformer
+
+# Without the values of variables: a request's headers, with its key, are among them.
+_tracebacks = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
 
 
 def set_up_logs() -> None:
@@ -17,7 +22,7 @@ def set_up_logs() -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if for_people else [structlog.processors.dict_tracebacks]),
+            *([] if for_people else [_tracebacks]),
             structlog.dev.ConsoleRenderer() if for_people else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -9,15 +9,15 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from outrider.cloud.access.sealing import Sealer
 from outrider.cloud.store import idempotency
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import Database, is_away
 from outrider.contract.errors import bad_request, conflict
 
 KEPT_SECONDS: Final = 86400.0
@@ -25,6 +25,10 @@ KEPT_SECONDS: Final = 86400.0
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _SEALED: Final = "response"
 _PRUNE_SECONDS: Final = 600.0
+_SETTLES: Final = 60
+_SETTLE_SECONDS: Final = 1.0
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +54,7 @@ class Idempotency:
         self._database = database
         self._sealer = sealer
         self._clock = clock
-        self._running: set[asyncio.Task[Answer]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
 
     async def once(
         self,
@@ -87,10 +91,8 @@ class Idempotency:
         )
         if stored is not None:
             return self._replay(stored, fingerprint)
-        task = asyncio.create_task(self._carry_out(principal, key, work), name="idempotent request")
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+        work_of_it = self._carry_out(principal, key, work)
+        return await asyncio.shield(self._run(work_of_it, "idempotent request"))
 
     async def keep_pruning(self) -> None:
         """Forget old answers, until cancelled."""
@@ -110,16 +112,42 @@ class Idempotency:
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
 
+    def _run(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        task = asyncio.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
     async def _carry_out(
         self, principal: str, key: str, work: Callable[[], Awaitable[tuple[Answer, bool]]]
     ) -> Answer:
         answer, done = await work()
-        if done:
-            sealed = self._sealer.seal(answer.body, _SEALED)
-            await idempotency.finish(self._database, principal, key, answer.status, sealed)
-        else:
-            await idempotency.release(self._database, principal, key)
+
+        async def settle() -> None:
+            if done:
+                sealed = self._sealer.seal(answer.body, _SEALED)
+                await idempotency.finish(self._database, principal, key, answer.status, sealed)
+            else:
+                await idempotency.release(self._database, principal, key)
+
+        try:
+            await settle()
+        except (SQLAlchemyError, OSError) as error:
+            if not is_away(error):
+                raise
+            # The answer is known: it must not be lost, nor the key stay taken for a day.
+            self._run(self._settle_later(settle), "settle an idempotency key")
         return answer
+
+    async def _settle_later(self, settle: Callable[[], Awaitable[None]]) -> None:
+        for _ in range(_SETTLES):
+            await asyncio.sleep(_SETTLE_SECONDS)
+            try:
+                await settle()
+            except (SQLAlchemyError, OSError) as error:
+                _log.warning("an answer waits for the database", error=str(error))
+            else:
+                return
 
     def _replay(self, stored: idempotency.Stored, fingerprint: bytes) -> Answer:
         if stored.fingerprint != fingerprint:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -13,13 +13,14 @@ from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
     InterfaceError,
+    InternalError,
     InvalidRequestError,
     OperationalError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from outrider.cloud.store.transaction import Transaction
+from outrider.cloud.store.transaction import DatabaseAway, Transaction
 from outrider.contract.errors import OutriderError
 
 HEAD: Final = "0004"
@@ -30,6 +31,9 @@ _BEGIN: Final = "outrider_begin"
 
 _MIGRATION_LOCK: Final = 8400
 _MIGRATION_WAIT: Final = "60s"
+
+_AWAY_STATES: Final = ("08", "53", "57P")
+"""What SQLSTATE begins with where PostgreSQL stops, starts, or has no place for a connection."""
 
 
 class DatabaseError(OutriderError):
@@ -71,14 +75,22 @@ class Database:
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
-        """Open a transaction; it is committed at the end, rolled back on an error."""
-        async with self._turn, self.engine.begin() as connection:
+        """Open a transaction; it is committed at the end, rolled back on an error.
+
+        Raises:
+            DatabaseAway: the database cannot be reached.
+        """
+        async with self._turn, _opened(self.engine.begin()) as connection:
             yield Transaction(connection)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Transaction]:
-        """Open a transaction that only reads, so that it waits for no writer."""
-        async with self.engine.connect() as connection:
+        """Open a transaction that only reads, so that it waits for no writer.
+
+        Raises:
+            DatabaseAway: the database cannot be reached.
+        """
+        async with _opened(self.engine.connect()) as connection:
             await connection.execution_options(**{_BEGIN: "BEGIN"})
             yield Transaction(connection)
 
@@ -141,9 +153,35 @@ def is_away(error: BaseException) -> bool:
 
     Not one that says that it does not take what it was told, as of a constraint.
     """
-    if isinstance(error, DBAPIError):
-        return error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError))
-    return isinstance(error, (PoolTimeout, OSError))
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, (PoolTimeout, DatabaseAway, OSError))
+    state = getattr(error.orig, "sqlstate", None)
+    if state is None:  # the driver lost its connection, or no longer knows what is going on there
+        kinds = (OperationalError, InterfaceError, InternalError)
+        return error.connection_invalidated or isinstance(error, kinds)
+    return error.connection_invalidated or state.startswith(_AWAY_STATES)
+
+
+@asynccontextmanager
+async def _opened(
+    opening: AbstractAsyncContextManager[AsyncConnection],
+) -> AsyncIterator[AsyncConnection]:
+    """Open a connection for a block, and tell what the system says of it from other errors.
+
+    Left as it is, a refused connection could be taken for one that a client has closed.
+    """
+    raised: BaseException | None = None
+    try:
+        async with opening as connection:
+            try:
+                yield connection
+            except BaseException as error:
+                raised = error
+                raise
+    except OSError as error:
+        if error is raised:
+            raise
+        raise DatabaseAway(str(error) or "no answer in time") from error
 
 
 def _make_directory(directory: Path) -> None:

@@ -11,11 +11,16 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import CursorResult, Executable, ScalarResult
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 T = TypeVar("T")
 
 Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+class DatabaseAway(SQLAlchemyError):
+    """The database cannot be reached, says the system: a connection was refused or lost."""
 
 
 class Transaction:
@@ -33,23 +38,23 @@ class Transaction:
         self, statement: Executable, parameters: Parameters | None = None
     ) -> CursorResult[*tuple[Any, ...]]:
         """Run a statement and return its result."""
-        return await to_its_end(self._connection.execute(statement, parameters))
+        return await _told(self._connection.execute(statement, parameters))
 
     async def execute_text(
         self, text: str, values: tuple[Any, ...]
     ) -> CursorResult[*tuple[Any, ...]]:
         """Run SQL in the driver's own form, with values as the driver takes them; see `bulk`."""
-        return await to_its_end(self._connection.exec_driver_sql(text, values))
+        return await _told(self._connection.exec_driver_sql(text, values))
 
     async def scalar(self, statement: Executable) -> Any:
         """Run a statement and return the first column of its first row, None without a row."""
-        return await to_its_end(self._connection.scalar(statement))
+        return await _told(self._connection.scalar(statement))
 
     async def scalars(
         self, statement: Executable, parameters: Parameters | None = None
     ) -> ScalarResult[Any]:
         """Run a statement and return the first column of its rows."""
-        return await to_its_end(self._connection.scalars(statement, parameters))
+        return await _told(self._connection.scalars(statement, parameters))
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
@@ -60,3 +65,10 @@ async def to_its_end(work: Awaitable[T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait({task})
         raise
+
+
+async def _told(work: Awaitable[T]) -> T:
+    try:
+        return await to_its_end(work)
+    except OSError as error:  # as the driver passes it on
+        raise DatabaseAway(str(error) or "no answer in time") from error
