@@ -12,10 +12,11 @@ import pytest_asyncio
 from outrider.cloud.settings import Settings
 from servers.postgres import Postgres
 from servers.redis import Redis
+from tests.service.machine import ScriptedMachine, hello
 from tests.service.patience import eventually
 from tests.service.private import private
 from tests.service.processes import Serving
-from tests.service.site import Owner, Site
+from tests.service.site import GATEWAY, Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -83,3 +84,19 @@ async def test_a_node_that_stops_sends_its_clients_to_the_others(nodes: Nodes) -
         with pytest.raises(httpx.ConnectError):
             await client.get(f"{one.url}/readyz")
         assert (await client.get(f"{other.url}/readyz")).status_code == 200
+
+
+async def test_a_node_stops_in_time_though_redis_is_frozen(
+    nodes: Nodes, stores: tuple[Postgres, Redis]
+) -> None:
+    one, _ = await nodes.start(), await nodes.start()
+    await nodes.populate()
+    enrolled = await nodes.owner.enrols()
+    gateway = one.url.replace("http", "ws") + GATEWAY
+    async with ScriptedMachine(gateway, enrolled.token, hello()):
+        stores[1].freeze()
+        try:
+            one.signal(signal.SIGTERM)
+            assert await one.ends(25) == 0
+        finally:
+            stores[1].thaw()

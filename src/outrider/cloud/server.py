@@ -4,8 +4,9 @@ import asyncio
 import gc
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -19,6 +20,11 @@ from outrider.contract.frames import MAX_FRAME_BYTES, PING_INTERVAL
 _PONG_SECONDS = 60.0
 """How long a machine may be silent after a ping: as long as the default command timeout, so
 that a machine which is frozen rather than gone is told by a 504."""
+
+_STOP_SECONDS = 18.0
+"""How long a node may take to send its clients and machines away and to end what is under way."""
+
+_log = structlog.get_logger(__name__)
 
 
 class PortTaken(OutriderError):
@@ -95,7 +101,8 @@ async def run_service(
             await server.serve(sockets=list(listeners))
         finally:
             stopper.cancel()
-            await asyncio.gather(stopper, return_exceptions=True)
+            with suppress(asyncio.CancelledError):
+                await stopper
             for listener in listeners:
                 listener.close()
 
@@ -112,11 +119,16 @@ def _settle_memory() -> None:
 
 async def _stop(stop: asyncio.Event, service: Service, server: "_Server") -> None:
     await stop.wait()
-    server.send_away()
-    await service.leave()
-    server.stop_listening()
-    await service.drain()
-    server.should_exit = True
+    try:
+        async with asyncio.timeout(_STOP_SECONDS):
+            server.send_away()
+            await service.leave()
+            server.stop_listening()
+            await service.drain()
+    except TimeoutError:
+        _log.warning("what is under way is cut short: stopping took too long")
+    finally:
+        server.should_exit = True
 
 
 class _Server(uvicorn.Server):
