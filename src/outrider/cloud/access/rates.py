@@ -74,11 +74,19 @@ class Rates:
         Raises:
             ApiError: 429 `RATE_LIMITED`, the window is full; `standings` has where they stand.
         """
-        return await self._take(name, who, 1)
+        if self._shared is None:
+            taken = self._windows[name].take(who, self._amounts[name], _SECONDS[name], 1)
+            return self._standing(name, taken)
+        return self._standing(name, await self._take_together(self._shared, name, who, 1))
 
     async def check(self, name: LimitName, who: str) -> Standing:
         """Raise as `hit` would, but count nothing."""
-        standing = await self._take(name, who, 0)
+        taken = (
+            self._take(name, who, 0)
+            if self._shared is None
+            else await self._take_together(self._shared, name, who, 0)
+        )
+        standing = self._standing(name, taken)
         if standing.remaining < 1:
             raise self._refusal(standing)
         return standing
@@ -105,14 +113,12 @@ class Rates:
         form = ", ".join([f'"{name}";r=%d;t=%d' for name in names])
         return (b"ratelimit-policy", ", ".join(policies).encode()), form.encode()
 
-    async def _take(self, name: LimitName, who: str, count: int) -> Standing:
+    def _take(self, name: LimitName, who: str, count: int) -> tuple[bool, Window]:
+        return self._windows[name].take(who, self._amounts[name], _SECONDS[name], count)
+
+    def _standing(self, name: LimitName, taken: tuple[bool, Window]) -> Standing:
         amount, seconds = self._amounts[name], _SECONDS[name]
-        allowed, window = (
-            self._windows[name].take(who, amount, seconds, count)
-            if self._shared is None
-            else await self._take_together(self._shared, name, who, count)
-        )
-        before, before_left, now, now_left = window
+        allowed, (before, before_left, now, now_left) = taken
         # Until the older window loses a hit, or this one becomes the older.
         wait = (now_left % seconds or seconds) if now else float(seconds)
         if before:
@@ -129,15 +135,14 @@ class Rates:
     async def _take_together(
         self, shared: SharedWindows, name: LimitName, who: str, count: int
     ) -> tuple[bool, Window]:
-        amount, seconds = self._amounts[name], _SECONDS[name]
         try:
-            return await shared.take(name, who, amount, seconds, count)
+            return await shared.take(name, who, self._amounts[name], _SECONDS[name], count)
         except RedisAway as error:
             now = self._clock()
             if now - self._warned_at >= _WARN_SECONDS:
                 self._warned_at = now
                 _log.warning("rate limits are each node's own for now", error=str(error))
-            return self._windows[name].take(who, amount, seconds, count)
+            return self._take(name, who, count)
 
     def _refusal(self, standing: Standing) -> ApiError:
         amount, seconds = self._amounts[standing.limit], _SECONDS[standing.limit]
