@@ -24,7 +24,7 @@ MESSAGES: Final = (
     "think about it in silence SILENT:20",
     "a long one LONG SLOW:0.005",
     "a neat one MD",
-    "a longer one LINES:2000",
+    "another neat one MD SLOW:0.05",
 )
 _PAUSE: Final = 0.5
 _LIMIT: Final = 90.0
