@@ -27,6 +27,7 @@ from outrider.contract.errors import OutriderError
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
+"""How long a worker has to stop, behind the delay in which the load balancer notices."""
 _LONGEST_PAUSE: Final = 30.0
 _STABLE_SECONDS: Final = 60.0
 
@@ -83,9 +84,10 @@ async def supervise(
         for task in (stopping, *tasks):
             task.cancel()
         await asyncio.wait({stopping, *tasks})
-        stopped = await asyncio.gather(*(worker.stop() for worker in workers))
+        within = settings.drain_delay + _STOP_SECONDS
+        stopped = await asyncio.gather(*(worker.stop(within) for worker in workers))
     if not all(stopped):
-        raise WorkersError(f"A worker had to be killed: it did not stop in {_STOP_SECONDS:g} s")
+        raise WorkersError(f"A worker had to be killed: it did not stop in {within:g} s")
 
 
 def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
@@ -150,8 +152,8 @@ class _Worker:
                 await asyncio.sleep(seconds)
                 self._listen()
 
-    async def stop(self) -> bool:
-        """End the process; tell whether it ended by itself in time."""
+    async def stop(self, within: float) -> bool:
+        """End the process; tell whether it ended by itself in that many seconds."""
         self._close()
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
@@ -159,7 +161,7 @@ class _Worker:
         with suppress(ProcessLookupError):
             process.terminate()
         try:
-            async with asyncio.timeout(_STOP_SECONDS):
+            async with asyncio.timeout(within):
                 return await process.wait() == 0
         except TimeoutError:
             process.kill()

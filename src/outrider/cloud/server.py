@@ -22,7 +22,8 @@ _PONG_SECONDS = 60.0
 that a machine which is frozen rather than gone is told by a 504."""
 
 _STOP_SECONDS = 18.0
-"""How long a node may take to send its clients and machines away and to end what is under way."""
+"""How long a node may take to send its machines away and to end what is under way, behind the
+delay in which the load balancer notices."""
 
 _log = structlog.get_logger(__name__)
 
@@ -69,7 +70,7 @@ async def run_service(
     /readyz answers 503 at once, and responses close their connections, so that clients and load
     balancers go to other nodes while this one still serves; the machines move there. Then
     nothing more is accepted, and what is under way gets five seconds. All of it takes at most
-    20 s, with the default of `drain_delay`; without other nodes, 6 s.
+    20 s more than `drain_delay`; without other nodes, 6 s.
 
     Args:
         ready: called once requests are answered.
@@ -96,7 +97,9 @@ async def run_service(
     server = _Server(config, ready)
     async with service.running():
         _settle_memory()
-        stopper = asyncio.create_task(_stop(stop, service, server), name="stop the service")
+        stopper = asyncio.create_task(
+            _stop(stop, service, server, settings.drain_delay + _STOP_SECONDS), name="stop"
+        )
         try:
             await server.serve(sockets=list(listeners))
         finally:
@@ -117,10 +120,10 @@ def _settle_memory() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
-async def _stop(stop: asyncio.Event, service: Service, server: "_Server") -> None:
+async def _stop(stop: asyncio.Event, service: Service, server: "_Server", seconds: float) -> None:
     await stop.wait()
     try:
-        async with asyncio.timeout(_STOP_SECONDS):
+        async with asyncio.timeout(seconds):
             server.send_away()
             await service.leave()
             server.stop_listening()
