@@ -17,9 +17,9 @@ IN_FLIGHT: Final = 1000
 IN_FLIGHT_NOT_PROMPT: Final = IN_FLIGHT // 2
 """How many of the places those may take that were slow, or are not known yet."""
 
-WAITING_PER_WEBHOOK: Final = 2000
-WAITING_BYTES_PER_WEBHOOK: Final = 1024 * 1024
-WAITING_BYTES: Final = 64 * 1024 * 1024
+WAITING_PER_WEBHOOK: Final = 4000
+WAITING_BYTES_PER_WEBHOOK: Final = 4 * 1024 * 1024
+WAITING_BYTES: Final = 32 * 1024 * 1024
 """How much waits here rather than in the table: so many bytes of bodies, of all webhooks."""
 
 _REMEMBERED: Final = 100_000
