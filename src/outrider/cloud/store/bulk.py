@@ -55,15 +55,20 @@ async def insert_new(transaction: Transaction, table: Table, rows: Sequence[Row]
 
 
 async def update(
-    transaction: Transaction, table: Table, columns: tuple[str, ...], rows: Sequence[Row]
+    transaction: Transaction,
+    table: Table,
+    columns: tuple[str, ...],
+    rows: Sequence[Row],
+    where: str = "TRUE",
 ) -> None:
     """Change columns of rows.
 
     Args:
         rows: each with its key (the table's first column), and a value for each of `columns`.
+        where: SQL that tells which of them are changed; it has the new row as `new`.
     """
     for part in _parts(rows):
-        text = _update(table, columns, transaction.dialect, len(part))
+        text = _update(table, columns, transaction.dialect, len(part), where)
         await transaction.execute_text(text, _values(transaction.dialect, part))
 
 
@@ -110,12 +115,13 @@ def _known(table: Table, count: int) -> str:
 
 
 @lru_cache(maxsize=2000)
-def _update(table: Table, columns: tuple[str, ...], dialect: str, count: int) -> str:
+def _update(table: Table, columns: tuple[str, ...], dialect: str, count: int, where: str) -> str:
     key = _key(table)
     names = ", ".join((key, *columns))
     source = _source([table.columns[name] for name in (key, *columns)], dialect, count)
     changes = ", ".join(f"{name} = new.{name}" for name in columns)
     return (
         f"WITH new ({names}) AS ({source}) "  # noqa: S608
-        f"UPDATE {table.name} SET {changes} FROM new WHERE {table.name}.{key} = new.{key}"
+        f"UPDATE {table.name} SET {changes} FROM new "
+        f"WHERE {table.name}.{key} = new.{key} AND {where}"
     )

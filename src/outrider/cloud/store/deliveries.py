@@ -53,6 +53,11 @@ _FINISHED = (
     "claimed_until",
 )
 
+_NOT_OVER = (
+    "deliveries.status <> 'succeeded' "
+    "AND (deliveries.attempt < new.attempt OR new.status <> 'pending')"
+)
+
 _COLUMNS = [_deliveries.c[name] for name in Delivery._fields]
 
 
@@ -146,6 +151,16 @@ async def renew(database: Database, ids: Sequence[str], until: int) -> None:
         await connection.execute(statement, [{"delivery": delivery} for delivery in ids])
 
 
+async def release(database: Database, event_ids: Sequence[str]) -> None:
+    """Take it that nobody has the deliveries of these events in hand that were not tried yet."""
+    async with database.begin() as connection:
+        await connection.execute(
+            update(_deliveries)
+            .where(_PENDING, _deliveries.c.event_id.in_(event_ids), _deliveries.c.attempt == 0)
+            .values(claimed_until=0)
+        )
+
+
 async def release_all(database: Database) -> None:
     """Take it that no worker lives: every claim is void. For a database with one node only."""
     async with database.begin() as connection:
@@ -161,6 +176,9 @@ async def finish(
 ) -> dict[str, int]:
     """Write down what came of attempts, and what they say of their webhooks.
 
+    Of an attempt that another node has made as well, since this one stood still, what it wrote
+    down stays, but for a failure where this one succeeded.
+
     Returns:
         By webhook, since when nothing has succeeded; those of which something has are left out.
     """
@@ -169,7 +187,7 @@ async def finish(
         for one in deliveries
     ]
     async with database.begin() as connection:
-        await bulk.update(connection, _deliveries, _FINISHED, rows)
+        await bulk.update(connection, _deliveries, _FINISHED, rows, where=_NOT_OVER)
         await connection.execute(webhooks.RESULT_STATEMENT, webhooks.result_rows(results))
         failed = [result.webhook_id for result in results if result.failed_at is not None]
         if not failed:

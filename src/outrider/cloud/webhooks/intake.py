@@ -151,15 +151,17 @@ class Intake:
 
     async def _store_surely(self, batch: list[_Taken]) -> None:
         """Store a batch, however long the database is away: machines wait meanwhile."""
+        is_again = False
         while True:
             try:
-                await self._store(batch)
+                await self._store(batch, is_again=is_again)
             except (IntegrityError, DataError) as error:
                 await self._store_apart(batch, error)
                 return
             except AWAY as error:
                 _log.warning("events wait for the database", count=len(batch), error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
+                is_again = True
             else:
                 return
 
@@ -182,7 +184,12 @@ class Intake:
             _log.error("event cannot be stored", machine=batch[0].machine, error=str(cause))
             batch[0].stored()
 
-    async def _store(self, batch: list[_Taken]) -> None:
+    async def _store(self, batch: list[_Taken], *, is_again: bool = False) -> None:
+        """Store a batch, and hand its deliveries over.
+
+        Args:
+            is_again: a try before this one may have stored it, and been cut off then.
+        """
         now, claimed_until = self._now(), self._claimed_until()
         events: list[Event] = []
         rows: list[tuple[Delivery, int]] = []
@@ -210,6 +217,10 @@ class Intake:
                 delivery = history.new_delivery(webhook_id, event.id, event.name, now)
                 rows.append((delivery, claimed_until if in_hand else 0))
         new = await deliveries.store(self._database, events, rows, newest)
+        if is_again and len(new) < len(events):
+            known = [event.id for event in events if event.id not in new]
+            await deliveries.release(self._database, known)
+            self._queue.look()
         body = {event.id: event.body for event in events}
         for delivery, claimed in rows:
             if delivery.event_id in new:

@@ -85,7 +85,8 @@ class DeliveryQueue:
         self._clock = clock
         self._chance = chance
         self._lanes = Lanes(self._try, self._left)
-        self._in_hand: set[str] = set()
+        self._in_hand: dict[str, float] = {}
+        self._to_give_back: list[str] = []
         self._spilled: set[str] = set()
         self._over: list[_Over] = []
         self._waiters: dict[str, Waiter] = {}
@@ -129,7 +130,7 @@ class DeliveryQueue:
         Args:
             first: put it before those of its webhook that wait.
         """
-        self._in_hand.add(delivery.id)
+        self._in_hand[delivery.id] = self._clock() + CLAIM_SECONDS
         self._lanes.add(delivery, body, first=first)
 
     async def deliver(self, delivery: Delivery, body: bytes) -> Delivery:
@@ -184,19 +185,23 @@ class DeliveryQueue:
             outcome = await self._attempt(delivery, body)
         except AWAY as error:
             _log.warning("delivery waits for the database", delivery=delivery.id, error=str(error))
-            self._in_hand.discard(delivery.id)  # its claim runs out, then it is tried again
+            self._in_hand.pop(delivery.id, None)
+            self._to_give_back.append(delivery.id)
         except Exception:  # noqa: BLE001  # a defect must not keep it in hand for ever
             _log.exception("delivery broke, it is tried again later", delivery=delivery.id)
-            self._in_hand.discard(delivery.id)
+            self._in_hand.pop(delivery.id, None)
         else:
             return None if outcome is None else outcome.duration_ms < _PROMPT_MS
         return None
 
     async def _attempt(self, delivery: Delivery, body: bytes) -> Outcome | None:
         """Try a delivery and have what came of it written down; None where it was not sent."""
+        if self._clock() > self._in_hand.get(delivery.id, 0.0):
+            self._in_hand.pop(delivery.id, None)  # this node stood still: it is another's by now
+            return None
         found = await self._subscriptions.target(delivery.webhook_id)
         if found is None:
-            self._in_hand.discard(delivery.id)  # removed, and its deliveries with it
+            self._in_hand.pop(delivery.id, None)  # removed, and its deliveries with it
             self._tell(delivery)
             return None
         account_id, target = found
@@ -252,7 +257,7 @@ class DeliveryQueue:
             raise
         soon = (self._clock() + _POLL_SECONDS) * 1000
         for delivery, *_ in over:
-            self._in_hand.discard(delivery.id)
+            self._in_hand.pop(delivery.id, None)
             self._tell(delivery)
             if delivery.next_attempt_at is not None and delivery.next_attempt_at < soon:
                 self._wake_claimer.set()
@@ -268,6 +273,9 @@ class DeliveryQueue:
 
     async def _claim(self) -> None:
         """Take in hand what is due and nobody's."""
+        if back := list(self._to_give_back):
+            await deliveries.renew(self._database, back, 0)
+            del self._to_give_back[: len(back)]
         now = int(self._clock() * 1000)
         if not self._there_are_more:
             oldest, upcoming = await deliveries.due_times(self._database, now)
@@ -293,10 +301,13 @@ class DeliveryQueue:
             self._wake_claimer.set()
 
     async def _renew(self) -> None:
-        """Keep what is in hand."""
-        if self._in_hand:
-            until = int((self._clock() + CLAIM_SECONDS) * 1000)
-            await deliveries.renew(self._database, list(self._in_hand), until)
+        """Keep what is in hand, but for that of which the claim has run out."""
+        now = self._clock()
+        kept = [delivery for delivery, until in self._in_hand.items() if now <= until]
+        if kept:
+            await deliveries.renew(self._database, kept, int((now + CLAIM_SECONDS) * 1000))
+            held = self._in_hand
+            held |= {delivery: now + CLAIM_SECONDS for delivery in kept if delivery in held}
 
     async def _keep(
         self, work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]
