@@ -18,7 +18,7 @@ CANNOT: Final = {
     "test_a_turn_that_is_interrupted_is_over": _NO_INTERRUPT,
     "test_an_agent_that_dies_says_so": "it ends as a whole; test_real_ides.py kills its browser",
 }
-MODELS: Final = ("Stub Model", "Stub Other")
+STUB_MODELS: Final = ("Stub Model", "Stub Other")
 
 
 def _seed_code_server(home: Path, project: Path, model: str) -> None:
@@ -35,7 +35,7 @@ def _seed_code_server(home: Path, project: Path, model: str) -> None:
             "maxInputTokens": 128_000,
             "maxOutputTokens": 16_000,
         }
-        for name in MODELS
+        for name in STUB_MODELS
     ]
     vendor = {"name": "Stub", "vendor": "customendpoint", "apiKey": "x", "models": models}
     (user / "chatLanguageModels.json").write_text(json.dumps([vendor]))

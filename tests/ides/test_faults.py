@@ -13,6 +13,7 @@ from outrider.contract.commands import (
 )
 from outrider.contract.errors import ApiError
 from tests.agents.machine import until
+from tests.agents.scenario import stays
 from tests.ides.desk import Desk, Ide
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(60)]
@@ -254,6 +255,19 @@ async def test_a_daemon_that_is_killed_finds_the_ide_again(faulty: Desk) -> None
     await ide.resolve("approve")
     await ide.until("idle")
     assert not faulty.named("agent:error")
+
+
+async def test_a_message_that_a_restart_came_upon_is_awaited(faulty: Desk) -> None:
+    ide = await faulty.open()
+    await ide.script("$('send').onclick = () => add('user', $('text').value)")
+    await ide.say("hello")  # taken, and nothing has come of it yet
+    await faulty.stop()
+    await faulty.start()
+    await until(lambda: ide.session.describe().cdp_connected and ide.shown, 5)
+    await stays(ide, "generating", 1)
+    await ide.script("add('agent', 'here I am')")
+    await ide.until("idle")
+    assert faulty.event_names() == ["generating_started", "generating_completed"]
 
 
 async def test_without_a_debugging_port(faulty: Desk) -> None:

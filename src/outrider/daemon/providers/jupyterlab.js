@@ -94,6 +94,21 @@
       });
   };
 
+  /* The end of a very long answer comes to the page after its persona has stopped to write. */
+  const LONG = 50_000;
+  const GROWS = 1000;
+  const work = {};
+  const stillGrows = (root, agent, busy) => {
+    const last = messages(root, agent).findLast((message) => message.sender?.bot);
+    const length = last?.body?.length ?? 0;
+    const before = work[agent.type] ?? { length, grown: -GROWS, busy: false };
+    const grown = length === before.length ? before.grown : performance.now();
+    const left = before.busy && length > LONG ? grown + GROWS - performance.now() : 0;
+    if (left > 0 && !busy) setTimeout(() => window.__outrider?.again(), left + 10);
+    work[agent.type] = { length, grown, busy: busy || left > 0 };
+    return left > 0;
+  };
+
   const asked = (root, agent) => {
     for (const message of messages(root, agent)) {
       for (const call of calls(message)) {
@@ -115,9 +130,10 @@
       const writes = (chat.writers ?? []).map((writer) => writer.user?.name);
       const stop = root.querySelector(".jp-jai-stopButton");
       const works = Boolean(stop && !stop.disabled);
-      const busy = writes.length
+      const writing = writes.length
         ? writes.includes(agent.name)
         : works && chosen(root) === agent.name;
+      const busy = stillGrows(root, agent, writing) || writing;
       const call = asked(root, agent);
       const drawn = there(root, ".jp-jupyter-ai-acp-client-permission-buttons").length > 0;
       const shown = settings(root)?.controls ?? [];
@@ -161,8 +177,10 @@
       const widget = root?.closest(".jp-Document, .jp-MainAreaWidget");
       if (widget) {
         const tab = document.querySelector(`.lm-TabBar-tab[data-id="${CSS.escape(widget.id)}"]`);
+        const { left, top, width, height } = tab?.getBoundingClientRect() ?? {};
+        const at = { clientX: left + width / 2, clientY: top + height / 2 }; // it looks where
         for (const type of ["pointerdown", "mousedown", "pointerup", "mouseup", "click"]) {
-          tab?.dispatchEvent(new PointerEvent(type, { bubbles: true, button: 0 }));
+          tab?.dispatchEvent(new PointerEvent(type, { bubbles: true, button: 0, ...at }));
         }
         return;
       }

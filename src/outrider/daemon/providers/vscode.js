@@ -24,25 +24,29 @@
   };
   const KEPT = "outrider choices";
   const kept = () => JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
-  const rows = () => every(document, ".context-view .action-widget .monaco-list-row.action");
+  const rows = () =>
+    every(document, ".context-view .action-widget .monaco-list-row.action").filter(
+      (row) => row.getClientRects().length,
+    );
   const nameOf = (row) => text(row.querySelector(".title"));
   const chosen = (root, id) => text(root.querySelector(PICKERS[id].button)) || null;
 
   const open = async (root, id) => {
     fire(root.querySelector(PICKERS[id].button), "mousedown");
-    const menu = await until(() => rows().length, 3000);
+    await until(() => rows().length, 3000);
     const more = document.querySelector(".context-view .chat-model-picker-section-toggle");
     if (more?.querySelector(".codicon-chevron-right")) {
       const before = rows().length;
       fire(more, "click");
       await until(() => rows().length > before, 1000);
     }
-    return Boolean(menu);
   };
   const close = async () => {
     const list = document.querySelector(".context-view .action-widget .monaco-list");
     const escape = { key: "Escape", code: "Escape", keyCode: 27, bubbles: true, cancelable: true };
     list?.dispatchEvent(new KeyboardEvent("keydown", escape));
+    if (await until(() => !rows().length, 1000)) return;
+    fire(document.body, "mousedown");
     await until(() => !rows().length, 1000);
   };
   /* The rows of an open menu that are choices: the others, "Manage Models...", open something. */
@@ -54,12 +58,15 @@
         !row.classList.contains("chat-model-picker-section-toggle"),
     );
 
-  const keep = async (root, id) => {
-    if (!root.querySelector(PICKERS[id].button) || !(await open(root, id))) return [];
-    const names = choices().map(nameOf);
-    await close();
-    sessionStorage.setItem(KEPT, JSON.stringify({ ...kept(), [id]: names }));
-    return names;
+  /* Its modes come a while after the extension behind the chat has started. */
+  const keep = async (root, id, end) => {
+    if (!root.querySelector(PICKERS[id].button)) return;
+    for (let names = []; names.length < 2 && performance.now() < end; await pause(500)) {
+      await open(root, id);
+      names = choices().map(nameOf);
+      await close();
+      sessionStorage.setItem(KEPT, JSON.stringify({ ...kept(), [id]: names }));
+    }
   };
 
   /* A new profile of VS Code starts the extension behind its chat only when its models are
@@ -194,7 +201,7 @@
 
     async prepare(root, agent, ms) {
       await wake(root, performance.now() + ms);
-      for (const id of Object.keys(PICKERS)) await keep(root, id);
+      for (const id of Object.keys(PICKERS)) await keep(root, id, performance.now() + ms / 8);
     },
 
     async change(root, agent, id, value) {

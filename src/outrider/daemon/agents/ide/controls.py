@@ -11,7 +11,7 @@ from outrider.daemon.agents.ide.window import Window, WindowError
 
 CHANGE_TIMEOUT: Final = 5.0
 
-MODELS_TIMEOUT: Final = 5.0
+MODELS_TIMEOUT: Final = 20.0
 """Seconds that a panel has to show its models, once the IDE is ready."""
 
 
@@ -42,9 +42,7 @@ async def choose_model(following: Following, window: Window, panel: Panel, model
     """
     if not await following.until(lambda: "model" in _shown(panel), MODELS_TIMEOUT):
         raise bad_request(
-            f"{panel.name} shows no models before its first message: launch it without `model`, "
-            "and choose one with `controls` then",
-            "model",
+            f"{panel.name} shows no choice of models here: launch it without `model`", "model"
         )
     control = _shown(panel)["model"]
     _check(control, model, "model")

@@ -21,6 +21,7 @@ ALIVE: Final = 1.0
 
 _SELECTED: Final = "agent"
 _ANSWERS: Final = "answers:"
+_AWAITS: Final = "awaits"
 
 
 class Following:
@@ -62,6 +63,8 @@ class Following:
             )
             for agent in file.agents
         }
+        if (awaits := record.native.get(_AWAITS)) in self.panels:
+            self.panels[awaits].sent(time.monotonic())
         self._lost_since: float | None = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -128,15 +131,22 @@ class Following:
                 for kind, panel in self.panels.items()
                 if kind == self.selected or kind in reports or panel.seen is not None
             ]
-            for kind, panel in self.panels.items():
-                if panel.answers:
-                    self._record.native[_ANSWERS + kind] = str(panel.answers)
+            self._remember()
             self._look_again(judged, now)
         else:
             self._lost_since = now if self._lost_since is None else self._lost_since
             self._look_again([Judgement("idle", again=self._lost_since + LOST_GRACE)], now)
         self._changed()
         self._moved.set()
+
+    def _remember(self) -> None:
+        native = self._record.native
+        native.pop(_AWAITS, None)
+        for kind, panel in self.panels.items():
+            if panel.answers:
+                native[_ANSWERS + kind] = str(panel.answers)
+            if panel.awaits:
+                native[_AWAITS] = kind
 
     def _look_again(self, judged: Sequence[Judgement], now: float) -> None:
         if self._timer is not None:
