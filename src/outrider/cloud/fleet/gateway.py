@@ -152,9 +152,17 @@ class Gateway:
         if not mine.is_moving:
             self._dispatcher.dropped(machine_id)
         self._left_one()
-        task = asyncio.create_task(mine.close(code, reason), name="close a socket")
+        work = self._let_go(machine_id, mine, code, reason)
+        task = asyncio.create_task(work, name="close a socket")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+    async def _let_go(
+        self, machine_id: str, connection: Connection, code: CloseCode, reason: str
+    ) -> None:
+        """Leave the machine's channel to its new node, then close: nothing can be sent any more."""
+        await self._routes.release(machine_id, connection, has_moved=connection.is_moving)
+        await connection.close(code, reason)
 
     async def reclaim(self) -> None:
         """See to the machines here again; close the sockets of those that are another's now."""

@@ -290,10 +290,9 @@ class Routes:
             if held is not None and len(held.owed) >= MAX_COMMANDS_IN_FLIGHT:
                 await self._refuse(machine_id, frame)
                 return
-            if held is not None:
+            if held is not None:  # else it has just moved: its new node has heard this too
                 held.owed.add(frame.id)
-            if held is None or not await _send(held.socket, frame):
-                await self._tell(_node_of(frame.id), _Lost(machine_id))
+                await _send(held.socket, frame)  # where that fails, `release` tells the loss
 
     async def _refuse(self, machine_id: str, command: Command) -> None:
         message = f"{MAX_COMMANDS_IN_FLIGHT} commands of this machine are unanswered already"
