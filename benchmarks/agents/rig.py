@@ -135,7 +135,10 @@ class Rig:
         self.server.program.end()
 
     def _is_connected(self) -> bool:
-        return b'"id"' in self.server.get("/api/v1/daemons")
+        """Tell whether the machine has told what it knows, which it does when it has connected."""
+        machines = self.get("/daemons")["daemons"]
+        status = self.get(f"/daemons/{machines[0]['id']}/status") if machines else {}
+        return bool(status.get("availableProviders"))
 
 
 @contextmanager
