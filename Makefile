@@ -13,7 +13,7 @@ up: $(READY)  ## Start the service and this machine's agent.
 
 test: $(READY) lint  ## Pass the tests.
 	@scripts/system-packages tmux npm
-	-@scripts/system-packages postgresql redis-server
+	-@scripts/system-packages postgresql redis-server faketime
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
 test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.

@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,6 +73,10 @@ class Node(Serving):
     def errors(self) -> list[str]:
         """Return what the node has logged that must never be: tracebacks and worse."""
         return [str(line) for line in self._lines() if line["level"] in ("error", "critical")]
+
+    def started_at(self) -> float:
+        """Return when it started by its own clock, in seconds since the epoch."""
+        return datetime.fromisoformat(self._lines()[0]["timestamp"]).timestamp()
 
     def _lines(self) -> list[dict[str, Any]]:
         """Return the lines of its log; what libraries say counts as an error."""
