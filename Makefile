@@ -35,7 +35,7 @@ lint: $(READY)  ## Formatting, rules, types, and which package may import which.
 	$(BIN)/lint-imports
 
 bench: $(READY)  ## Measure, against a bare baseline in the same run.
-	@scripts/system-packages tmux wrk
+	@scripts/system-packages tmux wrk postgresql redis-server
 	$(BIN)/python -m benchmarks
 
 clean:

@@ -8,6 +8,7 @@ main(
     access.benchmark,
     webhooks.benchmark,
     fleet.benchmark,
+    fleet.several_nodes,
     acp.benchmark,
     agents.benchmark,
     ides.benchmark,

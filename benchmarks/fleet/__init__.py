@@ -1,5 +1,8 @@
-"""`fleet`: what thousands of machines cost a node, with simulated ones that speak the protocol."""
+"""`fleet`: what thousands of machines cost one node, and what several nodes do with them."""
 
-from benchmarks.fleet.measure import benchmark
+from benchmarks.fleet import measure, nodes
 
-__all__ = ["benchmark"]
+benchmark = measure.benchmark
+several_nodes = nodes.benchmark
+
+__all__ = ["benchmark", "several_nodes"]

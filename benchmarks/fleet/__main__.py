@@ -1,6 +1,6 @@
 """Runs this benchmark alone."""
 
 from benchmarks.command import main
-from benchmarks.fleet import benchmark
+from benchmarks.fleet import benchmark, several_nodes
 
-main(benchmark)
+main(benchmark, several_nodes)

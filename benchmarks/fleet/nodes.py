@@ -1,0 +1,420 @@
+"""Measures several nodes: a command that crosses them, one that is killed, and workers.
+
+The nodes share a private PostgreSQL and Redis. Everything, the load and the machines too, shares
+the processors.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+import httpx
+import msgspec
+from redis import Redis as Client
+from rich.console import Console
+from sqlalchemy import text
+
+from benchmarks.command import Effort
+from benchmarks.fleet.enrolment import PER_ACCOUNT, enrol
+from benchmarks.fleet.machine import Enrolled
+from benchmarks.fleet.orders import StayAway
+from benchmarks.fleet.site import EMAIL, Fleet, raise_file_limit
+from benchmarks.processes import BenchmarkError, Stage, free_port, stage
+from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.service import Installation, Server
+from benchmarks.wrk import Load, Request, load, require_wrk
+from outrider.cloud.settings import Settings
+from outrider.cloud.store.database import Database
+from servers.postgres import Postgres
+from servers.redis import Redis
+from servers.server import NotInstalledError
+
+_COMMAND_TIMEOUT: Final = 10.0
+_STAY_AWAY: Final = 10
+_ASKING: Final = 8
+_BACK_SECONDS: Final = 120.0
+_GONE_SECONDS: Final = 120.0
+_SETTLE_SECONDS: Final = 10.0
+_REST_SECONDS: Final = 20.0
+_WORKERS: Final = (1, 2, 4)
+_PASSWORD: Final = "a password of the benchmark"
+
+_CROSSING: Final = Target("at most", 2.5, of="ratio")
+_BACK: Final = Target("at most", 60)
+_ANSWERED: Final = Target("at most", _COMMAND_TIMEOUT + 1)
+_NONE: Final = Target("at most", 0)
+
+
+class Cluster:
+    """Nodes that share a PostgreSQL and a Redis, and the machines that are enrolled there."""
+
+    def __init__(self, here: Stage, postgres: Postgres, redis: Redis, machines: int) -> None:
+        self.here = here
+        self._redis = Client.from_url(redis.url())
+        self._shared = {
+            "OUTRIDER_DATABASE_URL": postgres.create("fleet"),
+            "OUTRIDER_REDIS_URL": redis.url(),
+            "OUTRIDER_SECRET_KEY": "a secret key of the benchmark, long enough",
+            "OUTRIDER_COMMAND_TIMEOUT": str(_COMMAND_TIMEOUT),
+            "OUTRIDER_DRAIN_DELAY": "0",
+        }
+        self._database = Settings(database_url=self._shared["OUTRIDER_DATABASE_URL"]).sqlalchemy_url
+        first = self.installation("first")
+        account, self.key = first.new_account(EMAIL)
+        self.file = here.directory / "machines.jsonl"
+        self.machines = enrol(self._database, account, machines, self.file)
+
+    def installation(self, name: str) -> Installation:
+        """Return what a node is started from."""
+        installation = Installation(self.here, name)
+        installation.settings = {**installation.settings, **self._shared}
+        return installation
+
+    def node(self, name: str) -> Server:
+        """Start a node."""
+        return self.installation(name).serve(self.key)
+
+    def rows(self, query: str) -> list[Any]:
+        """Return what a query finds."""
+        return asyncio.run(_rows(self._database, query))
+
+    def used(self) -> "Used":
+        """Return what the stores have been used for so far."""
+        query = (
+            "SELECT xact_commit, tup_inserted + tup_updated FROM pg_stat_database "
+            "WHERE datname = current_database()"
+        )
+        ((commits, rows),) = self.rows(query)
+        info: dict[str, Any] = self._redis.info()
+        return Used(
+            time.monotonic(),
+            commits,
+            rows,
+            info["total_commands_processed"],
+            info["used_memory"],
+        )
+
+    def paths(self, machines: list[Enrolled]) -> Request:
+        """Return the request for the status of these machines' agents, in turns."""
+        first, *others = (_path(machine) for machine in machines)
+        return Request("GET", first, others=tuple(others))
+
+
+class Used(NamedTuple):
+    """What PostgreSQL and Redis have done by a moment (seconds), and Redis' memory in bytes."""
+
+    at: float
+    commits: int
+    rows: int
+    commands: int
+    memory: int
+
+
+def benchmark(effort: Effort, progress: Console) -> Report:
+    """Measure a command that crosses nodes, the death of a node, and several workers."""
+    require_wrk()
+    raise_file_limit(effort.machines + 500)
+    with ExitStack() as running:
+        here = running.enter_context(stage())
+        try:
+            postgres, redis = running.enter_context(Postgres()), running.enter_context(Redis())
+        except NotInstalledError as error:
+            raise BenchmarkError(str(error)) from error
+        cluster = Cluster(here, postgres, redis, effort.machines)
+        one = cluster.node("one")
+        (node,) = cluster.rows("SELECT id FROM nodes")[0]
+        other = cluster.node("other")
+        crossing = _crossing(cluster, one, other, effort, progress)
+        killed = _killed(cluster, one, node, other, progress)
+        other.program.end()
+        workers = _workers(cluster, effort, progress)
+    return Report(benchmark="nodes", sections=[crossing, killed, workers])
+
+
+def _crossing(
+    cluster: Cluster, one: Server, other: Server, effort: Effort, progress: Console
+) -> Section:
+    """Ask machines of one node by that one and by the other, in turns."""
+    fleet = Fleet(cluster.here, cluster.machines, cluster.file, [one.websocket_url])
+    fleet.connect(PER_ACCOUNT)
+    request = cluster.paths(cluster.machines[:PER_ACCOUNT])
+    figures = []
+    for connections in (1, 32):
+        there: list[Load] = []
+        same: list[Load] = []
+        for number in range(effort.rounds):
+            progress.print(f"across nodes, connections: {connections}, {number + 1}", style="dim")
+            for server, runs in ((other, there), (one, same)):
+                runs.append(_load(server, request, connections, effort.seconds))
+        figures += [
+            Figure(
+                name=f"median, {connections} connection{'s'[: connections > 1]}",
+                unit="us",
+                runs=[run.p50 for run in there],
+                baseline=[run.p50 for run in same],
+                target=_CROSSING,
+            ),
+            Figure(
+                name=f"99th percentile, {connections} connection{'s'[: connections > 1]}",
+                unit="us",
+                runs=[run.p99 for run in there],
+                baseline=[run.p99 for run in same],
+            ),
+        ]
+    fleet.end()
+    return Section(
+        title="GET …/status by another node, the baseline being the machine's own", figures=figures
+    )
+
+
+def _killed(cluster: Cluster, one: Server, node: str, other: Server, progress: Console) -> Section:
+    """Kill a node that holds half of the machines, while commands go on."""
+    count = len(cluster.machines)
+    progress.print(f"{count:,} machines connect to two nodes", style="dim")
+    _subscribe(other)
+    fleet = Fleet(
+        cluster.here, cluster.machines, cluster.file, [one.websocket_url, other.websocket_url]
+    )
+    before = cluster.used()
+    seconds, _ = fleet.connect(count)
+    stores = _stores(cluster, before, count, progress)
+    held = {row[0] for row in cluster.rows(f"SELECT id FROM machines WHERE node = '{node}'")}
+    asked = cluster.machines[:PER_ACCOUNT]
+    away = [machine.daemon_id for machine in asked if machine.daemon_id in held][:_STAY_AWAY]
+    fleet.orders.give(StayAway(away))
+    asker = Asker([one, other], [m for m in asked if m.daemon_id not in away])
+    time.sleep(2)
+    progress.print(f"a node with {len(held):,} machines is killed", style="dim")
+    os.kill(one.program.pid, signal.SIGKILL)
+    began = time.monotonic()
+    time.sleep(1)  # until the simulator has noticed
+    told = fleet.orders.wait_for(count - len(away), _BACK_SECONDS)
+    back = time.monotonic() - began
+    if told.connected < count - len(away):
+        raise BenchmarkError(f"after {back:.0f} s not all are back: {told}")
+    progress.print("those that stayed away are waited for", style="dim")
+    events = _disconnected(cluster, len(away))
+    asker.end()
+    fleet.end()
+    answers = asker.statuses
+    return Section(
+        title=f"A node with {len(held):,} of {count:,} machines is killed",
+        figures=[
+            Figure(name="connect, until all are welcome", unit="1/s", runs=[count / seconds]),
+            *stores,
+            Figure(name="until all are back", unit="s", runs=[back], target=_BACK),
+            Figure(name="longest absence of a machine", unit="s", runs=[told.longest_away]),
+            Figure(
+                name="slowest answer to a command",
+                unit="s",
+                runs=[asker.slowest],
+                target=_ANSWERED,
+            ),
+            *(
+                Figure(name=f"answered {status}", unit="commands", runs=[n])
+                for status, n in sorted(answers.items())
+            ),
+            Figure(
+                name=f"of {len(away)} that stayed away, not told of exactly once",
+                unit="machines",
+                runs=[sum(events[machine] != 1 for machine in away)],
+                target=_NONE,
+            ),
+            Figure(
+                name="events of machines that came back",
+                unit="",
+                runs=[sum(events.values()) - sum(events[machine] for machine in away)],
+                target=_NONE,
+            ),
+        ],
+    )
+
+
+def _stores(cluster: Cluster, before: Used, count: int, progress: Console) -> list[Figure]:
+    """Return what the machines cost PostgreSQL and Redis: to connect, and at rest."""
+    progress.print("they are at rest", style="dim")
+    time.sleep(_SETTLE_SECONDS)  # until the statistics have come in, too
+    there = cluster.used()
+    time.sleep(_REST_SECONDS)
+    later = cluster.used()
+    seconds = later.at - there.at
+    return [
+        Figure(
+            name="Redis memory of a machine",
+            unit="KB",
+            runs=[(there.memory - before.memory) / count / 1000],
+        ),
+        Figure(
+            name="connect: rows written to PostgreSQL",
+            unit="each",
+            runs=[(there.rows - before.rows) / count],
+        ),
+        Figure(
+            name="connect: Redis commands",
+            unit="each",
+            runs=[(there.commands - before.commands) / count],
+        ),
+        Figure(
+            name="at rest: PostgreSQL transactions",
+            unit="1/s",
+            runs=[(later.commits - there.commits) / seconds],
+        ),
+        Figure(
+            name="at rest: rows written to PostgreSQL",
+            unit="1/s",
+            runs=[(later.rows - there.rows) / seconds],
+        ),
+        Figure(
+            name="at rest: Redis commands",
+            unit="1/s",
+            runs=[(later.commands - there.commands) / seconds],
+        ),
+    ]
+
+
+def _workers(cluster: Cluster, effort: Effort, progress: Console) -> Section:
+    """Measure one, two and four processes on one port, beside the bare baseline of one."""
+    request = cluster.paths(cluster.machines[:PER_ACCOUNT])
+    figures = []
+    for workers in _WORKERS:
+        progress.print(f"workers: {workers}", style="dim")
+        installation = cluster.installation(f"workers-{workers}")
+        arguments = ["-m", "outrider", "serve"]
+        if workers > 1:
+            arguments += ["--workers", str(workers)]
+        program = cluster.here.start("workers", arguments, installation.settings)
+        server = Server(program, installation.url, cluster.key)
+        program.wait_until(lambda: server.answers("/readyz"), "ready", 60)  # noqa: B023
+        fleet = Fleet(cluster.here, cluster.machines, cluster.file, [server.websocket_url])
+        fleet.connect(PER_ACCOUNT)
+        runs = [_load(server, request, 32, effort.seconds) for _ in range(effort.rounds)]
+        figures.append(
+            Figure(
+                name=f"{workers} process{'es'[: 2 * (workers > 1)]}, 32 connections",
+                unit="requests/s",
+                runs=[run.per_second for run in runs],
+            )
+        )
+        fleet.end()
+        program.end()
+    baseline = _bare(cluster, effort, progress)
+    for figure in figures:
+        figure.baseline = baseline
+    return Section(
+        title="GET …/status by several processes, PostgreSQL and Redis; the baseline is one "
+        "bare process (benchmarks/roundtrip/baseline.py)",
+        figures=figures,
+    )
+
+
+def _bare(cluster: Cluster, effort: Effort, progress: Console) -> list[float]:
+    progress.print("the bare baseline", style="dim")
+    port, machine = free_port(), cluster.machines[0]
+    program = cluster.here.start(
+        "baseline",
+        ["-m", "benchmarks.roundtrip.baseline", str(port), machine.daemon_id],
+        {"KEY": cluster.key},
+    )
+    server = Server(program, f"http://127.0.0.1:{port}", cluster.key)
+    program.wait_until(lambda: server.answers("/api/v1/daemons"), "ready")
+    fleet = Fleet(cluster.here, cluster.machines, cluster.file, [server.websocket_url])
+    fleet.connect(1)
+    runs = [
+        _load(server, cluster.paths([machine]), 32, effort.seconds) for _ in range(effort.rounds)
+    ]
+    fleet.end()
+    program.end()
+    return [run.per_second for run in runs]
+
+
+class Asker:
+    """Asks machines for their status by these nodes until told to end, as fast as they answer."""
+
+    def __init__(self, servers: list[Server], machines: list[Enrolled]) -> None:
+        self._urls = [(server.url, server.headers) for server in servers]
+        self._machines = machines
+        self._is_over = False
+        self.statuses: Counter[str] = Counter()
+        self.slowest = 0.0
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ask no more; return when the last answer has come."""
+        self._is_over = True
+        self._thread.join(timeout=60)
+
+    async def _run(self) -> None:
+        async with aiohttp.ClientSession() as session:
+            await asyncio.gather(*(self._ask(session) for _ in range(_ASKING)))
+
+    async def _ask(self, session: aiohttp.ClientSession) -> None:
+        while not self._is_over:
+            url, headers = random.choice(self._urls)
+            began = time.monotonic()
+            try:
+                path = url + _path(random.choice(self._machines))
+                async with session.get(path, headers=headers, timeout=_patience) as answer:
+                    await answer.read()
+                    outcome = str(answer.status)
+            except TimeoutError:
+                outcome = "none"
+            except aiohttp.ClientError:
+                outcome = "by a dead node"
+            self.statuses[outcome] += 1
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            await asyncio.sleep(0.02)
+
+
+_patience: Final = aiohttp.ClientTimeout(total=3 * _COMMAND_TIMEOUT)
+
+
+def _disconnected(cluster: Cluster, expected: int) -> Counter[str]:
+    """Return how many events tell of each machine's end, once there are enough of them."""
+    deadline = time.monotonic() + _GONE_SECONDS
+    while True:
+        rows = cluster.rows("SELECT body FROM events WHERE name = 'machine:disconnected'")
+        if len(rows) >= expected or time.monotonic() > deadline:
+            break
+        time.sleep(1)
+    time.sleep(5)  # for any that would be too many
+    rows = cluster.rows("SELECT body FROM events WHERE name = 'machine:disconnected'")
+    return Counter(_daemon_of(body) for (body,) in rows)
+
+
+def _daemon_of(body: bytes) -> str:
+    found: str = msgspec.json.decode(body)["daemonId"]
+    return found
+
+
+def _subscribe(server: Server) -> None:
+    """Have the account's events stored, for a receiver that is not there."""
+    with httpx.Client(trust_env=False, base_url=server.url, timeout=30) as client:
+        login = client.post("/api/v1/auth/login", json={"email": EMAIL, "password": _PASSWORD})
+        session = {"Authorization": f"Bearer {login.raise_for_status().json()['token']}"}
+        body = {"url": f"http://127.0.0.1:{free_port()}/", "events": ["machine:disconnected"]}
+        client.post("/api/v1/webhooks", json=body, headers=session).raise_for_status()
+
+
+def _load(server: Server, request: Request, connections: int, seconds: int) -> Load:
+    return load(server, request, connections=connections, seconds=seconds, cpus=[])
+
+
+def _path(machine: Enrolled) -> str:
+    return f"/api/v1/shortcuts/{machine.daemon_id}:cli:claude-code/status"
+
+
+async def _rows(url: str, query: str) -> list[Any]:
+    database = Database(url)
+    try:
+        async with database.read() as transaction:
+            return list(await transaction.execute(text(query)))
+    finally:
+        await database.close()
