@@ -62,7 +62,8 @@ def _plain(rig: Rig, sampler: Sampler, turns: Turns, message: str) -> None:
     sent, accepted = _send(rig, turns, message)
     first, last = _answer(rig, sent, message)
     began = _until(rig, sampler, "generating", sent)
-    ended = _until(rig, sampler, "idle", last)
+    # An agent may have answered before its record has the message, upon which `send` waits.
+    ended = _until(rig, sampler, "idle", max(last, began.answered))
     turns.generating.append(max(0.0, began.answered - first))
     turns.idle.append(max(0.0, ended.answered - last))
     _check(turns, sampler.between(accepted, last), {"generating"}, message)
