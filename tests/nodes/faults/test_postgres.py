@@ -5,10 +5,14 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
+from outrider.cloud.settings import Settings
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.transaction import DatabaseAway
 from outrider.contract.frames import Acknowledge, Event
 from servers.postgres import Postgres
 from tests.nodes.faults.cluster import GRACE, NODE_TIMEOUT, V1, Machine, Servers
@@ -91,6 +95,23 @@ async def test_a_restart_is_hardly_noticed(start_fleet: StartFleet, servers: Ser
         came = {taken.json["id"] for taken in two.receiver.taken}
         assert came == {event_id(number) for number in range(len(told))}
         assert socket.is_open
+
+
+async def test_one_that_stands_still_is_given_up(servers: Servers, tmp_path: Path) -> None:
+    """Longer than it has for a statement: whoever asks is told, and it is no worse afterwards."""
+    url = Settings(database_url=servers.empty(tmp_path)["database_url"]).sqlalchemy_url
+    database = Database(url, patience=0.5)
+    await database.ping()
+    await asyncio.to_thread(servers.postgres.freeze)
+    try:
+        for _ in range(3):  # a connection that was open, and new ones
+            with pytest.raises(DatabaseAway):
+                async with asyncio.timeout(20):
+                    await database.ping()
+    finally:
+        await asyncio.to_thread(servers.postgres.thaw)
+    await database.ping()
+    await database.close()
 
 
 class Work:

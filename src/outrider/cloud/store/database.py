@@ -45,15 +45,17 @@ class Database:
 
     Args:
         url: an SQLAlchemy address with an asynchronous driver.
+        patience: seconds that a server has for a statement, so that one which stands still, or
+            a network that swallows everything, holds nobody up for longer.
 
     Raises:
         DatabaseError: it is not one, or the directory of the file cannot be made.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: float = 30.0) -> None:
         try:
             self.url = make_url(url)
-            self.engine = _engine(self.url)
+            self.engine = _engine(self.url, patience)
             # Writers of SQLite take turns: left to itself it lets them sleep and try again.
             self._turn: asyncio.Lock | nullcontext[None] = (
                 asyncio.Lock() if self.url.get_backend_name() == "sqlite" else nullcontext()
@@ -116,7 +118,7 @@ class Database:
                 # Alembic takes longer to import than to find that there is nothing to do.
                 from outrider.cloud.store.migrations.run import upgrade
 
-                async with self.engine.begin() as connection:
+                async with self._unhurried() as connection:
                     await self._take_turn(connection)
                     await connection.run_sync(upgrade)
         except (DBAPIError, OSError) as error:
@@ -129,6 +131,17 @@ class Database:
     async def close(self) -> None:
         """Close every connection."""
         await asyncio.shield(self.engine.dispose())
+
+    @asynccontextmanager
+    async def _unhurried(self) -> AsyncIterator[AsyncConnection]:
+        """Open a transaction whose statements may take as long as they need."""
+        engine = self.engine if self.is_embedded else _engine(self.url, None)
+        try:
+            async with engine.begin() as connection:
+                yield connection
+        finally:
+            if engine is not self.engine:
+                await engine.dispose()
 
     async def _take_turn(self, connection: AsyncConnection) -> None:
         """Wait until no other node migrates; SQLite's transactions see to that themselves."""
@@ -194,9 +207,16 @@ def _make_directory(directory: Path) -> None:
         ) from error
 
 
-def _engine(url: URL) -> AsyncEngine:
+def _engine(url: URL, patience: float | None) -> AsyncEngine:
     if url.get_backend_name() != "sqlite":
-        return create_async_engine(url, pool_size=10, max_overflow=10, pool_timeout=10)
+        bounds = {"timeout": min(10.0, patience or 10.0), "command_timeout": patience}
+        return create_async_engine(
+            url,
+            pool_size=10,
+            max_overflow=10,
+            pool_timeout=10,
+            connect_args=bounds if url.get_driver_name() == "asyncpg" else {},
+        )
     if url.database and url.database != ":memory:":
         _make_directory(Path(url.database).parent)
     # None beyond those that are kept: each is a thread, slow to begin and to end in a rush.
