@@ -123,6 +123,7 @@ class Service:
         self._routes.serve(
             answered=self._dispatcher.settle,
             lost=self._dispatcher.dropped,
+            forgotten=self._dispatcher.forgotten,
             ended=self._gateway.ended,
         )
         sessions = Sessions(database, secret, clock)

@@ -112,14 +112,13 @@ class Dispatcher:
     def dropped(self, machine_id: str) -> None:
         """Take it that the machine's socket has gone: no answer comes for what is under way."""
         for waiting in self._waiting_of.get(machine_id, ()):
-            if not waiting.future.done():
-                waiting.future.set_exception(
-                    ApiError(
-                        503,
-                        "The machine's connection dropped before it answered; "
-                        "what was asked may have been done. Try again in a moment",
-                    )
-                )
+            _fail(waiting)
+
+    def forgotten(self, command_id: str) -> None:
+        """Take it that no answer comes for a command: its machine's node has gone."""
+        waiting = self._waiting.get(command_id)
+        if waiting is not None:
+            _fail(waiting)
 
     async def drain(self) -> None:
         """Wait until no command is under way; after `DRAIN_SECONDS` the others get a 503."""
@@ -198,6 +197,17 @@ class Dispatcher:
         # answer: there is nobody to tell about it.
         with_bound = asyncio.wait_for(self._routes.send(machine_id, Cancel(id=command_id)), 5)
         await asyncio.gather(with_bound, return_exceptions=True)
+
+
+def _fail(waiting: _Waiting) -> None:
+    if not waiting.future.done():
+        waiting.future.set_exception(
+            ApiError(
+                503,
+                "The machine's connection dropped before it answered; "
+                "what was asked may have been done. Try again in a moment",
+            )
+        )
 
 
 def _unreachable(state: MachineState) -> ApiError:

@@ -3,20 +3,25 @@
 A node listens on the channel of each machine whose socket it has, so the number of those who
 hear a command tells whether any node has it. Answers come back on the asking node's channel,
 which the command's id names: whichever node the machine answers to knows where they belong.
+
+A node may die, or freeze, and the answers that its machines owe with it. So every second each
+node tells the others which of their commands its machines still owe an answer to; one that
+nobody tells of for long will not be answered.
 """
 
 import asyncio
 import secrets
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final, Protocol
 
-import msgspec
 import structlog
 
+from outrider.cloud.fleet import messages
 from outrider.cloud.fleet.bus import Bus, BusDown, Hear
+from outrider.cloud.fleet.messages import Answer, Carry, End, Inherit, Lost, Message, Owing
 from outrider.contract.frames import (
     MAX_COMMANDS_IN_FLIGHT,
     Cancel,
@@ -30,11 +35,9 @@ from outrider.contract.frames import (
 )
 from outrider.contract.ids import new_id
 
-_LOOK_SECONDS: Final = 1.0
-"""How often it is asked whether a node still has the machines that owe an answer."""
-
-_LOST_AFTER: Final = 2
-"""Looks in a row that find no node with the machine: one may fall into a move."""
+_REMIND_SECONDS: Final = 1.0
+_SILENT_SECONDS: Final = 5.0
+"""After this, a command that no node tells of is lost."""
 
 _TELLS: Final = 5
 _TELL_SECONDS: Final = 1.0
@@ -62,50 +65,28 @@ class Ended(Protocol):
         """Close it. With `connection`, only if it is an older one than that."""
 
 
-class _Carry(msgspec.Struct, tag="carry", array_like=True, frozen=True):
-    """To the machine's node: send it this frame."""
-
-    frame: bytes
-
-
-class _End(msgspec.Struct, tag="end", array_like=True, frozen=True):
-    """To the machine's node: close its socket. With `connection`, an older one only."""
-
-    code: int
-    reason: str
-    connection: int | None
-
-
-class _Answer(msgspec.Struct, tag="answer", array_like=True, frozen=True):
-    """To the asking node: the machine's answer."""
-
-    machine: str
-    frame: bytes
-
-
-class _Lost(msgspec.Struct, tag="lost", array_like=True, frozen=True):
-    """To the asking node: the machine's socket has gone before its answer."""
-
-    machine: str
-
-
-_Message = _Carry | _End | _Answer | _Lost
-_decoder: msgspec.msgpack.Decoder[_Message] = msgspec.msgpack.Decoder(_Message)
-_encode: Final = msgspec.msgpack.Encoder().encode
-_LOOK: Final = b""
-"""A message that says nothing: how many hear it is all that is asked."""
-
-
 class _Held:
     """A machine's socket here, and the commands that it owes an answer to, by their ids."""
 
-    __slots__ = ("connection", "hear", "owed", "socket")
+    __slots__ = ("connection", "hear", "owed", "owed_before", "socket")
 
     def __init__(self, socket: Socket, connection: int, hear: Hear) -> None:
         self.socket = socket
         self.connection = connection
         self.hear = hear
         self.owed: set[str] = set()
+        self.owed_before: frozenset[str] = frozenset()
+        """Those of a second ago. Most are answered by then, and nobody need be told of them."""
+
+
+class _Asked:
+    """A command of this node that is not answered; `heard_at` is when it was last told of."""
+
+    __slots__ = ("heard_at", "machine")
+
+    def __init__(self, machine: str) -> None:
+        self.machine = machine
+        self.heard_at = time.monotonic()
 
 
 class Routes:
@@ -116,10 +97,10 @@ class Routes:
         self._bus = bus
         self._answered: Callable[[str, CommandResult], None]
         self._lost: Callable[[str], None]
+        self._forgotten: Callable[[str], None]
         self._ended: Ended
         self._held: dict[str, _Held] = {}
-        self._asked: dict[str, tuple[str, float]] = {}
-        self._missing: Counter[str] = Counter()
+        self._asked: dict[str, _Asked] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(
@@ -127,6 +108,7 @@ class Routes:
         *,
         answered: Callable[[str, CommandResult], None],
         lost: Callable[[str], None],
+        forgotten: Callable[[str], None],
         ended: Ended,
     ) -> None:
         """Have told what comes of commands, and what other nodes say.
@@ -134,10 +116,12 @@ class Routes:
         Args:
             answered: takes a machine's answer to a command of this node.
             lost: told that a machine will not answer what this node has asked.
+            forgotten: told that a command, by its id, will not be answered.
             ended: told that a machine's socket is to be closed here.
         """
         self._answered = answered
         self._lost = lost
+        self._forgotten = forgotten
         self._ended = ended
 
     def new_command_id(self) -> str:
@@ -170,6 +154,8 @@ class Routes:
             await self._bus.unlisten(machine_id, held.hear)
         if not has_moved:
             await self._tell_lost(machine_id, held)
+        elif held.owed and self._bus.is_shared:
+            await self._publish(machine_id, Inherit(list(held.owed)))
 
     async def send(self, machine_id: str, frame: Command | Cancel) -> bool:
         """Send a frame to a machine; False where no socket on any node leads to it.
@@ -179,7 +165,7 @@ class Routes:
         """
         held = self._held.get(machine_id)
         if isinstance(frame, Command) and self._bus.is_shared:
-            self._asked[frame.id] = (machine_id, time.monotonic())
+            self._asked[frame.id] = _Asked(machine_id)
         if held is not None:
             if isinstance(frame, Command):
                 held.owed.add(frame.id)
@@ -188,7 +174,7 @@ class Routes:
             return False
         if not self._bus.is_up:
             raise BusDown("An answer would not be heard")
-        return await self._bus.publish(machine_id, _encode(_Carry(encode(frame)))) > 0
+        return await self._bus.publish(machine_id, messages.encode(Carry(encode(frame)))) > 0
 
     def owed(self, machine_id: str) -> int:
         """Return how many commands, of whatever node, a machine that is held here has unanswered.
@@ -214,12 +200,12 @@ class Routes:
         if node == self.node:
             self._answered(machine_id, result)
         elif node and self._bus.is_shared:
-            await self._tell(node, _Answer(machine_id, encode(result)))
+            await self._tell(node, Answer(machine_id, encode(result)))
 
     async def end(self, machine_id: str, code: CloseCode, reason: str) -> None:
         """Have the machine's socket closed, wherever it is."""
         if self._bus.is_shared and machine_id not in self._held:
-            await self._publish(machine_id, _End(code, reason, None))
+            await self._publish(machine_id, End(code, reason, None))
 
     async def run(self) -> None:
         """Hear other nodes, and look after what they owe, until cancelled."""
@@ -228,8 +214,9 @@ class Routes:
         await self._bus.listen(_channel(self.node), self._hear_node)
         try:
             while True:
-                await asyncio.sleep(_LOOK_SECONDS)
-                await self._look()
+                await asyncio.sleep(_REMIND_SECONDS)
+                await self._remind()
+                self._give_up()
         finally:
             await self._bus.unlisten(_channel(self.node), self._hear_node)
             for task in self._tasks:
@@ -237,46 +224,61 @@ class Routes:
 
     def down(self) -> None:
         """Take it that messages may have been lost: what other nodes owe will not come."""
-        for machine_id in {machine for machine, _ in self._asked.values()} - self._held.keys():
-            self._lost(machine_id)
+        for command_id, asked in list(self._asked.items()):
+            if asked.machine not in self._held:
+                self._forgotten(command_id)
 
-    async def _look(self) -> None:
-        """Give up on machines that no node has any more: theirs may have been killed."""
-        before = time.monotonic() - _LOOK_SECONDS
-        owing = {machine for machine, at in self._asked.values() if at < before}
-        owing -= self._held.keys()
-        for gone in self._missing.keys() - owing:
-            del self._missing[gone]
-        for machine_id in owing:
-            try:
-                hears = await self._bus.publish(machine_id, _LOOK)
-            except BusDown:
-                return
-            self._missing[machine_id] = 0 if hears else self._missing[machine_id] + 1
-            if self._missing[machine_id] >= _LOST_AFTER:
-                self._lost(machine_id)
+    async def _remind(self) -> None:
+        """Tell the other nodes which of their commands are not answered yet."""
+        owing: defaultdict[str, list[str]] = defaultdict(list)
+        for held in self._held.values():
+            if not held.owed and not held.owed_before:
+                continue
+            for command_id in held.owed & held.owed_before:
+                owing[_node_of(command_id)].append(command_id)
+            held.owed_before = frozenset(held.owed)
+        self._hear_owing(owing.pop(self.node, []))
+        for node, commands in owing.items():
+            await self._publish(_channel(node), Owing(commands))
+
+    def _give_up(self) -> None:
+        """Have the commands of this node forgotten that nobody tells of."""
+        before = time.monotonic() - _SILENT_SECONDS
+        for command_id, asked in list(self._asked.items()):
+            if asked.heard_at < before:
+                self._forgotten(command_id)
+
+    def _hear_owing(self, commands: list[str]) -> None:
+        now = time.monotonic()
+        for command_id in commands:
+            asked = self._asked.get(command_id)
+            if asked is not None:
+                asked.heard_at = now
 
     def _hear_machine(self, machine_id: str, data: bytes) -> None:
-        if data == _LOOK:
-            return
-        match _decoder.decode(data):
-            case _Carry(frame):
+        held = self._held.get(machine_id)
+        match messages.decode(data):
+            case Carry(frame):
                 self._begin(self._carry(machine_id, frame))
-            case _End(code, reason, connection):
-                held = self._held.get(machine_id)
+            case Inherit(commands):
+                if held is not None:
+                    held.owed.update(commands)
+            case End(code, reason, connection):
                 if connection is None or held is None or held.connection < connection:
                     self._ended(machine_id, CloseCode(code), reason, connection)
                 elif held.connection > connection:  # it did not hear when this one came
                     self._begin(self._claim(machine_id, held.connection))
 
     def _hear_node(self, data: bytes) -> None:
-        match _decoder.decode(data):
-            case _Answer(machine, frame):
+        match messages.decode(data):
+            case Answer(machine, frame):
                 result = decode_from_daemon(frame)
                 if isinstance(result, CommandResult):
                     self._answered(machine, result)
-            case _Lost(machine):
+            case Lost(machine):
                 self._lost(machine)
+            case Owing(commands):
+                self._hear_owing(commands)
 
     async def _carry(self, machine_id: str, data: bytes) -> None:
         """Send on what another node has for a machine that is held here."""
@@ -302,30 +304,30 @@ class Routes:
     async def _claim(self, machine_id: str, connection: int) -> None:
         """Have the machine's older sockets closed, wherever they are."""
         reason = "A newer connection of this machine took over"
-        await self._publish(machine_id, _End(CloseCode.REPLACED, reason, connection))
+        await self._publish(machine_id, End(CloseCode.REPLACED, reason, connection))
 
     async def _tell_lost(self, machine_id: str, held: _Held) -> None:
         for node in {_node_of(command_id) for command_id in held.owed} - {self.node}:
-            await self._tell(node, _Lost(machine_id))
+            await self._tell(node, Lost(machine_id))
 
-    async def _tell(self, node: str, message: _Answer | _Lost) -> None:
+    async def _tell(self, node: str, message: Answer | Lost) -> None:
         """Tell a node what it waits for; while the bus is down here, it may be up there."""
         if not await self._publish(_channel(node), message):
             self._begin(self._tell_later(node, message))
 
-    async def _tell_later(self, node: str, message: _Answer | _Lost) -> None:
+    async def _tell_later(self, node: str, message: Answer | Lost) -> None:
         for _ in range(_TELLS):
             await asyncio.sleep(_TELL_SECONDS)
             if await self._publish(_channel(node), message):
                 return
 
-    async def _publish(self, channel: str, message: _Message) -> bool:
+    async def _publish(self, channel: str, message: Message) -> bool:
         """Publish what nobody can be told about if it fails; tell whether it did not.
 
         Once the bus is back every node compares its sockets with the database.
         """
         try:
-            await self._bus.publish(channel, _encode(message))
+            await self._bus.publish(channel, messages.encode(message))
         except BusDown as error:
             _log.warning("not told to the other nodes", channel=channel, error=str(error))
             return False
