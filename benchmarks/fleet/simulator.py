@@ -7,6 +7,7 @@ does: an address that nothing listens on is passed over.
 """
 
 import asyncio
+import gc
 import random
 import sys
 import time
@@ -142,5 +143,6 @@ async def run(machines: list[Enrolled], control: Path, urls: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # it would look through all the machines again and again, while commands wait
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(read(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3:]))
