@@ -16,16 +16,20 @@ test: $(READY) lint  ## Pass the tests.
 	-@scripts/system-packages postgresql redis-server faketime
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
+# What runs other people's programs is given a second chance, which the report tells of: they
+# have moods of their own (an update asked for, a start that takes a minute).
+AGAIN := --reruns 1
+
 test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.
 	@scripts/system-packages tmux npm
 	$(BIN)/python -m pytest -m 'real_agent or other_agents' tests/agents \
-		--numprocesses 3 --dist loadgroup
+		--numprocesses 3 --dist loadgroup $(AGAIN)
 
 test-ides: IDES = jupyterlab code-server
 test-ides: $(READY)  ## Install JupyterLab with jupyter-ai, code-server and Chromium, and drive them.
 	@scripts/system-packages chromium npm $(if $(filter code-server,$(IDES)),g++ krb5-config)
 	@for ide in $(IDES); do sh tests/ides/install.sh .cache/agents $$ide || exit; done
-	$(BIN)/python -m pytest -m ide tests/ides --numprocesses 2 --dist worksteal \
+	$(BIN)/python -m pytest -m ide tests/ides --numprocesses 2 --dist worksteal $(AGAIN) \
 		$(if $(filter code-server,$(IDES)),,-k 'not code-server')
 
 lint: $(READY)  ## Formatting, rules, types, and which package may import which.
