@@ -124,7 +124,6 @@
     const list = root.querySelector(".interactive-list");
     const target = list?.querySelector(".monaco-scrollable-element") ?? list;
     const inSight = () => every(root, selector).map((row) => Number(row.dataset.index));
-    const atEnd = () => root.querySelector(`${selector}[data-last-element="true"]`);
     const turn = async (deltaY) => {
       for (let before = null; before !== inSight().join(); ) {
         before = inSight().join();
@@ -134,11 +133,13 @@
       }
     };
     collect(root, selector);
+    await turn(250); // which row is the last one, a row does not tell for sure
     const newest = Math.max(-1, ...inSight());
     if (newest < 0) read = new Map();
-    for (const index of read.keys()) if (index > newest && atEnd()) read.delete(index);
-    if ([...Array(newest + 1).keys()].some((index) => !read.has(String(index)))) await turn(-250);
-    if (!atEnd()) await turn(250);
+    for (const index of read.keys()) if (index > newest) read.delete(index);
+    if ([...Array(newest + 1).keys()].every((index) => read.has(String(index)))) return;
+    await turn(-250);
+    await turn(250);
   };
 
   /* The command of a question is drawn a little later than its buttons, in an editor that may
