@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import pytest
 from sqlalchemy import text
+from websockets.exceptions import ConnectionClosed
 
 from outrider.cloud.settings import Settings
 from outrider.contract.enrolment import Enrolled
+from outrider.contract.frames import encode
 from servers.postgres import Postgres
 from servers.redis import Redis
 from tests.access.people import dashboard, person
-from tests.service.machine import ScriptedMachine, hello
-from tests.service.patience import eventually
+from tests.service.machine import ScriptedMachine, closing, hello, socket
+from tests.service.patience import PATIENCE, eventually
 from tests.service.processes import Serving
 from tests.service.samples import session
 from tests.service.site import GATEWAY, Owner, Site
@@ -127,6 +130,14 @@ class Machine:
         says = hello(session(id="s1"))
         machine = ScriptedMachine(node.gateway, self._enrolled.token, says)
         return await self._fleet.site.hold(machine)
+
+    async def is_sent_away(self, node: Node) -> int:
+        """Connect it to a node that closes the socket; return with which code."""
+        async with socket(node.gateway, self._enrolled.token) as opened, asyncio.timeout(PATIENCE):
+            await opened.send(encode(hello()).decode())
+            with pytest.raises(ConnectionClosed) as end:
+                await opened.recv()
+            return closing(end.value)[0]
 
 
 class Fleet:

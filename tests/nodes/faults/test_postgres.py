@@ -13,7 +13,7 @@ import pytest
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import DatabaseAway
-from outrider.contract.frames import Acknowledge, Event
+from outrider.contract.frames import Acknowledge, CloseCode, Event
 from servers.postgres import Postgres
 from tests.nodes.faults.cluster import GRACE, NODE_TIMEOUT, V1, Machine, Servers
 from tests.nodes.faults.conftest import StartFleet
@@ -47,6 +47,8 @@ async def test_without_it_nothing_is_lost_and_nobody_held_for_dead(
             await eventually(lambda: len(two.receiver.taken) > 5)
             await asyncio.to_thread(FAULTS[fault], servers.postgres)
             await leaving.drops()
+            if fault != "frozen":
+                assert await machines[2].is_sent_away(two.nodes[1]) == CloseCode.TRY_AGAIN_LATER
             await asyncio.sleep(OUTAGE)
             await asyncio.to_thread(_mend, servers.postgres)
             await two.site.database.engine.dispose()  # the test's own connections

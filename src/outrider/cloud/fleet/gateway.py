@@ -118,6 +118,9 @@ class Gateway:
         except _Refused as refusal:
             _log.info("machine refused", code=refusal.code, reason=refusal.reason)
             await connection.close(refusal.code, refusal.reason)
+        except (SQLAlchemyError, OSError) as error:
+            _log.warning("machine sent away: the database is away", error=str(error))
+            await connection.close(CloseCode.TRY_AGAIN_LATER, "The database is away")
 
     def count(self) -> int:
         """Return how many machines have a socket here."""
@@ -270,9 +273,6 @@ class Gateway:
             raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
         except ConnectionError:
             _log.info("machine went away during its welcome", machine=machine)
-        except (SQLAlchemyError, OSError) as error:
-            _log.warning("machine sent away: the database is away", error=str(error))
-            await connection.close(CloseCode.TRY_AGAIN_LATER, "The database is away")
         finally:
             connection.end()
             if self._connections.get(machine) is connection:  # no newer one, and none elsewhere
