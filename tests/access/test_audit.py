@@ -162,9 +162,9 @@ class TestWhatIsRecorded:
 
     async def test_refusals_by_a_limit(self, start_site: StartSite) -> None:
         owner = await person(await start_site(rate_limit_key=1))
-        for _ in range(2):
+        for _ in range(3):  # one, or two where a minute ends between them, is let in
             await owner.api.get(f"{V1}/daemons")
-        assert [(r["action"], r["outcome"]) for r in await trail(owner)] == [("list_daemons", 429)]
+        assert {(r["action"], r["outcome"]) for r in await trail(owner)} == {("list_daemons", 429)}
 
     async def test_a_flood_of_refused_strangers_is_one_record_a_minute(
         self, database: Database, clock: Clock

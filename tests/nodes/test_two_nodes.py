@@ -247,12 +247,18 @@ class TestShared:
         sites = [Site(shared), Site(shared.model_copy(update={"data_dir": tmp_path / "two"}))]
         for site in sites:
             await site.start()
-        owner = await sites[0].account()
-        clients = [site.client(owner.key) for site in sites]
-        codes = [(await clients[n % 2].get(f"{V1}/daemons")).status_code for n in range(12)]
+        try:
+            while True:  # until no minute ends between the requests
+                minute = time.time() // 60
+                owner = await sites[0].account()
+                clients = [site.client(owner.key) for site in sites]
+                codes = [(await clients[n % 2].get(f"{V1}/daemons")).status_code for n in range(12)]
+                if time.time() // 60 == minute:
+                    break
+        finally:
+            for site in sites:
+                await site.close()
         assert codes == [200] * 10 + [429] * 2
-        for site in sites:
-            await site.close()
 
     async def test_a_logout_ends_the_session_on_every_node(self, pair: Pair) -> None:
         page = await pair.dashboard()

@@ -21,7 +21,7 @@ from outrider.daemon.processes import clean_environment, kill_tree
 BACKGROUND_GRACE: Final = 0.25
 """Seconds that a finished one-shot command's output may still come from what it left running."""
 
-_KILL_TIMEOUT: Final = 2.0
+_KILL_TIMEOUT: Final = 10.0
 
 
 @dataclass(frozen=True)
