@@ -54,6 +54,13 @@ async def test_every_message_arrives_as_it_was_written(faulty: Desk) -> None:
         assert [m.content for m in added if m.role == "user"] == [text]
 
 
+async def test_a_button_to_send_that_is_away_at_first_is_waited_for(faulty: Desk) -> None:
+    ide = await faulty.open()
+    await ide.script("$('send').style.display = 'none'")
+    await ide.script("setTimeout(() => ($('send').style.display = ''), 1500)")
+    assert (await ide.turn("hello"))[0].content == "hello"
+
+
 async def test_a_list_that_draws_only_what_is_in_sight_is_read_whole(faulty: Desk) -> None:
     ide = await faulty.open()
     await ide.script("for (let n = 0; n < 300; n++) add('agent', 'row ' + n)")

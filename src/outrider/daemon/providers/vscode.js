@@ -108,8 +108,7 @@
     return HINTS.reduce((rest, hint) => rest.replace(hint, ""), label).trim();
   };
 
-  /* The rows that were read. The list draws only those in sight, and keeps its own scroll
-   * position: it is told by the wheel. Rows above, once read, need no look any more. */
+  /* The rows that were read. Rows above, once read, need no look any more. */
   let read = new Map();
   const collect = (root, selector) => {
     for (const row of every(root, selector)) {
@@ -120,26 +119,44 @@
       read.set(row.dataset.index, { role, content });
     }
   };
+
+  /* The list draws only the rows in sight, and keeps its own scroll position: it is told by the
+   * wheel, 50 pixels for each 120 of wheelDeltaY, which is negative downwards. A script's event
+   * has deltaY there unless told otherwise: the wrong way round. */
+  const WHEEL = -120 / 50;
+  const END = 1e7; // pixels, more than any chat has
   const readRows = async (root, selector) => {
-    const list = root.querySelector(".interactive-list");
-    const target = list?.querySelector(".monaco-scrollable-element") ?? list;
-    const inSight = () => every(root, selector).map((row) => Number(row.dataset.index));
-    const turn = async (deltaY) => {
-      for (let before = null; before !== inSight().join(); ) {
-        before = inSight().join();
-        target?.dispatchEvent(new WheelEvent("wheel", { deltaY, bubbles: true, cancelable: true }));
-        await pause(40);
-        collect(root, selector);
-      }
+    const list = root.querySelector(".interactive-list .monaco-scrollable-element");
+    const topOf = (element) => element?.getBoundingClientRect().top ?? 0;
+    const at = () => topOf(list?.querySelector(".monaco-list-rows"));
+    const inSight = () =>
+      every(root, selector).sort((one, other) => one.dataset.index - other.dataset.index);
+    /* Scrolls, and tells whether that has moved anything. */
+    const scroll = async (deltaY) => {
+      const before = at();
+      const wheel = { deltaY, wheelDeltaY: deltaY * WHEEL, bubbles: true, cancelable: true };
+      list?.dispatchEvent(new WheelEvent("wheel", wheel));
+      await pause(40);
+      collect(root, selector);
+      return at() !== before;
+    };
+    /* A row's height is known once it was drawn: the end may be further down then. */
+    const toEnd = async () => {
+      for (let tries = 5; tries && (await scroll(END)); tries--);
     };
     collect(root, selector);
-    await turn(250); // which row is the last one, a row does not tell for sure
-    const newest = Math.max(-1, ...inSight());
+    await toEnd();
+    const newest = Number(inSight().at(-1)?.dataset.index ?? -1);
     if (newest < 0) read = new Map();
     for (const index of read.keys()) if (index > newest) read.delete(index);
-    if ([...Array(newest + 1).keys()].every((index) => read.has(String(index)))) return;
-    await turn(-250);
-    await turn(250);
+    const complete = () => [...Array(newest + 1).keys()].every((index) => read.has(String(index)));
+    if (complete()) return;
+    /* Upwards, whatever the height of a row: the uppermost goes to the lower edge. */
+    const page = list?.clientHeight ?? 0;
+    for (const end = performance.now() + 5000; !complete() && performance.now() < end; ) {
+      if (!(await scroll(topOf(inSight()[0]) - topOf(list) - 0.9 * page))) break;
+    }
+    await toEnd();
   };
 
   /* The command of a question is drawn a little later than its buttons, in an editor that may
@@ -155,8 +172,10 @@
   };
 
   /* Rows are numbered within a chat. Another chat in the same panel begins with 0 again: it was
-   * empty before, or has another beginning. */
+   * empty before, or has another beginning. A page that is being loaded is empty, too, until it
+   * has shown the first rows of a chat, which are no other for that. */
   const CHAT = "outrider chat";
+  let filled = false;
   const chatOf = (found) => {
     const last = JSON.parse(sessionStorage.getItem(CHAT) ?? '{"number": 0}');
     const first = found.get("0")?.content ?? last.first;
@@ -167,8 +186,9 @@
     const now = {
       number: last.number + (other ? 1 : 0),
       first: found.size ? first : last.first,
-      emptied: found.size === 0,
+      emptied: found.size === 0 && (filled || Boolean(last.emptied)),
     };
+    filled ||= found.size > 0;
     sessionStorage.setItem(CHAT, JSON.stringify(now));
     return now.number;
   };

@@ -88,14 +88,21 @@ class Running:
             await self._gone(GRACE)
         reused = not self.runs and psutil.pid_exists(self.pid)
         await asyncio.to_thread(kill_tree, None if reused else self.pid, known)
-        await self._gone(_GONE_WITHIN)
+        await self._gone(_GONE_WITHIN, known)
 
-    async def _gone(self, seconds: float) -> None:
+    async def _gone(self, seconds: float, known: Sequence[psutil.Process] = ()) -> None:
         deadline = time.monotonic() + seconds
-        while self.runs:
+        while self.runs or any(map(_alive, known)):
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(_POLL)
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def last_lines(log: Path) -> str:

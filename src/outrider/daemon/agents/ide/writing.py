@@ -14,6 +14,8 @@ from outrider.daemon.agents.ide.window import CALL_TIMEOUT, Window, WindowError,
 TAKE_TIMEOUT: Final = 20.0
 OPEN_TIMEOUT: Final = 5.0
 TYPE_TIMEOUT: Final = 3.0
+SEND_TIMEOUT: Final = 5.0
+"""Seconds that the button to send may be away, or off, once the text stands in the input."""
 
 _POLL: Final = 0.05
 
@@ -100,8 +102,12 @@ async def _typed(window: Window, agent: Agent, text: str) -> None:
 async def _send(window: Window, agent: Agent) -> None:
     if agent.submit is None:
         await _press(window, agent.submit_key)
-    elif not await window.ask("submit", agent.type):
-        raise WindowError("its button to send is not there")
+        return
+    deadline = time.monotonic() + SEND_TIMEOUT
+    while not await window.ask("submit", agent.type):
+        if time.monotonic() > deadline:
+            raise WindowError("its button to send is not there")
+        await asyncio.sleep(_POLL)
 
 
 async def _press(window: Window, key: str) -> None:
