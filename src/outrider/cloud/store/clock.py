@@ -41,4 +41,6 @@ class SharedClock:
             theirs = await transaction.scalar(
                 text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
             )
-            self._ahead = theirs - (before + self._clock()) / 2
+            after = self._clock()
+        # It was asked at some moment between these two: only what lies beside them is a difference.
+        self._ahead = theirs - min(max(theirs, before), after)
