@@ -53,6 +53,13 @@ function ask(what) {
     };
   });
 }
+function redraw(ms, words) { // takes the question away, and draws it anew after a while
+  const parts = [...$("dialog").children]; $("dialog").replaceChildren();
+  setTimeout(() => {
+    $("dialog").replaceChildren(...parts);
+    if (words) $("dialog").querySelector("p").textContent = words;
+  }, ms);
+}
 $("list").onscroll = draw;
 $("send").onclick = async () => {
   const text = $("text").value; $("text").value = ""; $("failed").replaceChildren();

@@ -97,6 +97,68 @@ async def test_one_answer_to_one_question(faulty: Desk) -> None:
     assert len(faulty.named("agent:waiting_approval")) == 2
 
 
+async def asked(faulty: Desk) -> tuple[Ide, str]:
+    """Launch the IDE and have it ask; return the action's id, too."""
+    ide = await faulty.open()
+    await ide.say("ASK")
+    await ide.until("waiting_approval")
+    return ide, pending_of(ide)
+
+
+def pending_of(ide: Ide) -> str:
+    pending = ide.session.state().pending_action
+    assert pending is not None
+    return pending.id
+
+
+async def test_a_question_that_is_drawn_anew_is_the_same_one(faulty: Desk) -> None:
+    ide, action = await asked(faulty)
+    for _ in range(3):
+        await ide.script("redraw(150)")
+        await stays(ide, "waiting_approval", 0.4)
+        assert pending_of(ide) == action
+    await ide.script("redraw(150)")
+    await ide.session.resolve(ResolveAction(action="approve", action_id=action))
+    await ide.until("idle")
+    assert await ide.script("window.clicks") == 1
+    assert len(faulty.named("agent:waiting_approval")) == 1
+
+
+async def test_an_answer_never_goes_to_another_question(faulty: Desk) -> None:
+    ide, action = await asked(faulty)
+    await ide.script("redraw(150, 'May I do worse?')")
+    with pytest.raises(ApiError) as refused:
+        await ide.resolve("approve")
+    assert refused.value.status == 409
+    assert await ide.script("window.clicks") is None
+    await until(lambda: ide.session.state().pending_action is not None, 2)
+    assert pending_of(ide) != action
+    await ide.resolve("approve")
+    await ide.until("idle")
+    assert await ide.script("window.clicks") == 1
+
+
+async def test_a_question_that_is_away_for_long_is_another_one(faulty: Desk) -> None:
+    ide, action = await asked(faulty)
+    await ide.script("redraw(800)")
+    with pytest.raises(ApiError) as refused:
+        await ide.resolve("reject")
+    assert refused.value.status == 409
+    await ide.until("waiting_approval")
+    assert pending_of(ide) != action
+    await ide.resolve("reject")
+    await ide.until("idle")
+
+
+async def test_a_question_that_a_person_answers_is_over_soon(faulty: Desk) -> None:
+    ide, _ = await asked(faulty)
+    await ide.script("document.querySelector('.yes').click()")
+    await ide.until("idle", seconds=2)
+    with pytest.raises(ApiError) as refused:
+        await ide.resolve("approve")
+    assert (refused.value.status, refused.value.code) == (409, "NO_PENDING_ACTION")
+
+
 async def test_queued_messages_arrive_in_order(faulty: Desk) -> None:
     ide = await faulty.open()
     await ide.say("one WORK:600")

@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from outrider.daemon.agents.ide.panel import ABSENT_GRACE, Panel, Seen, SeenOption, SeenQuestion
+from outrider.daemon.agents.ide.panel import (
+    ABSENT_GRACE,
+    REDRAWN,
+    Panel,
+    Seen,
+    SeenOption,
+    SeenQuestion,
+)
 
 SETTLE = 0.25
 
@@ -63,6 +70,39 @@ def test_the_same_question_again_is_another_action_and_stays_itself_over_a_resta
     assert first.id != second.id
     again = panel(answers=judged.answers).judge(seen(question=question("same")), 0.0).pending
     assert again == second
+
+
+def test_a_question_that_is_drawn_anew_is_the_same_one() -> None:
+    judged = panel()
+    first = judged.judge(seen(question=question("one")), 0.0)
+    away = judged.judge(seen(busy=True), 1.0)
+    assert (away.pending, away.again) == (first.pending, 1.0 + REDRAWN)
+    assert judged.judge(seen(question=question("one")), 1.2) == first
+    judged.judge(seen(busy=True), 2.0)  # away for too long, though nobody looked meanwhile
+    late = judged.judge(seen(question=question("one")), 2.0 + REDRAWN).pending
+    assert late is not None
+    assert first.pending is not None
+    assert late.id != first.pending.id
+    judged.judge(seen(), 3.0)
+    assert judged.judge(seen(), 3.0 + REDRAWN).status == "idle"
+
+
+def test_a_question_that_was_answered_is_gone_when_it_is_away() -> None:
+    judged = panel()
+    first = judged.judge(seen(question=question("one")), 0.0).pending
+    assert first is not None
+    judged.answered(first.id)
+    assert judged.judge(seen(question=question("one")), 0.1).pending == first  # drawn still
+    assert judged.judge(seen(busy=True), 0.2).status == "generating"
+    second = judged.judge(seen(question=question("one")), 0.3).pending
+    assert second is not None
+    assert second.id != first.id
+    judged.refused(first.id)  # is none of its concern
+    assert judged.judge(seen(question=question("one")), 0.4).pending == second
+    judged.refused(second.id)
+    third = judged.judge(seen(question=question("one")), 0.5).pending
+    assert third is not None
+    assert third.id != second.id
 
 
 def test_a_chat_that_is_away_for_a_moment_changes_nothing() -> None:

@@ -160,13 +160,13 @@
   };
 
   /* The command of a question is drawn a little later than its buttons, in an editor that may
-   * show another one's for a moment: a question counts once it has stood still. */
+   * show another one's for a moment: a question counts once its words have stood still. What
+   * stands beside them changes later, such as "Assessing risk…". */
   const STEADY = 250;
   let drawing = { words: null, since: 0 };
-  const steady = (dialog) => {
-    const words = dialog ? text(dialog) : null;
+  const steady = (words) => {
     if (words !== drawing.words) drawing = { words, since: performance.now() };
-    const left = dialog ? drawing.since + STEADY - performance.now() : 0;
+    const left = words ? drawing.since + STEADY - performance.now() : 0;
     if (left > 0) setTimeout(() => window.__outrider?.again(), left + 10);
     return left <= 0;
   };
@@ -194,10 +194,10 @@
   };
 
   return {
-    look(root, agent, { there }) {
+    look(root, agent, { there, seen }) {
       const login = visible(".chat-setup-dialog .dialog-message-text");
       const failed = there(root, agent.error)[0];
-      const drawn = steady(there(root, agent.question.dialog)[0]);
+      const drawn = steady(seen.question?.key ?? null);
       const options = kept();
       return {
         error: login

@@ -16,7 +16,7 @@ from outrider.daemon.agents.adapter import Observation, Observer
 from outrider.daemon.agents.ide import controls, writing
 from outrider.daemon.agents.ide.chats import Chats
 from outrider.daemon.agents.ide.following import LOST_GRACE, Following
-from outrider.daemon.agents.ide.panel import Panel
+from outrider.daemon.agents.ide.panel import REDRAWN, Panel
 from outrider.daemon.agents.ide.picture import take_picture, take_thumbnail
 from outrider.daemon.agents.ide.provider_file import Agent, IdeFile
 from outrider.daemon.agents.ide.running import Running
@@ -141,16 +141,20 @@ class IdeAdapter:
             self.look()
 
     async def answer(self, action: PendingAction, option: ActionOption) -> None:
-        """Click the option and return once the question is gone."""
+        """Click the option and return once the question is gone.
+
+        One that the page draws anew just then is waited for; another question is never answered.
+        """
         async with self._acting:
             try:
                 window, agent, panel = await self._ready()
-                question = None if panel.seen is None else panel.seen.question
-                pending = panel.last.pending
-                if question is None or pending is None or pending.id != action.id:
+                if not panel.asks(action.id) or not await window.ask(
+                    "choose", agent.type, panel.question, option.id, REDRAWN * 1000
+                ):
+                    panel.refused(action.id)
                     raise conflict("The agent asks something else by now, or nothing")
-                if not await window.ask("choose", agent.type, question.key, option.id):
-                    raise conflict("The agent asks something else by now, or nothing")
+                panel.answered(action.id)
+                self.look()
                 if not await self._following.until(
                     lambda: panel.last.pending is None or panel.last.pending.id != action.id,
                     ANSWER_TIMEOUT,

@@ -17,6 +17,9 @@ from outrider.contract.resources import (
 ABSENT_GRACE: Final = 3.0
 """Seconds that a chat, or its input, may be away (a page being loaded) before it is missed."""
 
+REDRAWN: Final = 0.35
+"""Seconds that a question may be away, while the page draws it anew, and still be the same one."""
+
 BEGUN_CHECK: Final = 0.2
 """Seconds between two looks whether an agent that shows no sign of work has answered."""
 
@@ -109,6 +112,9 @@ class Panel:
         self._begin_timeout = begin_timeout
         self._status: AgentStatus = "generating" if generating else "idle"
         self._question: str | None = None
+        self._pending: PendingAction | None = None
+        self._answered = False
+        self._away: float | None = None
         self._sent: float | None = None
         self._quiet: float | None = None
         self._missed: float | None = None
@@ -128,6 +134,24 @@ class Panel:
         """Note that the agent has dealt with the message."""
         self._sent = None
 
+    @property
+    def question(self) -> str | None:
+        """The key of the question that is asked now."""
+        return self._question
+
+    def asks(self, action_id: str) -> bool:
+        """Tell whether this question is asked now, though it may just be drawn anew."""
+        return self._pending is not None and self._pending.id == action_id
+
+    def answered(self, action_id: str) -> None:
+        """Note that this question was answered: when it is away, it is gone."""
+        self._answered = self.asks(action_id)
+
+    def refused(self, action_id: str) -> None:
+        """Note that this question is none any more: what stands there now is another action."""
+        if self.asks(action_id):
+            self._over()
+
     def judge(self, seen: Seen | None, now: float) -> Judgement:
         """Return what the agent is doing by this report, None where there is no chat."""
         self.seen = seen
@@ -144,10 +168,12 @@ class Panel:
             )
         if seen.question is not None:
             self._missed = self._sent = self._quiet = None
-            return Judgement("waiting_approval", self._asked(seen.question))
+            return Judgement("waiting_approval", self._asked(seen.question, now))
         if self._question is not None:
-            self._question = None
-            self.answers += 1
+            self._away = now if self._away is None else self._away
+            if not self._is_gone(now):
+                return Judgement("waiting_approval", self._pending, again=self._away + REDRAWN)
+            self._over()
         if seen.busy:
             self._missed = self._sent = self._quiet = None
             return Judgement("generating")
@@ -184,11 +210,20 @@ class Panel:
             )
         return Judgement("error", error=why)
 
-    def _asked(self, question: SeenQuestion) -> PendingAction:
-        if self._question not in (None, question.key):
-            self.answers += 1
-        self._question = question.key
-        return PendingAction(
+    def _is_gone(self, now: float) -> bool:
+        """Tell whether the question has been away for longer than a page needs to draw it anew."""
+        return self._away is not None and (self._answered or now >= self._away + REDRAWN)
+
+    def _over(self) -> None:
+        self._question = self._away = self._pending = None
+        self._answered = False
+        self.answers += 1
+
+    def _asked(self, question: SeenQuestion, now: float) -> PendingAction:
+        if self._question is not None and (question.key != self._question or self._is_gone(now)):
+            self._over()
+        self._question, self._away = question.key, None
+        self._pending = PendingAction(
             id=derived_id(
                 "act", self._created_at, self._session_id, self.kind, question.key,
                 str(self.answers),
@@ -199,6 +234,7 @@ class Panel:
                 for option in question.options
             ],
         )  # fmt: skip
+        return self._pending
 
     def controls(self) -> tuple[Control, ...]:
         """Return the settings that the page shows."""

@@ -3,7 +3,8 @@
  *
  * spec:   {agents: [...]} as in the provider's file (see provider_file.py)
  * hooks:  what the provider's own script adds, every part of it optional:
- *         look(root, agent, tools)    more about an agent, or null where there is no such agent
+ *         look(root, agent, tools)    more about an agent, or null where there is no such agent;
+ *                                     `tools.seen` is what the selectors have found
  *         read(root, agent)           the chat: [{key, role, kind, content}]
  *         choose(root, agent, id)     click the option; true if it was there
  *         open(root, agent)           show the chat; root is null where there is none yet
@@ -70,7 +71,7 @@
       title: text(every(root, agent.title)[0]) || null,
     };
     if (!hooks.look) return seen;
-    const more = hooks.look(root, agent, { visible, every, there, text });
+    const more = hooks.look(root, agent, { visible, every, there, text, seen });
     return more && { ...seen, ...more };
   };
 
@@ -148,9 +149,15 @@
       else rowsOf(root, agent, rows);
       return [...rows.values()].filter((row) => row.content);
     },
-    /* Answers whether it was clicked: not if another question stands there by now. */
-    choose(agent, root, key, id) {
-      if (!root || look(agent)?.question?.key !== key) return false;
+    /* Answers whether it was clicked: not if another question stands there by now. One that is
+     * being drawn anew is waited for, so many milliseconds. */
+    async choose(agent, _, key, id, ms) {
+      const asks = () => look(agent)?.question?.key;
+      for (const end = performance.now() + ms; !asks() && performance.now() < end; ) {
+        await new Promise((done) => setTimeout(done, GAP));
+      }
+      const root = rootOf(agent);
+      if (!root || asks() !== key) return false;
       if (hooks.choose) return hooks.choose(root, agent, id);
       const offer = asked(root, agent).offers.find((offer) => offer.id === id);
       offer?.element.click();
