@@ -1,6 +1,8 @@
 """The schema: what the migrations make is what the code expects."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,22 @@ async def test_several_that_migrate_at_once(tmp_path: Path, store: Store) -> Non
     for database in databases:
         await database.ping()
         await database.close()
+
+
+async def test_a_new_file_that_another_is_about_to_write(tmp_path: Path) -> None:
+    """SQLite refuses at once to turn it to its log, however long it would wait for a lock."""
+    file = tmp_path / "outrider.db"
+    database = Database(f"sqlite+aiosqlite:///{file}")
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        migrating = asyncio.create_task(database.migrate())
+        done, _ = await asyncio.wait({migrating}, timeout=0.3)
+        assert not done
+        other.execute("COMMIT")
+        await migrating
+    await database.close()
+    with closing(sqlite3.connect(file)) as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 async def test_a_database_of_a_newer_outrider(database: Database) -> None:

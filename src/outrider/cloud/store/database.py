@@ -1,8 +1,10 @@
 """The connection to the database, and bringing its schema up to date."""
 
 import asyncio
+import sqlite3
+import time
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +33,9 @@ _BEGIN: Final = "outrider_begin"
 
 _MIGRATION_LOCK: Final = 8400
 _MIGRATION_WAIT: Final = "60s"
+
+_SQLITE_WAIT: Final = 10
+"""Seconds that a connection to SQLite waits for another one's lock."""
 
 _AWAY_STATES: Final = ("08", "53", "57P")
 """What SQLSTATE begins with where PostgreSQL stops, starts, or has no place for a connection."""
@@ -108,6 +113,8 @@ class Database:
             DatabaseError: the database cannot be reached or written, or is of a newer Outrider.
         """
         try:
+            if self.is_embedded and self.url.database:
+                await asyncio.to_thread(_keep_write_ahead_log, self.url.database)
             revision = await self._revision()
             if revision is not None and revision > HEAD:
                 raise DatabaseError(
@@ -121,7 +128,7 @@ class Database:
                 async with self._unhurried() as connection:
                     await self._take_turn(connection)
                     await connection.run_sync(upgrade)
-        except (DBAPIError, OSError) as error:
+        except (DBAPIError, sqlite3.Error, OSError) as error:
             cause = getattr(error, "orig", None) or error
             raise DatabaseError(
                 f"The database {self.url.render_as_string(hide_password=True)} "
@@ -207,6 +214,28 @@ def _make_directory(directory: Path) -> None:
         ) from error
 
 
+def _keep_write_ahead_log(file: str) -> None:
+    """Have SQLite write ahead, so that readers and a writer do not wait for each other.
+
+    The file remembers it. While another process is about to write to a new file, SQLite refuses
+    that at once, however long it would wait for a lock otherwise: so it is asked again.
+    """
+    deadline = time.monotonic() + _SQLITE_WAIT
+    with closing(sqlite3.connect(file, timeout=_SQLITE_WAIT)) as connection:
+        while not _writes_ahead(connection, is_last_try=time.monotonic() > deadline):
+            time.sleep(0.01)
+
+
+def _writes_ahead(connection: sqlite3.Connection, *, is_last_try: bool) -> bool:
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or is_last_try:
+            raise
+        return False
+    return True
+
+
 def _engine(url: URL, patience: float | None) -> AsyncEngine:
     if url.get_backend_name() != "sqlite":
         bounds = {"timeout": min(10.0, patience or 10.0), "command_timeout": patience}
@@ -220,13 +249,12 @@ def _engine(url: URL, patience: float | None) -> AsyncEngine:
     if url.database and url.database != ":memory:":
         _make_directory(Path(url.database).parent)
     # None beyond those that are kept: each is a thread, slow to begin and to end in a rush.
-    engine = create_async_engine(url, max_overflow=0, connect_args={"timeout": 10})
+    engine = create_async_engine(url, max_overflow=0, connect_args={"timeout": _SQLITE_WAIT})
 
     @event.listens_for(engine.sync_engine, "connect")
     def _set_up(connection: DBAPIConnection, _record: object) -> None:
         connection.isolation_level = None  # transactions begin below, not in the driver
         cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
