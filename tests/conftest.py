@@ -24,6 +24,7 @@ from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
 from servers.postgres import Postgres
 from servers.redis import Redis
+from tests.agents.machine import StubModel, stub_model
 from tests.service.private import private
 from tests.service.site import Owner, Site
 from tests.service.stores import PostgreSQL, SQLite, Store
@@ -47,6 +48,13 @@ def clean_environment() -> Iterator[None]:
             if name.startswith("OUTRIDER_") or name.lower().endswith("_proxy"):
                 patch.delenv(name)
         yield
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StubModel]:
+    """The stub model that real agents and IDEs ask."""
+    with stub_model(tmp_path_factory.mktemp("stub")) as stub:
+        yield stub
 
 
 @pytest.fixture(scope="session")

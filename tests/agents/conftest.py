@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.agents.kind import AgentKind
 from tests.agents.kinds.claude_code import CLAUDE_CODE
-from tests.agents.machine import Machine, StubModel, machine, stub_model
+from tests.agents.machine import Machine, StubModel, machine
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -47,13 +47,6 @@ def install() -> Install:
 def agents_bin(install: Install) -> Path:
     """The folder with the command of Claude Code."""
     return install(CLAUDE_CODE)
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StubModel]:
-    """The stub model."""
-    with stub_model(tmp_path_factory.mktemp("stub")) as running:
-        yield running
 
 
 @pytest.fixture

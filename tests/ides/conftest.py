@@ -3,14 +3,14 @@
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.agents.kind import AgentKind
-from tests.agents.machine import StubModel, stub_model
+from tests.agents.machine import StubModel
 from tests.ides.desk import CACHE, Desk, faulty_desk, programs_of, real_desk
 from tests.ides.kinds import JUPYTERLAB
 
@@ -46,13 +46,6 @@ def install_ide() -> Install:
         return programs_of(kind)
 
     return install
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StubModel]:
-    """The stub model."""
-    with stub_model(tmp_path_factory.mktemp("stub")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outrider.daemon.settings import DaemonSettings
-from tests.agents.conftest import agents_bin, install, model  # noqa: F401  # fixtures
+from tests.agents.conftest import agents_bin, install  # noqa: F401  # fixtures
 from tests.agents.kinds.claude_code import environment as claude_environment
 from tests.agents.kinds.claude_code import seed_claude
 from tests.agents.machine import StubModel, agent_environment, kill_server
@@ -38,7 +38,7 @@ def env(
     home: Path,
     tmux_socket: str,  # for the end of its server
     agents_bin: Path,  # noqa: F811
-    model: StubModel,  # noqa: F811
+    model: StubModel,
 ) -> dict[str, str]:
     """An environment with Claude Code installed and a stub model behind it."""
     env = environment(tmp_path / "data", port="0")
