@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 from typeid import TypeID
 
 from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.transcripts.pieces import Piece, Role, as_messages
+from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, Role
 from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
 
@@ -28,8 +27,6 @@ TAKEN_WAIT: Final = 2.0
 
 TIME_WAIT: Final = 1.0
 """Seconds that an answer waits for the log to tell when it came."""
-
-_log = structlog.get_logger(__name__)
 
 _BEGAN: Final = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _MODEL: Final = re.compile(r"(?:Main m|M)odel: (\S+) with ")
@@ -53,7 +50,7 @@ class _Said(msgspec.Struct):
     seen: float = 0.0
 
 
-class AiderTranscript:
+class AiderTranscript(Reader):
     """One conversation of aider.
 
     Args:
@@ -64,13 +61,12 @@ class AiderTranscript:
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
         del directory
+        super().__init__(conversation)
         folder = Path(environment.get("HOME") or Path.home()) / ".aider" / "chats"
-        self._conversation = conversation
         self._history = Tail(folder / f"{conversation}.md", blank_lines=True)
         self._events = Tail(folder / f"{conversation}.jsonl")
         self._decoder = msgspec.json.Decoder(_Event)
         self._said: list[_Said] = []
-        self._prompts: list[tuple[str, str]] = []
         self._prompt: list[str] = []
         self._answer: list[str] = []
         self._own = False
@@ -80,14 +76,6 @@ class AiderTranscript:
         self._questions = 0
         self._began = 0
         self._taken_at: float | None = None
-        self.title: str | None = None
-        self.model: str | None = None
-        self.failure: str | None = None
-
-    @property
-    def prompts(self) -> int:
-        """How many messages of the user the record holds."""
-        return len(self._prompts)
 
     def poll(self) -> None:
         """Read what has been recorded since the last time."""
@@ -96,12 +84,7 @@ class AiderTranscript:
         self._end_prompt()
         if self._answer and not self._answer[-1]:
             self._end_answer()  # aider writes an answer at once, with a blank line behind it
-        for line in self._events.lines():
-            try:
-                event = self._decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeError) as error:
-                _log.warning("a line of aider's log was left out", error=str(error))
-                continue
+        for event in self._events.records(self._decoder):
             if event.event == "message_send":
                 self._answer_times.append(event.time * 1000)
 
@@ -115,13 +98,9 @@ class AiderTranscript:
         """Return what stands for the call that may be asked about: the next unanswered question."""
         return [ToolCall(f"{len(self._prompts)}/{self._questions}", self._began)]
 
-    def sent(self, text: str, after: int) -> str | None:
-        """Return the key of the user message `text` behind the first `after` prompts."""
-        wanted = "\n".join(text.splitlines()).strip()
-        for key, content in self._prompts[after:]:
-            if content.strip() == wanted:
-                return key
-        return None
+    def _comparable(self, text: str) -> str:
+        """Return a text as aider takes it, with one kind of line break."""
+        return "\n".join(text.splitlines()).strip()
 
     def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
         """Return the whole chat. A message has the time that is known of it, or its precursor's."""
@@ -141,7 +120,7 @@ class AiderTranscript:
                     break  # the log is about to tell
             prompt = said.role == "user"
             pieces.append(Piece(key, said.role, "text", said.content, latest, prompt))
-        return as_messages(pieces, ids, guards, self._conversation)
+        return self._as_messages(pieces, ids, guards)
 
     def _take(self, line: str) -> None:
         marked = line.endswith("  ")

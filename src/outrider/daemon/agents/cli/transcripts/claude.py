@@ -7,22 +7,17 @@ whoever asks has the screen to fall back on.
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 
-from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.transcripts.pieces import Piece, Role, as_messages
-from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, Role, milliseconds
+from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
 
 ORPHAN_WAIT: Final = 2.0
 """Seconds that an entry waits for its parent; one that has none in the file goes on then."""
-
-_log = structlog.get_logger(__name__)
 
 _INTERRUPTED: Final = "[Request interrupted by user"
 _NOT_PROMPTS: Final = ("<bash-", "<command-", "<local-command-")
@@ -66,7 +61,7 @@ class _Running(msgspec.Struct, rename="camel", kw_only=True):
     status_updated_at: int = 0
 
 
-class ClaudeTranscript:
+class ClaudeTranscript(Reader):
     """One conversation of Claude Code.
 
     Args:
@@ -77,28 +72,18 @@ class ClaudeTranscript:
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
         del directory
+        super().__init__(conversation)
         home = Path(environment.get("HOME") or Path.home())
         self._root = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
-        self._conversation = conversation
         self._tail: Tail | None = None
         self._decoder = msgspec.json.Decoder(_Entry)
         self._state = msgspec.json.Decoder(_Running)
         self._state_path: Path | None = None
-        self._pieces: list[Piece] = []
         self._seen: set[str] = set()
         self._early: list[tuple[float, _Entry]] = []
-        self._prompts: list[tuple[str, str]] = []
         self._calls: dict[str, ToolCall] = {}
         self._prompted_at = 0
         self._open = False
-        self.title: str | None = None
-        self.model: str | None = None
-        self.failure: str | None = None
-
-    @property
-    def prompts(self) -> int:
-        """How many messages of the user the record holds."""
-        return len(self._prompts)
 
     def poll(self) -> None:
         """Read what has been recorded since the last time."""
@@ -108,12 +93,7 @@ class ClaudeTranscript:
             if path is None:
                 return
             self._tail = Tail(path)
-        for line in self._tail.lines():
-            try:
-                entry = self._decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeError) as error:
-                _log.warning("a line of the transcript was left out", error=str(error))
-                continue
+        for entry in self._tail.records(self._decoder):
             self._place(entry)
         while self._early and time.monotonic() - self._early[0][0] > ORPHAN_WAIT:
             self._take(self._early.pop(0)[1])
@@ -135,17 +115,9 @@ class ClaudeTranscript:
         """Return the tool calls without a result, oldest first."""
         return list(self._calls.values())
 
-    def sent(self, text: str, after: int) -> str | None:
-        """Return the key of the user message `text` behind the first `after` prompts."""
-        wanted = _comparable(text)
-        for key, content in self._prompts[after:]:
-            if _comparable(content) == wanted:
-                return key
-        return None
-
-    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat; an id is derived from Claude Code's own where it is not given."""
-        return as_messages(self._pieces, ids, guards, self._conversation)
+    def _comparable(self, text: str) -> str:
+        """Return a text as Claude Code's input changes it: tabs are spaces, the end is trimmed."""
+        return text.replace("\t", "    ").strip()
 
     def _running(self) -> _Running | None:
         """Return what the file of the process that holds this conversation says."""
@@ -196,7 +168,7 @@ class ClaudeTranscript:
             return
         if entry.type == "system" and entry.subtype == "turn_duration":
             self._open = False
-        at = _millis(entry.timestamp)
+        at = milliseconds(entry.timestamp)
         match entry.type:
             case "user" if entry.message is not None:
                 self._take_user(entry, entry.message, key, at)
@@ -267,15 +239,3 @@ def _text(content: Any) -> str:
         texts = (block.get("text", "") for block in content if isinstance(block, dict))
         return "\n".join(text for text in texts if isinstance(text, str) and text)
     return "" if content is None else msgspec.json.encode(content).decode()
-
-
-def _millis(timestamp: str | None) -> int:
-    try:
-        return round(datetime.fromisoformat(timestamp or "").timestamp() * 1000)
-    except ValueError:
-        return 0
-
-
-def _comparable(text: str) -> str:
-    """Return a text as Claude Code's input changes it: tabs are spaces, the end is trimmed."""
-    return text.replace("\t", "    ").strip()

@@ -14,17 +14,13 @@ from uuid import UUID
 
 import msgspec
 import psutil
-import structlog
 
-from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.transcripts.pieces import Piece, as_messages
-from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, milliseconds
+from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
 
 THREAD: Final = "CODEX_THREAD"
 """Where a session's record keeps the id of its thread."""
-
-_log = structlog.get_logger(__name__)
 
 _LOCK: Final = re.compile(r"/thread-writer-locks/([0-9a-f-]{36})\.lock\Z")
 
@@ -50,7 +46,7 @@ class _Entry(msgspec.Struct, kw_only=True):
     timestamp: str | None = None
     ordinal: int | None = None
     type: str = ""
-    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    payload: _Payload = msgspec.field(default_factory=_Payload)
 
 
 class _Name(msgspec.Struct, kw_only=True):
@@ -58,7 +54,7 @@ class _Name(msgspec.Struct, kw_only=True):
     thread_name: str | None = None
 
 
-class CodexTranscript:
+class CodexTranscript(Reader):
     """One thread of Codex.
 
     Args:
@@ -70,30 +66,19 @@ class CodexTranscript:
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
         del directory
+        super().__init__(conversation)
         home = Path(environment.get("HOME") or Path.home())
         self._root = Path(environment.get("CODEX_HOME") or home / ".codex")
-        self._conversation = conversation
         self._thread = environment.get(THREAD)
         self._process: int | None = None
         self._kept: MutableMapping[str, str] = {}
         self._tail: Tail | None = None
         self._names = Tail(self._root / "session_index.jsonl")
         self._entries = msgspec.json.Decoder(_Entry)
-        self._payloads = msgspec.json.Decoder(_Payload)
         self._index = msgspec.json.Decoder(_Name)
         self._seen: set[str] = set()
-        self._pieces: list[Piece] = []
-        self._prompts: list[tuple[str, str]] = []
         self._calls: dict[str, ToolCall] = {}
         self._open = False
-        self.title: str | None = None
-        self.model: str | None = None
-        self.failure: str | None = None
-
-    @property
-    def prompts(self) -> int:
-        """How many messages of the user the record holds."""
-        return len(self._prompts)
 
     def run_by(self, pid: int, kept: MutableMapping[str, str]) -> None:
         """Find the thread by the process `pid`, and put its id into `kept`."""
@@ -106,17 +91,9 @@ class CodexTranscript:
             if path is None:
                 return
             self._tail = Tail(path)
-        for line in self._tail.lines():
-            try:
-                entry = self._entries.decode(line)
-                self._take(entry, self._payloads.decode(entry.payload))
-            except (msgspec.DecodeError, UnicodeError) as error:
-                _log.warning("a line of the transcript was left out", error=str(error))
-        for line in self._names.lines():
-            try:
-                named = self._index.decode(line)
-            except (msgspec.DecodeError, UnicodeError):
-                continue
+        for entry in self._tail.records(self._entries):
+            self._take(entry)
+        for named in self._names.records(self._index):
             if named.id == self._thread:
                 self.title = named.thread_name or self.title
 
@@ -127,16 +104,6 @@ class CodexTranscript:
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
         return list(self._calls.values())
-
-    def sent(self, text: str, after: int) -> str | None:
-        """Return the key of the user message `text` behind the first `after` prompts."""
-        wanted = _comparable(text)
-        found = (key for key, said in self._prompts[after:] if _comparable(said) == wanted)
-        return next(found, None)
-
-    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat; an id is derived from the record's where it is not given."""
-        return as_messages(self._pieces, ids, guards, self._conversation)
 
     def _find(self) -> Path | None:
         """Return the record's file; a day has a folder, and the thread's id has its time."""
@@ -154,12 +121,12 @@ class CodexTranscript:
                 return found
         return None
 
-    def _take(self, entry: _Entry, payload: _Payload) -> None:
+    def _take(self, entry: _Entry) -> None:
         key = str(len(self._seen) if entry.ordinal is None else entry.ordinal)
         if key in self._seen:
             return
         self._seen.add(key)
-        at = _millis(entry.timestamp)
+        at, payload = milliseconds(entry.timestamp), entry.payload
         match entry.type:
             case "turn_context":
                 self.model = payload.model or self.model
@@ -234,14 +201,3 @@ def _text(content: Any) -> str:
         texts = (part.get("text") for part in content if isinstance(part, dict))
         return "\n".join(text for text in texts if isinstance(text, str))
     return "" if content is None else msgspec.json.encode(content).decode()
-
-
-def _millis(timestamp: str | None) -> int:
-    try:
-        return round(datetime.fromisoformat(timestamp or "").timestamp() * 1000)
-    except ValueError:
-        return 0
-
-
-def _comparable(text: str) -> str:
-    return text.strip()

@@ -8,16 +8,13 @@ documented, so every field is optional here.
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 
-from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.transcripts.pieces import Piece, as_messages
-from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, milliseconds
+from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
 
 TAKEN_WAIT: Final = 2.0
@@ -25,8 +22,6 @@ TAKEN_WAIT: Final = 2.0
 
 REPLAY_LIMIT: Final = 5000
 """Milliseconds within which Gemini has written its history down again, at the most."""
-
-_log = structlog.get_logger(__name__)
 
 _CONTEXT: Final = ("<session_context>", "<state_snapshot>")
 _MARKS: Final = " \t\n\u2060"
@@ -63,7 +58,7 @@ class _Line(msgspec.Struct, rename="camel", kw_only=True):
     model: str | None = None
 
 
-class GeminiTranscript:
+class GeminiTranscript(Reader):
     """One conversation of Gemini CLI.
 
     Args:
@@ -74,26 +69,16 @@ class GeminiTranscript:
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
         del directory
+        super().__init__(conversation)
         home = environment.get("GEMINI_CLI_HOME") or environment.get("HOME") or Path.home()
         self._root = Path(home) / ".gemini" / "tmp"
-        self._conversation = conversation
         self._tail: Tail | None = None
         self._decoder = msgspec.json.Decoder(_Line)
-        self._pieces: list[Piece] = []
         self._seen: set[str] = set()
-        self._prompts: list[tuple[str, str]] = []
         self._calls = 0
         self._prompted_at = 0
         self._replay_since: int | None = None
         self._taken_at: float | None = None
-        self.title: str | None = None
-        self.model: str | None = None
-        self.failure: str | None = None
-
-    @property
-    def prompts(self) -> int:
-        """How many messages of the user the record holds."""
-        return len(self._prompts)
 
     def poll(self) -> None:
         """Read what has been recorded since the last time."""
@@ -102,12 +87,7 @@ class GeminiTranscript:
             if path is None:
                 return
             self._tail = Tail(path)
-        for line in self._tail.lines():
-            try:
-                entry = self._decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeError) as error:
-                _log.warning("a line of the transcript was left out", error=str(error))
-                continue
+        for entry in self._tail.records(self._decoder):
             self._take(entry)
 
     def activity(self) -> Activity | None:
@@ -126,17 +106,9 @@ class GeminiTranscript:
             return []
         return [ToolCall(f"{self._prompts[-1][0]}/{self._calls}", self._prompted_at)]
 
-    def sent(self, text: str, after: int) -> str | None:
-        """Return the key of the user message `text` behind the first `after` prompts."""
-        wanted = text.strip(_MARKS)
-        for key, content in self._prompts[after:]:
-            if content.strip(_MARKS) == wanted:
-                return key
-        return None
-
-    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat; an id is derived from Gemini's own where it is not given."""
-        return as_messages(self._pieces, ids, guards, self._conversation)
+    def _comparable(self, text: str) -> str:
+        """Return a text without what Gemini puts around it."""
+        return text.strip(_MARKS)
 
     def _find(self) -> Path | None:
         """Return the newest file that is of this conversation."""
@@ -159,7 +131,7 @@ class GeminiTranscript:
             return
         if line.id is None:
             return
-        at = _millis(line.timestamp)
+        at = milliseconds(line.timestamp)
         if line.type == "user" and _text(line.content).startswith(_CONTEXT):
             self._replay_since = at
         if self._replay_since is not None and at - self._replay_since <= REPLAY_LIMIT:
@@ -195,7 +167,7 @@ class GeminiTranscript:
         if text:
             self._add(Piece(key, "assistant", "text", text, at))
         for call in line.tool_calls or []:
-            when = _millis(call.timestamp) or at
+            when = milliseconds(call.timestamp) or at
             asked = {"id": call.id, "name": call.name, "input": call.args}
             content = msgspec.json.encode(asked).decode()
             self._add(Piece(f"{key} call {call.id}", "assistant", "tool_call", content, when))
@@ -232,10 +204,3 @@ def _got(call: _Call) -> str:
             if said is not None:
                 texts.append(said if isinstance(said, str) else msgspec.json.encode(said).decode())
     return "\n".join(texts) or msgspec.json.encode(call.result).decode()
-
-
-def _millis(timestamp: str | None) -> int:
-    try:
-        return round(datetime.fromisoformat(timestamp or "").timestamp() * 1000)
-    except ValueError:
-        return 0

@@ -15,9 +15,8 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.transcripts.pieces import Kind, Piece, as_messages
-from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.cli.transcripts.reader import Kind, Piece, Reader
+from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +49,7 @@ class _Part(msgspec.Struct, kw_only=True):
     state: dict[str, Any] = {}
 
 
-class OpencodeTranscript:
+class OpencodeTranscript(Reader):
     """One session of opencode.
 
     Args:
@@ -61,25 +60,17 @@ class OpencodeTranscript:
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
         del directory
+        super().__init__(conversation)
         home = Path(environment.get("HOME") or Path.home())
         data = Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
         self._path = data / (environment.get("OPENCODE_DB") or "opencode.db")
         self._session = f"ses_{conversation}"
-        self._conversation = conversation
         self._changed: tuple[object, ...] = ()
         self._newest = 0
         self._messages: dict[str, tuple[int, _Message]] = {}
         self._parts: dict[str, dict[str, _Part]] = {}
-        self.title: str | None = None
-        self.model: str | None = None
-        self.failure: str | None = None
 
     # What it shows
-
-    @property
-    def prompts(self) -> int:
-        """How many messages of the user the record holds."""
-        return len(self._prompts())
 
     def activity(self) -> Activity | None:
         """Return what the newest message tells; between two steps, and after a reject, nothing."""
@@ -101,16 +92,6 @@ class OpencodeTranscript:
             for part in self._parts.get(key, {}).values()
             if part.type == "tool" and part.state.get("status") == "running"
         ]
-
-    def sent(self, text: str, after: int) -> str | None:
-        """Return the key of the user message `text` behind the first `after` prompts."""
-        wanted = text.strip()
-        found = (key for key, said in self._prompts()[after:] if said.strip() == wanted)
-        return next(found, None)
-
-    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat; an id is derived from the record's where it is not given."""
-        return as_messages(self._pieces(), ids, guards, self._conversation)
 
     def poll(self) -> None:
         """Read what has been recorded since the last time."""
@@ -163,6 +144,8 @@ class OpencodeTranscript:
             self._parts.setdefault(message, {})[key] = msgspec.json.decode(data, type=_Part)
             self._newest = max(self._newest, updated)
 
+        self._prompts = self._said()
+        self._pieces = self._complete()
         answers = [m for _, m in self._messages.values() if m.role == "assistant"]
         self.model = next((m.model_id for m in reversed(answers) if m.model_id), None)
         error = self._last().error
@@ -172,7 +155,7 @@ class OpencodeTranscript:
     def _last(self) -> _Message:
         return next(reversed(self._messages.values()), (0, _Message()))[1]
 
-    def _prompts(self) -> list[tuple[str, str]]:
+    def _said(self) -> list[tuple[str, str]]:
         found = []
         for key, (_, message) in self._messages.items():
             texts = [
@@ -184,10 +167,10 @@ class OpencodeTranscript:
                 found.append((key, "\n".join(texts)))
         return found
 
-    def _pieces(self) -> list[Piece]:
+    def _complete(self) -> list[Piece]:
         """Return what is complete, up to the first part that is not."""
         pieces: list[Piece] = []
-        said = dict(self._prompts())
+        said = dict(self._prompts)
         newest = next(reversed(self._messages), None)
         for key, (created, message) in self._messages.items():
             if key in said:

@@ -3,9 +3,17 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
 
 MAX_CHUNK: Final = 64 * 1024 * 1024
+
+
+Record = TypeVar("Record")
+
+_log = structlog.get_logger(__name__)
 
 
 class Tail:
@@ -38,3 +46,15 @@ class Tail:
         self._offset += len(data)
         *complete, self._partial = (self._partial + data).split(b"\n")
         yield from (line for line in complete if self._blank_lines or line.strip())
+
+    def records(self, decoder: msgspec.json.Decoder[Record]) -> Iterator[Record]:
+        """Return the new lines as what they tell; one that is not readable is left out."""
+        for line in self.lines():
+            try:
+                record = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeError) as error:
+                _log.warning(
+                    "a line of a record was left out", file=self.path.name, error=str(error)
+                )
+                continue
+            yield record

@@ -1,0 +1,91 @@
+"""What the readers of the agents' records have in common: finding in them is each one's own."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from outrider.contract.ids import derived_id
+from outrider.contract.resources import Message
+from outrider.daemon.agents.cli.transcripts.record import Guards
+
+Role = Literal["user", "assistant", "tool", "system"]
+Kind = Literal["text", "thinking", "tool_call", "tool_result"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One message as recorded; `key` is what the record knows it by, for ever.
+
+    `prompt` marks a message of the user, which may have been sent through Outrider.
+    """
+
+    key: str
+    role: Role
+    kind: Kind
+    content: str
+    timestamp: int
+    prompt: bool = False
+
+
+class Reader:
+    """The chat of one conversation, as far as it was read.
+
+    A reader adds to `_pieces`, and to `_prompts` the key and the text of what the user said.
+
+    Args:
+        conversation: what the ids of its messages are derived from, with their keys.
+    """
+
+    def __init__(self, conversation: str) -> None:
+        self._conversation = conversation
+        self._pieces: list[Piece] = []
+        self._prompts: list[tuple[str, str]] = []
+        self.title: str | None = None
+        self.model: str | None = None
+        self.failure: str | None = None
+
+    @property
+    def prompts(self) -> int:
+        """How many messages of the user the record holds."""
+        return len(self._prompts)
+
+    def sent(self, text: str, after: int) -> str | None:
+        """Return the key of the user message `text` behind the first `after` prompts."""
+        wanted = self._comparable(text)
+        found = (key for key, said in self._prompts[after:] if self._comparable(said) == wanted)
+        return next(found, None)
+
+    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
+        """Return the whole chat; an id is derived from the record's where it is not given."""
+        return self._as_messages(self._pieces, ids, guards)
+
+    def _as_messages(
+        self, pieces: Iterable[Piece], ids: Mapping[str, str], guards: Guards
+    ) -> list[Message]:
+        messages = []
+        for index, piece in enumerate(pieces):
+            known = ids.get(piece.key) if piece.prompt else None
+            messages.append(
+                Message(
+                    id=known or derived_id("msg", piece.timestamp, self._conversation, piece.key),
+                    index=index,
+                    role=piece.role,
+                    kind=piece.kind,
+                    content=piece.content if known is None else guards.remove(piece.content),
+                    timestamp=piece.timestamp,
+                )
+            )
+        return messages
+
+    def _comparable(self, text: str) -> str:
+        """Return a text as the agent may have changed it before it was recorded."""
+        return text.strip()
+
+
+def milliseconds(timestamp: str | None) -> int:
+    """Return the epoch milliseconds of an ISO 8601 time, 0 where it is none."""
+    try:
+        return round(datetime.fromisoformat(timestamp or "").timestamp() * 1000)
+    except ValueError:
+        return 0
