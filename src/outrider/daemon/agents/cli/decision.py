@@ -6,7 +6,7 @@ for a while), so that a model which is only silent is not taken for one that has
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,6 +20,13 @@ from outrider.daemon.journal import SessionRecord
 
 CALL_WAIT: Final = 0.3
 """Seconds that a question about a tool waits for the record to name the call."""
+
+LEAVING: Final = 1.5
+"""Seconds for which a question that is over may still stand on the screen.
+
+An agent may note down what came of a call before it takes the dialog away, and a busy machine
+draws late. Until then the same question there is not a new one.
+"""
 
 UNKNOWN_QUESTION: Final = 1.5
 """Seconds that an agent says that it waits before a question that no rule knows is believed."""
@@ -49,6 +56,7 @@ class Decider:
         record: SessionRecord,
         *,
         started: bool,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.asked: Asked | None = None
         self.settled = False
@@ -56,6 +64,8 @@ class Decider:
         self._transcript = transcript
         self._record = record
         self._started = started
+        self._clock = clock
+        self._leaving: tuple[str, float] | None = None
         self._answered_calls: set[str] = set()
         self._prompts = 0
         self._since: dict[str, float] = {}
@@ -66,7 +76,8 @@ class Decider:
         if reading.question is not None:
             yield from self._asks(reading.question)
             return
-        self.asked = None
+        if reading.status is not None:
+            self.asked = None  # a screen that no rule fits may be one that is half drawn
         self._since.pop("call", None)
         if not self._started and reading.status not in {"idle", "error"}:
             self.settled = False
@@ -101,7 +112,8 @@ class Decider:
         return replace(self.idle(), status="generating")
 
     def seen_prompts(self) -> None:
-        """The messages that the record holds have been told of."""
+        """The messages that the record holds have been told of. What was asked before is past."""
+        self._leaving = None
         self._prompts = 0 if self._transcript is None else self._transcript.prompts
 
     def answering(self, asked: Asked) -> None:
@@ -120,6 +132,11 @@ class Decider:
         if asked.call is None or self._transcript is None:
             return False
         return all(call.id != asked.call for call in self._transcript.open_calls())
+
+    def over(self, asked: Asked) -> None:
+        """This question is over, though it may still be drawn."""
+        self.asked = None
+        self._leaving = (asked.fingerprint, self._clock() + LEAVING)
 
     def start_anew(self) -> None:
         """Measure from now on how long something has been the case."""
@@ -149,19 +166,31 @@ class Decider:
         """Make the question on the screen an action, the same one as long as it stands there."""
         call = self._call() if question.tool else None
         asked = self.asked
-        if (
-            asked is None
-            or asked.fingerprint != question.fingerprint
-            or (asked.call is not None and (call is None or call.id != asked.call))
-        ):
-            named = not question.tool or self._transcript is None or call is not None
-            if not named and not self._for_long("call", CALL_WAIT):
-                self.asked = None
-                self.settled = False  # the record is about to name the call
+        if asked is not None and asked.fingerprint != question.fingerprint:
+            asked = self.asked = None
+        if asked is not None and asked.call is not None and (call is None or call.id != asked.call):
+            self.over(asked)
+            asked = None
+        if asked is None:
+            if self._is_leaving(question) or not self._is_named(question, call):
+                self.settled = False
                 return
             asked = self.asked = self._made(question, call)
         self.seen_prompts()
         yield replace(self.idle(), status="waiting_approval", pending=asked.action)
+
+    def _is_leaving(self, question: Question) -> bool:
+        """Tell whether this is one that is over, and that the agent is about to take away."""
+        if self._leaving is None:
+            return False
+        fingerprint, until = self._leaving
+        return question.fingerprint == fingerprint and self._clock() < until
+
+    def _is_named(self, question: Question, call: ToolCall | None) -> bool:
+        """Tell whether the record names the call that is asked about, as far as it ever will."""
+        if not question.tool or self._transcript is None or call is not None:
+            return True
+        return self._for_long("call", CALL_WAIT)
 
     def _call(self) -> ToolCall | None:
         """Return the tool call that the agent may be asking about."""
@@ -190,7 +219,7 @@ class Decider:
 
     def _for_long(self, what: str, seconds: float) -> bool:
         """Tell whether `what` has been the case for that long, from the first time asked."""
-        now = time.monotonic()
+        now = self._clock()
         return now - self._since.setdefault(what, now) >= seconds
 
 

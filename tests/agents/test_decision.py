@@ -1,0 +1,132 @@
+"""Which questions are new: an agent's screen and its record seldom change at one time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from outrider.contract.resources import ActionOption, Message
+from outrider.daemon.agents.cli.decision import CALL_WAIT, LEAVING, Decider
+from outrider.daemon.agents.cli.provider_file import read_provider_files
+from outrider.daemon.agents.cli.screen import Offer, Question, Reading
+from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.provider_file import BUILT_IN
+from outrider.daemon.journal import SessionRecord
+
+OFFERS = (
+    Offer(ActionOption(id="1", label="Yes", kind="allow_once"), ("1",)),
+    Offer(ActionOption(id="3", label="No", kind="reject_once"), ("3",)),
+)
+ASKS = Reading("waiting_approval", "permission", Question("touch x?", OFFERS, tool=True))
+TRUST = Reading("waiting_approval", "dialog", Question("Trust it?", OFFERS, tool=False))
+WORKS = Reading("generating", "busy")
+HALF_DRAWN = Reading(None, None)
+
+
+@dataclass
+class Record:
+    """An agent's own record, of which the test says what stands there."""
+
+    asks: list[str] = field(default_factory=list)
+    prompts: int = 1
+    title: str | None = None
+    model: str | None = None
+    failure: str | None = None
+
+    def poll(self) -> None:
+        """Nothing is read."""
+
+    def activity(self) -> Activity | None:
+        return None
+
+    def open_calls(self) -> list[ToolCall]:
+        return [ToolCall(name, 1000) for name in self.asks]
+
+    def sent(self, text: str, after: int) -> str | None:
+        return None
+
+    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
+        return []
+
+
+class Case:
+    """A decider over a record, at a time that the test sets."""
+
+    def __init__(self, *asks: str) -> None:
+        self.now = 100.0
+        self.record = Record(list(asks))
+        (file,) = (f for f in read_provider_files([BUILT_IN]) if f.type == "gemini-cli")
+        known = SessionRecord(
+            id="session_x", kind="cli", type="gemini-cli", name="Gemini CLI", path="/", model=None,
+            created_at=1, last_activity_at=1,
+        )  # fmt: skip
+        self.decider = Decider(file, self.record, known, started=True, clock=lambda: self.now)
+
+    def sees(self, reading: Reading) -> str | None:
+        """Return the id of the action that is told of, None where none is."""
+        told = [seen.pending for seen in self.decider.decide(reading, "")]
+        return told[-1].id if told and told[-1] is not None else None
+
+    def answers(self) -> None:
+        """Answer the question that stands there; it counts as over."""
+        asked = self.decider.asked
+        assert asked is not None
+        self.decider.answering(asked)
+        self.decider.over(asked)
+        self.decider.start_anew()
+
+
+def test_a_question_whose_call_is_over_before_it_is_off_the_screen_is_not_asked_again() -> None:
+    case = Case("first/0")
+    assert case.sees(ASKS)
+    case.record.asks = ["first/1"]  # Gemini notes a refusal down, then draws
+    case.answers()
+    assert case.sees(ASKS) is None
+    assert not case.decider.settled  # it is looked at again soon
+    case.now += LEAVING * 0.9
+    assert case.sees(ASKS) is None
+    assert case.sees(WORKS) is None
+
+
+def test_nor_is_one_that_a_person_has_answered_in_the_terminal() -> None:
+    case = Case("first/0")
+    assert case.sees(ASKS)
+    case.record.asks = ["first/1"]
+    assert case.sees(ASKS) is None
+
+
+def test_nor_is_one_that_is_drawn_once_more_on_its_way() -> None:
+    case = Case("first/0")
+    assert case.sees(ASKS)
+    case.answers()
+    assert case.sees(HALF_DRAWN) is None
+    assert case.sees(ASKS) is None
+    case.now += CALL_WAIT * 2
+    assert case.sees(ASKS) is None
+
+
+def test_one_that_stays_is_another_one_with_the_same_words() -> None:
+    case = Case("first/0")
+    first = case.sees(ASKS)
+    case.record.asks = ["first/1"]
+    case.answers()
+    case.sees(ASKS)
+    case.now += LEAVING
+    second = case.sees(ASKS)
+    assert second not in {None, first}
+    assert case.sees(ASKS) == second
+
+
+def test_the_same_one_in_the_next_turn_is_told_at_once() -> None:
+    case = Case("first/0")
+    first = case.sees(ASKS)
+    case.answers()
+    case.decider.seen_prompts()  # a message was sent
+    case.record.asks = ["second/1"]
+    assert case.sees(ASKS) not in {None, first}
+
+
+def test_a_question_is_the_same_one_after_a_screen_that_was_half_drawn() -> None:
+    case = Case()
+    first = case.sees(TRUST)
+    assert first is not None
+    assert case.sees(HALF_DRAWN) is None
+    assert case.sees(TRUST) == first
