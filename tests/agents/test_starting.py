@@ -42,9 +42,9 @@ status = "generating"
 screen = '.'
 """
 
-START = """
+BEGIN = """
 import sys, termios, time, tty
-print("> ", end="", flush=True)
+print({shown!r}, end="", flush=True)
 end = time.monotonic() + 1.5
 while time.monotonic() < end:
     pass
@@ -53,6 +53,7 @@ termios.tcflush(0, termios.TCIFLUSH)  # what was typed until now is lost
 def key():
     return sys.stdin.buffer.raw.read(1).decode()
 """
+START = BEGIN.format(shown="> ")
 
 TAKES = """
 text = ""
@@ -68,6 +69,9 @@ while True:
 
 ASKS = """
 print("\\r\\nTrust it? y/n", end="", flush=True)
+"""
+
+WAITS = """
 print("\\r\\n> " if key() == "y" else "\\r\\nno", end="", flush=True)
 """
 
@@ -98,7 +102,16 @@ async def test_a_message_right_after_the_launch_is_taken(box: Machine) -> None:
 
 
 async def test_a_dialog_that_comes_late_is_what_the_launch_tells(box: Machine) -> None:
-    await launch(box, START + ASKS + TAKES)
+    await launch(box, START + ASKS + WAITS + TAKES)
+    agent = await box.launch(kind="late")
+    assert agent.status == "waiting_approval"
+    await agent.resolve("approve")
+    await agent.until("idle")
+    await box.sessions.stop(StopCli(cli_type="late"))
+
+
+async def test_an_answer_right_after_the_launch_is_taken(box: Machine) -> None:
+    await launch(box, BEGIN.format(shown="Trust it? y/n") + WAITS + TAKES)
     agent = await box.launch(kind="late")
     assert agent.status == "waiting_approval"
     await agent.resolve("approve")

@@ -38,7 +38,8 @@ QUIT_TIMEOUT: Final = 1.5
 START_QUIET: Final = 0.4
 """Seconds for which an agent that starts must neither draw nor compute to be ready.
 
-What looks like its input may stand there before it takes keys, or before a dialog comes.
+What looks like its input or a dialog may stand there before it takes keys, or before another
+dialog comes.
 """
 
 START_RESTLESS: Final = 4.0
@@ -198,10 +199,10 @@ class CliAdapter:
             raise ApiError(500, watch.seen.error or f"{name} did not start")
 
     async def _until_quiet(self) -> None:
-        """Wait until an agent that looks idle has done with its start."""
+        """Wait until an agent that shows its input, or a dialog, has done with its start."""
         watch = self._watch
         began = changed = time.monotonic()
-        while watch.pane is not None and watch.seen.status == "idle":
+        while watch.pane is not None and watch.seen.status in {"idle", "waiting_approval"}:
             before = watch.snapshot
             await asyncio.sleep(UNSETTLED)
             await watch.look()
@@ -300,7 +301,7 @@ class CliAdapter:
         ):
             decider.unanswered(asked)
             raise ApiError(500, "The agent did not react to the answer: look at its screen")
-        decider.asked = None
+        decider.over(asked)
 
     # The end
 
