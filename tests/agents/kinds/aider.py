@@ -11,9 +11,11 @@ def seed_aider(home: Path, project: Path, model: str = "") -> None:
     """Give a project the git repository that aider would ask for.
 
     Of the model it is told to keep its reminders out of the user's messages, which the stub
-    model answers with.
+    model answers with. What other models cost it would fetch, several times over, at every start.
     """
-    home.mkdir(parents=True, exist_ok=True)
+    caches = home / ".aider" / "caches"
+    caches.mkdir(parents=True, exist_ok=True)
+    (caches / "model_prices_and_context_window.json").write_text('{"stub": {}}')
     (home / ".aider.model.settings.yml").write_text(
         "- {name: openai/stub-model, edit_format: diff, reminder: sys}\n"
     )
