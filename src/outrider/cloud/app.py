@@ -31,12 +31,13 @@ from outrider.cloud.api.paths import Paths
 from outrider.cloud.api.pipeline import Resource, nowhere
 from outrider.cloud.api.responses import Outermost, http_exception, unexpected
 from outrider.cloud.api.table import ENDPOINTS
+from outrider.cloud.fleet.arrivals import Announcement
 from outrider.cloud.fleet.board import Board
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.nodes import Nodes
-from outrider.cloud.fleet.presence import Announcement, Presence
+from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.redis_bus import RedisBus
 from outrider.cloud.fleet.routes import Routes
 from outrider.cloud.fleet.state import MachineState

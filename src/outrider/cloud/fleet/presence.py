@@ -11,17 +11,17 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from outrider.cloud.fleet.arrivals import Announce, Arrivals
 from outrider.cloud.fleet.board import Board
+from outrider.cloud.fleet.roster import Roster
 from outrider.cloud.fleet.state import MachineState
 from outrider.cloud.store import machines
-from outrider.cloud.store.batches import Batches
 from outrider.cloud.store.database import Database
-from outrider.cloud.store.transaction import Transaction
 from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Hello, Snapshot
 
@@ -35,31 +35,6 @@ UNKNOWN: Final = 0
 """The number of a connection that the database may not know; every other one is higher."""
 
 _log = structlog.get_logger(__name__)
-
-
-class Announcement(Protocol):
-    """The event of a machine that comes or goes."""
-
-    async def store(self, transaction: Transaction) -> None:
-        """Store it with what it tells of."""
-
-    def stored(self) -> None:
-        """Take it that it was stored: deliver it."""
-
-
-class Announce(Protocol):
-    """Makes the event of a machine that came online, or went offline for good."""
-
-    async def __call__(self, name: EventName, state: MachineState) -> Announcement:
-        """Return the event."""
-
-
-class _Arriving(NamedTuple):
-    """A machine that has said hello, and whether it was connected a moment ago."""
-
-    state: MachineState
-    was_connected: bool
-    arrival: machines.Arrival
 
 
 class Presence:
@@ -85,19 +60,16 @@ class Presence:
         self._announce = announce
         self._board = board
         self._database = database
-        self._grace_period = grace_period
         self._node = node
         self._clock = clock
-        self._machines: dict[str, MachineState] = {}
-        self._accounts: dict[str, dict[str, MachineState]] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._roster = Roster(grace_period, self._expire)
         self._expiries: set[asyncio.Task[None]] = set()
         self._unsaved: set[str] = set()
-        self._arrivals = Batches(self._attach)
+        self._arrivals = Arrivals(database, node, announce)
 
     async def find(self, account_id: str, machine_id: str) -> MachineState | None:
         """Return the account's machine, in its last state if it is offline; None for no such."""
-        mine = self._machines.get(machine_id)
+        mine = self._roster.get(machine_id)
         if mine is not None and mine.account_id != account_id:
             return None
         if mine is not None and (mine.online or not self._board.is_shared):
@@ -112,7 +84,7 @@ class Presence:
 
     async def of_account(self, account_id: str) -> list[MachineState]:
         """Return the account's machines, the grace period counting as connected."""
-        found = dict(self._accounts.get(account_id, {}))
+        found = self._roster.of_account(account_id)
         for theirs in await self._board.of_account(account_id):
             mine = found.get(theirs.id)
             if mine is None or (not mine.online and _is_newer(theirs, mine)):
@@ -143,9 +115,9 @@ class Presence:
         state.replace(hello.machine, hello.providers, hello.sessions)
         state.stale_at = now + _stale_millis()
         state.connected = state.online = True
-        older = self._machines.get(row.id)
-        self._end_grace(row.id)
-        self._keep(state)  # before it is saved: from then on this node must see to it
+        older = self._roster.get(row.id)
+        self._roster.end_grace(row.id)
+        self._roster.keep(state)  # before it is saved: from then on this node must see to it
         values = {
             "connected_at": now,
             "last_seen_at": now,
@@ -155,8 +127,8 @@ class Presence:
             "snapshot": state.snapshot(),
         }
         state.connection = UNKNOWN  # for as long as nobody can tell whether it was saved
-        attached = await self._arrivals.ask(
-            _Arriving(state, row.connected, machines.Arrival(row.id, token_hash, values))
+        attached = await self._arrivals.save(
+            state, machines.Arrival(row.id, token_hash, values), was_connected=row.connected
         )
         if attached is None:
             self._keep_out(state, older)
@@ -188,19 +160,19 @@ class Presence:
 
     def dropped(self, machine_id: str) -> None:
         """Take it that the machine's socket has gone: its grace period begins."""
-        state = self._machines.get(machine_id)
+        state = self._roster.get(machine_id)
         if state is not None and state.online:
             state.online = False
-            self._begin_grace(machine_id)
+            self._roster.begin_grace(machine_id)
             self._unsaved.add(machine_id)
             self._board.tell(state)
 
     def moved(self, machine_id: str) -> None:
         """Take it that the machine is another node's by now, or was given up there."""
-        state = self._machines.get(machine_id)
+        state = self._roster.get(machine_id)
         if state is not None:
-            self._end_grace(machine_id)
-            self._forget(machine_id)
+            self._roster.end_grace(machine_id)
+            self._roster.forget(machine_id)
             state.connected = False
             self._board.tell(state)  # what a newer connection has told stays
 
@@ -213,10 +185,10 @@ class Presence:
     async def take_over(self) -> None:
         """Begin a grace period for the machines whose own node is gone."""
         for row in await machines.take_over(self._database, self._node):
-            if row.id not in self._machines:
+            if self._roster.get(row.id) is None:
                 state = MachineState(row)
-                self._keep(state)
-                self._begin_grace(row.id)
+                self._roster.keep(state)
+                self._roster.begin_grace(row.id)
                 self._board.tell(state)
                 _log.info("machine taken over", machine=row.id)
 
@@ -227,19 +199,19 @@ class Presence:
             The machines that are another's by now, or were given up: their sockets here are
             worth nothing.
         """
-        mine = {state.id: state.connection for state in self._machines.values() if state.online}
+        mine = {state.id: state.connection for state in self._roster if state.online}
         kept = await machines.reclaim(self._database, self._node, mine)
         return [
             state
             for machine_id, connection in mine.items()
             if machine_id not in kept
-            and (state := self._machines.get(machine_id)) is not None
+            and (state := self._roster.get(machine_id)) is not None
             and state.connection == connection
         ]
 
     def tell_all(self) -> None:
         """Tell the other nodes of every machine here."""
-        self._board.tell_all(list(self._machines.values()))
+        self._board.tell_all(list(self._roster))
 
     async def keep_saving(self) -> None:
         """Write reports down every few seconds, until cancelled."""
@@ -252,7 +224,7 @@ class Presence:
         unsaved, self._unsaved = self._unsaved, set()
         rows = {}
         for machine_id in unsaved:
-            state = self._machines.get(machine_id)
+            state = self._roster.get(machine_id)
             data = None if state is None else state.snapshot()
             if state is not None and data is not None:
                 rows[machine_id] = (data, state.last_seen_at)
@@ -266,15 +238,13 @@ class Presence:
 
     async def close(self) -> None:
         """Stop every timer. Machines stay `connected` in the database for the next start."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._roster.close()
         for task in self._expiries:
             task.cancel()
         if self._expiries:
             await asyncio.wait(self._expiries, timeout=5)
         await self._arrivals.close()
-        self._unsaved |= self._machines.keys()
+        self._unsaved |= {state.id for state in self._roster}
         await self.save()
 
     async def _depart(self, state: MachineState, *, anywhere: bool) -> None:
@@ -298,84 +268,33 @@ class Presence:
             )
             if was_connected:
                 await announcement.store(transaction)
-        if anywhere or self._machines.get(state.id) is state:
-            self._end_grace(state.id)
-            self._forget(state.id)
+        if anywhere or self._roster.get(state.id) is state:
+            self._roster.end_grace(state.id)
+            self._roster.forget(state.id)
         if was_connected:
             _log.info("machine offline", machine=state.id)
             state.connected = state.online = False
             self._board.tell(state)
             announcement.stored()
 
-    async def _attach(self, arriving: list["_Arriving"]) -> list[machines.Attached | None]:
-        """Save that machines have come, with the events that tell of those which were away."""
-        expected = [one.state for one in arriving if not one.was_connected]
-        made = await asyncio.gather(
-            *(self._announce(EventName.MACHINE_CONNECTED, state) for state in expected)
-        )
-        announcements = dict(zip(expected, made, strict=True))
-        came: list[Announcement] = []
-        async with self._database.begin() as transaction:
-            attached = await machines.attach(
-                transaction, self._node, [one.arrival for one in arriving]
-            )
-            for one, outcome in zip(arriving, attached, strict=True):
-                if outcome is None or outcome.was_connected:
-                    continue
-                announcement = announcements.get(one.state) or await self._announce(
-                    EventName.MACHINE_CONNECTED, one.state
-                )
-                await announcement.store(transaction)
-                came.append(announcement)
-        for announcement in came:
-            announcement.stored()
-        return attached
-
     def _keep_out(self, state: MachineState, older: MachineState | None) -> None:
         """Forget a machine that was kept too early, in favour of what it was before."""
-        if self._machines.get(state.id) is not state:
+        if self._roster.get(state.id) is not state:
             return
-        self._forget(state.id)
+        self._roster.forget(state.id)
         if older is not None:
             older.online = False
-            self._keep(older)
-            self._begin_grace(older.id)
+            self._roster.keep(older)
+            self._roster.begin_grace(older.id)
 
-    def _keep(self, state: MachineState) -> None:
-        self._machines[state.id] = state
-        self._accounts.setdefault(state.account_id, {})[state.id] = state
-
-    def _forget(self, machine_id: str) -> None:
-        self._unsaved.discard(machine_id)
-        state = self._machines.pop(machine_id, None)
-        if state is None:
-            return
-        state.online = False
-        owned = self._accounts[state.account_id]
-        del owned[machine_id]
-        if not owned:
-            del self._accounts[state.account_id]
-
-    def _begin_grace(self, machine_id: str) -> None:
-        self._end_grace(machine_id)
-        loop = asyncio.get_running_loop()
-        self._timers[machine_id] = loop.call_later(self._grace_period, self._expire, machine_id)
-
-    def _end_grace(self, machine_id: str) -> None:
-        timer = self._timers.pop(machine_id, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _expire(self, machine_id: str) -> None:
-        state = self._machines.get(machine_id)
-        if state is not None:
-            task = asyncio.create_task(self._depart_surely(state), name=f"offline {machine_id}")
-            self._expiries.add(task)
-            task.add_done_callback(self._expiries.discard)
+    def _expire(self, state: MachineState) -> None:
+        task = asyncio.create_task(self._depart_surely(state), name=f"offline {state.id}")
+        self._expiries.add(task)
+        task.add_done_callback(self._expiries.discard)
 
     async def _depart_surely(self, state: MachineState) -> None:
         """Have a machine offline whose grace period is over, however long the database is away."""
-        while self._machines.get(state.id) is state and not state.online:
+        while self._roster.get(state.id) is state and not state.online:
             try:
                 await self._depart(state, anywhere=False)
             except (SQLAlchemyError, OSError) as error:
