@@ -84,6 +84,19 @@ def machine() -> Machine:
     )
 
 
+PROVIDERS: Final = [
+    Provider(
+        type=kind,
+        category=category,
+        display_name=name,
+        installed=category == "cli",
+        path=f"/usr/bin/{kind}" if category == "cli" else None,
+        verified=True,
+    )
+    for kind, (category, name) in BUILT_IN.items()
+]
+
+
 def sessions() -> list[Session]:
     """Return what runs on the machine: a CLI agent and an ACP agent."""
     return [
@@ -121,17 +134,7 @@ def hello() -> Hello:
         protocol=PROTOCOL_VERSION,
         version=__version__,
         machine=machine(),
-        providers=[
-            Provider(
-                type=kind,
-                category=category,
-                display_name=name,
-                installed=category == "cli",
-                path=f"/usr/bin/{kind}" if category == "cli" else None,
-                verified=True,
-            )
-            for kind, (category, name) in BUILT_IN.items()
-        ],
+        providers=PROVIDERS,
         sessions=sessions(),
     )
 

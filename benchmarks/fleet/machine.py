@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from benchmarks.scripted_machine import PROVIDERS
 from outrider import __version__
 from outrider.contract.commands import AgentState, CommandType
 from outrider.contract.events import AgentEvent, EventName
@@ -23,23 +24,12 @@ from outrider.contract.ids import new_id
 from outrider.contract.providers import BUILT_IN
 from outrider.contract.resources import (
     Machine,
-    Provider,
     Session,
     SummaryMetadata,
     Workspace,
 )
 
-PROVIDERS: Final = [
-    Provider(
-        type=kind,
-        category=category,
-        display_name=name,
-        installed=category == "cli",
-        path=f"/usr/bin/{kind}" if category == "cli" else None,
-        verified=True,
-    )
-    for kind, (category, name) in list(BUILT_IN.items())[:5]
-]
+_PROVIDERS: Final = PROVIDERS[:5]
 
 _TITLES: Final = (
     "Test the discount that applies above a hundred euros",
@@ -82,7 +72,7 @@ class SimulatedMachine:
             protocol=PROTOCOL_VERSION,
             version=__version__,
             machine=self._machine(),
-            providers=PROVIDERS,
+            providers=_PROVIDERS,
             sessions=self._sessions,
             last_event=self.last_event,
         )

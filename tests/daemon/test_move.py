@@ -54,6 +54,21 @@ class Handler:
         await eventually(lambda: self.begun == count)
 
 
+async def at_work(machine: Machine, service: ScriptedService, command: str) -> tuple[Handler, Peer]:
+    """Have the machine connected, with a command under way."""
+    handler = Handler(machine)
+    peer = await connected(machine, service)
+    await peer.say(status_query(command))
+    await handler.under_way(1)
+    return handler, peer
+
+
+async def answered(peer: Peer, command: str) -> None:
+    """Have a command carried out over this connection."""
+    await peer.say(status_query(command))
+    assert (await peer.hear(CommandResult)).id == command
+
+
 async def moved(peer: Peer, service: ScriptedService) -> Peer:
     """Have the machine move from this connection to the next one, and return that."""
     await peer.say(GOODBYE)
@@ -75,23 +90,18 @@ async def test_the_next_connection_is_made_while_the_old_one_serves(
     machine.woken.clear()
     await older.say(GOODBYE)
     await eventually(lambda: machine.waits == [4.0])  # chance is a half here
-    await older.say(status_query("cmd_1"))
-    assert (await older.hear(CommandResult)).id == "cmd_1"
+    await answered(older, "cmd_1")
     machine.woken.set()
     newer = await service.connection()
     assert older.socket.close_code is None
     await newer.welcome()
-    await newer.say(status_query("cmd_2"))
-    assert (await newer.hear(CommandResult)).id == "cmd_2"
+    await answered(newer, "cmd_2")
 
 
 async def test_everything_goes_out_over_the_new_one_whichever_asked(
     machine: Machine, service: ScriptedService
 ) -> None:
-    handler = Handler(machine)
-    older = await connected(machine, service)
-    await older.say(status_query("cmd_before"))
-    await handler.under_way(1)
+    handler, older = await at_work(machine, service, "cmd_before")
     newer = await moved(older, service)
     await older.say(status_query("cmd_late"))
     await newer.say(status_query("cmd_new"))
@@ -99,8 +109,8 @@ async def test_everything_goes_out_over_the_new_one_whichever_asked(
     machine.change(session("a", "changed"))
     handler.let.set()
     assert (await newer.hear(Change)).sessions == [session("a", "changed")]
-    answered = {(await newer.hear(CommandResult)).id for _ in range(3)}
-    assert answered == {"cmd_before", "cmd_late", "cmd_new"}
+    told = {(await newer.hear(CommandResult)).id for _ in range(3)}
+    assert told == {"cmd_before", "cmd_late", "cmd_new"}
     await says_nothing(older)
     assert handler.cut == 0
 
@@ -115,8 +125,8 @@ async def test_a_command_that_comes_over_both_is_done_once(
     await newer.say(status_query("cmd_1"))
     await newer.say(status_query("cmd_2"))
     handler.let.set()
-    answered = {(await newer.hear(CommandResult)).id for _ in range(2)}
-    assert answered == {"cmd_1", "cmd_2"}
+    told = {(await newer.hear(CommandResult)).id for _ in range(2)}
+    assert told == {"cmd_1", "cmd_2"}
     assert handler.begun == 2
 
 
@@ -124,10 +134,7 @@ async def test_nothing_goes_out_between_the_hello_and_its_welcome_and_nothing_is
     machine: Machine, service: ScriptedService
 ) -> None:
     """The service may close the old connection at any moment of it, unread."""
-    handler = Handler(machine)
-    older = await connected(machine, service)
-    await older.say(status_query("cmd_1"))
-    await handler.under_way(1)
+    handler, older = await at_work(machine, service, "cmd_1")
     await older.say(GOODBYE)
     newer = await service.connection()
     assert (await newer.hear(Hello)).sessions == []
@@ -142,10 +149,7 @@ async def test_nothing_goes_out_between_the_hello_and_its_welcome_and_nothing_is
 async def test_a_new_connection_that_fails_leaves_the_old_one_in_service(
     machine: Machine, service: ScriptedService
 ) -> None:
-    handler = Handler(machine)
-    older = await connected(machine, service)
-    await older.say(status_query("cmd_1"))
-    await handler.under_way(1)
+    handler, older = await at_work(machine, service, "cmd_1")
     await older.say(GOODBYE)
     newer = await service.connection()
     await newer.hear(Hello)
@@ -167,22 +171,17 @@ async def test_while_none_can_be_made_it_is_tried_with_growing_waits(
     await older.say(GOODBYE)
     await eventually(lambda: len(machine.waits) >= 4)
     assert machine.waits[:4] == [4.0, 1.0, 2.0, 4.0]
-    await older.say(status_query("cmd_1"))
-    assert (await older.hear(CommandResult)).id == "cmd_1"
+    await answered(older, "cmd_1")
     service.status = None
     newer = await service.connection()
     await newer.welcome()
-    await newer.say(status_query("cmd_2"))
-    assert (await newer.hear(CommandResult)).id == "cmd_2"
+    await answered(newer, "cmd_2")
 
 
 async def test_an_old_connection_that_ends_before_the_hello_is_a_loss(
     machine: Machine, service: ScriptedService
 ) -> None:
-    handler = Handler(machine)
-    older = await connected(machine, service)
-    await older.say(status_query("cmd_1"))
-    await handler.under_way(1)
+    handler, older = await at_work(machine, service, "cmd_1")
     machine.woken.clear()
     await older.say(GOODBYE)
     await eventually(lambda: machine.waits == [4.0])
@@ -200,10 +199,7 @@ async def test_an_old_connection_that_ends_before_the_hello_is_a_loss(
 async def test_the_old_one_is_replaced_by_the_new_one_and_that_is_no_refusal(
     machine: Machine, service: ScriptedService, welcomed: bool
 ) -> None:
-    handler = Handler(machine)
-    older = await connected(machine, service)
-    await older.say(status_query("cmd_1"))
-    await handler.under_way(1)
+    handler, older = await at_work(machine, service, "cmd_1")
     await older.say(GOODBYE)
     newer = await service.connection()
     await newer.hear(Hello)
@@ -269,8 +265,7 @@ async def test_an_old_connection_that_nobody_closes_is_left(
     older = await connected(machine, service, Pace(linger=0.05))
     newer = await moved(older, service)
     assert await older.closed() == CloseCode.GOING_AWAY
-    await newer.say(status_query("cmd_1"))
-    assert (await newer.hear(CommandResult)).id == "cmd_1"
+    await answered(newer, "cmd_1")
 
 
 async def test_events_go_on_behind_the_acknowledged_one(
@@ -305,8 +300,7 @@ async def test_a_goodbye_without_a_time_moves_nothing(
 ) -> None:
     peer = await connected(machine, service)
     await peer.say(Goodbye(reason="The service is stopping"))
-    await peer.say(status_query("cmd_1"))
-    assert (await peer.hear(CommandResult)).id == "cmd_1"
+    await answered(peer, "cmd_1")
     assert machine.waits == []
     assert service.connections == 1
 
