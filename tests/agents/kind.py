@@ -28,6 +28,8 @@ class AgentKind:
     `trims` tells that it takes white space off both ends of a message itself. `seconds` is how
     long it may take to do something, on a busy machine.
 
+    `found` is how long (seconds) a daemon that starts again may take to know what it is doing.
+
     `usual` tells that it belongs to the tests that always run.
 
     `cannot` has the tests that this agent cannot pass, with the reason.
@@ -46,5 +48,6 @@ class AgentKind:
     interrupt: tuple[str, ...] = ("Escape",)
     trims: bool = False
     seconds: float = 10
+    found: float = 2
     usual: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -215,7 +215,7 @@ async def test_a_daemon_that_is_killed_in_the_middle_of_a_turn(
     await box.stop()
     await asyncio.sleep(3)  # the turn ends while there is no daemon
     await box.start()
-    await agent.until("idle", seconds=2)
+    await agent.until("idle", seconds=box.kind.found)
     assert box.event_names() == ["generating_started", "generating_completed"] * 2
 
 
@@ -225,7 +225,7 @@ async def test_a_daemon_that_is_killed_while_the_agent_asks(box: Machine) -> Non
     before = agent.session.state().pending_action
     await box.stop()
     await box.start()
-    await agent.until("waiting_approval", seconds=2)
+    await agent.until("waiting_approval", seconds=box.kind.found)
     assert agent.session.state().pending_action == before
     assert len(box.named("agent:waiting_approval")) == 1
     await agent.resolve("approve")

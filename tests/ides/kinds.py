@@ -49,6 +49,7 @@ JUPYTERLAB: Final = AgentKind(
     offers=("allow_always", "allow_once", "reject_once"),
     trusts=False,
     seconds=30,
+    found=15,  # its window must be connected to
     cannot=CANNOT,
 )
 CODE_SERVER: Final = AgentKind(
@@ -60,6 +61,7 @@ CODE_SERVER: Final = AgentKind(
     records_tools=False,  # its page tells what was run as text of the answer
     trusts=False,
     seconds=30,
+    found=15,  # its window must be connected to
     cannot=CANNOT | {"test_always": "its choices for always stand in a menu, which is not opened"},
 )
 
