@@ -1,24 +1,25 @@
 """The delivery queue: pending rows of the deliveries table, and those of them in hand here.
 
 A row in hand is claimed: no other node takes it until the claim runs out, which it does on its
-own where this node dies. What has come of attempts is written down in batches.
+own where this node dies.
 """
 
 import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 from sqlalchemy.exc import SQLAlchemyError
 
-from outrider.cloud.store import deliveries, webhooks
+from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.webhooks import history
 from outrider.cloud.webhooks.lanes import Lanes
+from outrider.cloud.webhooks.outcomes import Outcomes
 from outrider.cloud.webhooks.sender import GONE, Outcome, Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.errors import OutriderError
@@ -39,7 +40,6 @@ _BREATH_SECONDS: Final = 0.05
 """Between two writings of outcomes: nobody waits for them, and many at once cost little more."""
 
 _SPREAD: Final = 0.2
-_FAILING_SECONDS: Final = 5 * 86400.0
 
 _log = structlog.get_logger(__name__)
 
@@ -47,15 +47,6 @@ Waiter = asyncio.Future[Delivery]
 
 AWAY: Final = (SQLAlchemyError, OSError)
 """What is raised while the database cannot be used. Drivers raise the latter themselves."""
-
-
-class _Over(NamedTuple):
-    """A delivery after an attempt, which is not written down yet."""
-
-    delivery: Delivery
-    account_id: str
-    status_code: int | None
-    at: int
 
 
 class DeliveryQueue:
@@ -85,23 +76,14 @@ class DeliveryQueue:
         self._clock = clock
         self._chance = chance
         self._lanes = Lanes(self._try, self._left)
+        self._outcomes = Outcomes(database, subscriptions, registry, clock)
         self._in_hand: dict[str, float] = {}
         self._to_give_back: list[str] = []
         self._spilled: set[str] = set()
-        self._over: list[_Over] = []
         self._waiters: dict[str, Waiter] = {}
-        self._wake_writer = asyncio.Event()
         self._wake_claimer = asyncio.Event()
         self._next_due = float("inf")
         self._there_are_more = False
-        attempts = Counter(
-            "outrider_webhook_attempts", "Attempts, by outcome.", ["outcome"], registry=registry
-        )
-        self._attempts = {True: attempts.labels("delivered"), False: attempts.labels("failed")}
-        self._outcomes = {True: 0, False: 0}
-        self._seconds = Histogram(
-            "outrider_webhook_attempt_seconds", "Seconds of an attempt.", registry=registry
-        )
         self._age = Gauge(
             "outrider_webhook_queue_age_seconds",
             "How long the oldest delivery that is due has waited.",
@@ -221,11 +203,10 @@ class DeliveryQueue:
             number=delivery.attempt + 1,
             body=body,
         )
-        self._outcomes[outcome.delivered] += 1
-        self._seconds.observe(outcome.duration_ms / 1000)
+        self._outcomes.observe(outcome)
         spread = 1 + _SPREAD * (2 * self._chance() - 1)
         tried = history.tried(delivery, outcome, self._delays, spread)
-        self._settle(_Over(tried, account_id, outcome.status, outcome.ended_at))
+        self._outcomes.add(tried, account_id, outcome.status, outcome.ended_at)
         if outcome.status == GONE:
             await self._subscriptions.switch_off(
                 account_id, target.id, "The receiver answered 410: it is gone"
@@ -234,42 +215,17 @@ class DeliveryQueue:
 
     def _give_up(self, delivery: Delivery, account_id: str, reason: str) -> None:
         now = int(self._clock() * 1000)
-        self._settle(_Over(history.given_up(delivery, reason, now), account_id, None, now))
-
-    def _settle(self, over: _Over) -> None:
-        self._over.append(over)
-        self._wake_writer.set()
+        self._outcomes.add(history.given_up(delivery, reason, now), account_id, None, now)
 
     async def _write(self) -> None:
-        """Write down what has come of attempts."""
-        for delivered, count in self._outcomes.items():
-            self._attempts[delivered].inc(count)
-            self._outcomes[delivered] = 0
-        over, self._over = self._over, []
-        if not over:
-            return
-        try:
-            failing = await deliveries.finish(
-                self._database, [one.delivery for one in over], _results(over)
-            )
-        except BaseException:
-            self._over = over + self._over
-            raise
+        """Write down what has come of attempts, and let go of what they were for."""
         soon = (self._clock() + _POLL_SECONDS) * 1000
-        for delivery, *_ in over:
+        for delivery in await self._outcomes.write():
             self._in_hand.pop(delivery.id, None)
             self._tell(delivery)
             if delivery.next_attempt_at is not None and delivery.next_attempt_at < soon:
                 self._wake_claimer.set()
-        await self._switch_off(failing, {one.delivery.webhook_id: one.account_id for one in over})
-
-    async def _switch_off(self, failing: dict[str, int], accounts: dict[str, str]) -> None:
-        """Switch off the webhooks that have done nothing but fail for days."""
-        latest = int((self._clock() - _FAILING_SECONDS) * 1000)
-        for webhook_id, since in failing.items():
-            if since <= latest:
-                reason = "Every delivery has failed for 5 days"
-                await self._subscriptions.switch_off(accounts[webhook_id], webhook_id, reason)
+        await self._outcomes.switch_off_hopeless()
 
     async def _claim(self) -> None:
         """Take in hand what is due and nobody's."""
@@ -326,7 +282,7 @@ class DeliveryQueue:
 
     async def _write_pause(self) -> None:
         await asyncio.sleep(_BREATH_SECONDS)
-        await _wait(self._wake_writer, _POLL_SECONDS)
+        await _wait(self._outcomes.come, _POLL_SECONDS)
 
     async def _renew_pause(self) -> None:
         await asyncio.sleep(_RENEW_SECONDS)
@@ -345,27 +301,6 @@ class DeliveryQueue:
                 await deliveries.renew(self._database, list(self._in_hand), 0)
         except AWAY as error:
             _log.warning("deliveries in hand stay claimed for a minute", error=str(error))
-
-
-def _results(over: Sequence[_Over]) -> list[webhooks.Result]:
-    """Return, for each webhook, what its newest deliveries say of it."""
-    results: dict[str, webhooks.Result] = {}
-    for delivery, _, status_code, at in over:
-        earlier = results.get(delivery.webhook_id)
-        failed = delivery.status == "failed"
-        results[delivery.webhook_id] = webhooks.Result(
-            webhook_id=delivery.webhook_id,
-            last_delivery={
-                "id": delivery.id,
-                "event": delivery.event,
-                "status": delivery.status,
-                "statusCode": status_code,
-                "at": at,
-            },
-            failed_at=at if failed else None if earlier is None else earlier.failed_at,
-            succeeded=delivery.status == "succeeded" or (earlier is not None and earlier.succeeded),
-        )
-    return list(results.values())
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
