@@ -5,17 +5,16 @@ account of its own there, which is all that tells tests apart. Tests that share 
 session's event loop (`pytestmark = pytest.mark.asyncio(loop_scope="session")`).
 
 Every test that uses a service or a database runs twice: on SQLite and memory, and on PostgreSQL
-and Redis. Which of them say something about the store is hard to tell beforehand, and all of
-them together take PostgreSQL under a minute. Those that surely do not, since they look into
-SQLite's file or say something about one program alone, are marked `one_store`. Each process of
-pytest-xdist starts servers of its own when it first needs them.
+and Redis. Which of them say something about the store is hard to tell beforehand; those that
+surely do not, since they look into SQLite's file or say something about one program alone, are
+marked `one_store`. Each process of pytest-xdist starts servers of its own when it first needs them.
 """
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
@@ -31,6 +30,17 @@ from tests.service.stores import PostgreSQL, SQLite, Store
 
 StartSite = Callable[..., Awaitable[Site]]
 
+SLOWEST: Final = (
+    "nodes/test_rolling_restart.py",
+    "webhooks/test_crash.py",
+    "nodes/faults/",
+    "system/",
+    "nodes/",
+    "cli/",
+    "agents/",
+)
+"""What takes longest comes first: nobody is to wait for it at the end."""
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what uses a store on each of them."""
@@ -38,6 +48,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         alone = metafunc.definition.get_closest_marker("one_store") is not None
         names = ["sqlite"] if alone else ["sqlite", "postgresql"]
         metafunc.parametrize("store", names, indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the slowest files run first."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    file = item.path.relative_to(Path(__file__).parent).as_posix()
+    return next((i for i, slow in enumerate(SLOWEST) if file.startswith(slow)), len(SLOWEST))
 
 
 @pytest.fixture(scope="session", autouse=True)
