@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from outrider.cloud.access import secrets
 from outrider.cloud.app import Service
-from outrider.cloud.fleet import gateway
+from outrider.cloud.fleet import handshake
 from outrider.cloud.fleet.state import MAX_SESSIONS
 from outrider.contract.frames import Hello, Snapshot, encode
 from tests.conftest import StartSite, settings
@@ -131,7 +131,7 @@ class TestHandshake:
         self, owner: Owner, site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """docs/protocol.md: 4408."""
-        monkeypatch.setattr(gateway, "HELLO_TIMEOUT", 0.05)
+        monkeypatch.setattr(handshake, "HELLO_TIMEOUT", 0.05)
         code, _ = await refusal(site, (await owner.enrols()).token)
         assert code == 4408
 

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from outrider import __version__
 from outrider.cloud.fleet.connection import Connection
 from outrider.cloud.fleet.dispatch import Dispatcher
+from outrider.cloud.fleet.handshake import OwnerOf, Rejected, hear_hello, owner, unauthorized
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.routes import Routes
 from outrider.cloud.fleet.state import MachineState, TooManySessions
@@ -21,7 +22,6 @@ from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
 from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.frames import (
-    HELLO_TIMEOUT,
     PROTOCOL_VERSION,
     Change,
     CloseCode,
@@ -35,7 +35,6 @@ from outrider.contract.frames import (
     Snapshot,
     Welcome,
     decode_from_daemon,
-    hello_protocol,
 )
 
 _MOVES_PER_SECOND: Final = 500
@@ -60,15 +59,6 @@ class TakeEvent(Protocol):
         """Take the event; waits while too many of them wait."""
 
 
-class _Refused(Exception):
-    """The connection is to be closed."""
-
-    def __init__(self, code: CloseCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
-
-
 class Gateway:
     """The ASGI application behind `/api/v1/daemon/connect`.
 
@@ -85,7 +75,7 @@ class Gateway:
         presence: Presence,
         dispatcher: Dispatcher,
         routes: Routes,
-        owner_of: Callable[[str], Awaitable[tuple[machines.Machine, bytes] | None]],
+        owner_of: OwnerOf,
         take_event: TakeEvent,
         note_refusal: Callable[[str, str, Refused], None],
     ) -> None:
@@ -110,12 +100,12 @@ class Gateway:
         await send({"type": "websocket.accept"})
         connection = Connection(receive, send)
         try:
-            machine, token_hash = await self._machine(_token(scope))
+            machine, token_hash = await owner(scope, self._owner_of)
             del scope  # of thousands of quiet sockets, none needs it any more
-            hello = await self._hello(connection)
+            hello = await hear_hello(connection)
             if hello is not None:
                 await self._serve(machine, token_hash, hello, connection)
-        except _Refused as refusal:
+        except Rejected as refusal:
             _log.info("machine refused", code=refusal.code, reason=refusal.reason)
             await connection.close(refusal.code, refusal.reason)
         except (SQLAlchemyError, OSError) as error:
@@ -203,38 +193,6 @@ class Gateway:
         ]
         await asyncio.gather(*closing)
 
-    async def _machine(self, token: str | None) -> tuple[machines.Machine, bytes]:
-        found = None if token is None else await self._owner_of(token)
-        if found is None:
-            raise _unauthorized()
-        return found
-
-    async def _hello(self, connection: Connection) -> Hello | None:
-        """Return the machine's hello; None where it went away instead."""
-        try:
-            async with asyncio.timeout(HELLO_TIMEOUT):
-                data = await connection.receive()
-        except TimeoutError:
-            raise _Refused(
-                CloseCode.HELLO_TIMEOUT, f"No hello within {HELLO_TIMEOUT:g} seconds"
-            ) from None
-        if data is None:
-            return None
-        version = hello_protocol(data)
-        if version is not None and version != PROTOCOL_VERSION:
-            raise _Refused(
-                CloseCode.UNSUPPORTED_VERSION,
-                f"This service speaks protocol {PROTOCOL_VERSION}, not {version}: "
-                f"update the {'service' if version > PROTOCOL_VERSION else 'machine agent'}",
-            )
-        try:
-            frame = decode_from_daemon(data)
-        except DecodeError as error:
-            raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
-        if not isinstance(frame, Hello):
-            raise _Refused(CloseCode.BAD_FRAME, "The first frame must be a hello")
-        return frame
-
     async def _serve(
         self, row: machines.Machine, token_hash: bytes, hello: Hello, connection: Connection
     ) -> None:
@@ -249,7 +207,7 @@ class Gateway:
             # become worthless while the hello was on its way.
             state = await self._presence.connected(row, token_hash, hello)
             if state is None:
-                raise _unauthorized()
+                raise unauthorized()
             connection.number = state.connection
             _log.info(
                 "machine connected",
@@ -270,7 +228,7 @@ class Gateway:
             await self._routes.hold(machine, connection, connection.number)
             await self._listen(state, connection)
         except (DecodeError, TooManySessions) as error:
-            raise _Refused(CloseCode.BAD_FRAME, str(error)) from error
+            raise Rejected(CloseCode.BAD_FRAME, str(error)) from error
         except ConnectionError:
             _log.info("machine went away during its welcome", machine=machine)
         finally:
@@ -344,14 +302,3 @@ class Gateway:
                 await connection.close(CloseCode.GOING_AWAY, "The service is stopping")
         except (ConnectionError, TimeoutError):
             _log.debug("machine did not hear that the service stops")
-
-
-def _token(scope: Scope) -> str | None:
-    header = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
-    scheme, _, token = header.decode("latin-1").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
-
-
-def _unauthorized() -> _Refused:
-    reason = "This token is unknown or was revoked: run `outrider setup` again"
-    return _Refused(CloseCode.UNAUTHORIZED, reason)
