@@ -244,8 +244,17 @@ async def test_the_page_crashes_and_is_loaded_again(faulty: Desk) -> None:
         await ide.session.screenshot(Screenshot())
     assert hidden.value.status == 409
     await ide.load_again()
-    await ide.until("idle", seconds=20)
+    await until(lambda: ide.evidence()["page"] == "there", 20)  # from here on it takes a message
     assert (await ide.turn("after it"))[0].content == "after it"
+
+
+async def test_a_page_is_there_once_it_is_watched(faulty: Desk) -> None:
+    ide = await faulty.open()
+    await ide.script("delete window.__outrider")  # as in a page that was loaded without a daemon
+    await faulty.stop()
+    await faulty.start()
+    await until(lambda: ide.evidence()["page"] == "there", 10)
+    assert (await ide.turn("hello"))[0].content == "hello"
 
 
 async def test_the_chat_is_hidden(faulty: Desk) -> None:

@@ -89,8 +89,9 @@ async def test_its_page_crashes_and_is_loaded_again(box: Desk) -> None:
     assert await ide.messages() == before
     crashing.cancel()
     await ide.load_again()
-    await ide.until("idle", seconds=60)
+    await until(lambda: ide.evidence()["page"] == "there" and ide.shown, 60)
     assert (await ide.turn("after it"))[0].content == "after it"
+    assert (await ide.messages())[: len(before)] == before
 
 
 @EVERY

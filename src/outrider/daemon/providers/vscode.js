@@ -103,8 +103,8 @@
   ];
   const contentOf = (row) => {
     const label = row.getAttribute("aria-label");
-    const shown = text(row.querySelector(".interactive-item-container .value"));
-    if (!label || !shown || row.classList.contains("request")) return label || shown;
+    if (!label) return text(row.querySelector(".interactive-item-container .value"));
+    if (row.classList.contains("request")) return label;
     return HINTS.reduce((rest, hint) => rest.replace(hint, ""), label).trim();
   };
 
@@ -175,9 +175,10 @@
    * empty before, or has another beginning. A page that is being loaded is empty, too, until it
    * has shown the first rows of a chat, which are no other for that. */
   const CHAT = "outrider chat";
+  const lastChat = () => JSON.parse(sessionStorage.getItem(CHAT) ?? '{"number": 0}');
   let filled = false;
   const chatOf = (found) => {
-    const last = JSON.parse(sessionStorage.getItem(CHAT) ?? '{"number": 0}');
+    const last = lastChat();
     const first = found.get("0")?.content ?? last.first;
     const other =
       found.size > 0 &&
@@ -193,8 +194,21 @@
     return now.number;
   };
 
+  /* A page that is being loaded shows an empty chat, before the one that it had: a message to
+   * that would be lost. */
+  const LOADING = 10_000; // milliseconds from the beginning of its loading
+  const comesBack = (root, agent) => {
+    filled ||= root.querySelector(agent.messages.row) !== null;
+    const { first, emptied } = lastChat();
+    if (filled || first === undefined || emptied) return false;
+    const left = LOADING - performance.now();
+    if (left > 0) setTimeout(() => window.__outrider?.again(), left + 10);
+    return left > 0;
+  };
+
   return {
     look(root, agent, { there, seen }) {
+      if (comesBack(root, agent)) return null;
       const login = visible(".chat-setup-dialog .dialog-message-text");
       const failed = there(root, agent.error)[0];
       const drawn = steady(seen.question?.key ?? null);
@@ -218,6 +232,13 @@
             options: [...new Set([...(options[control.id] ?? []), control.value])],
           })),
       };
+    },
+
+    /* The button hides a chat that is shown; a page that is being loaded shows it by itself. */
+    async open(root, agent) {
+      const shown = () => visible(agent.panel);
+      await until(shown, LOADING / 2 - performance.now());
+      if (!shown()) document.querySelector(agent.open)?.click();
     },
 
     async prepare(root, agent, ms) {

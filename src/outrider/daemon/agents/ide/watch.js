@@ -18,6 +18,7 @@
 
   window.__outrider?.stop();
 
+  const pause = (ms) => new Promise((done) => setTimeout(done, ms));
   const visible = (element) =>
     element.getClientRects().length > 0 &&
     (!element.checkVisibility || element.checkVisibility({ visibilityProperty: true }));
@@ -123,10 +124,17 @@
     });
   };
 
+  /* What was scrolled to is drawn with a frame, and a window that is minimised has none. */
+  const drawn = () => {
+    const frames = new Promise((done) => {
+      requestAnimationFrame(() => requestAnimationFrame(done));
+    });
+    return Promise.race([frames, pause(500)]);
+  };
+
   /* The rows of a list that holds only those in sight: scrolled through, and back again. */
   const scrolled = async (root, agent, scroller, into) => {
     const before = scroller.scrollTop;
-    const drawn = () => new Promise((done) => setTimeout(done, 40));
     for (scroller.scrollTop = 0; ; ) {
       await drawn();
       rowsOf(root, agent, into);
@@ -154,7 +162,7 @@
     async choose(agent, _, key, id, ms) {
       const asks = () => look(agent)?.question?.key;
       for (const end = performance.now() + ms; !asks() && performance.now() < end; ) {
-        await new Promise((done) => setTimeout(done, GAP));
+        await pause(GAP);
       }
       const root = rootOf(agent);
       if (!root || asks() !== key) return false;

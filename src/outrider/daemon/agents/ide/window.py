@@ -74,6 +74,7 @@ class Window:
         self._source = f"({_WATCH})({spec}, ({script}), {msgspec.json.encode(_BINDING).decode()})"
         self._reports = Reports()
         self._page: Page | None = None
+        self._watched = False
         self._broken: Literal["crashed", "silent"] | None = None
         self._connected = False
         self._lost = asyncio.Event()
@@ -88,12 +89,12 @@ class Window:
 
     @property
     def state(self) -> PageState:
-        """What has become of the page."""
+        """What has become of the page; it is there once it is watched."""
         if not self._connected:
             return "lost"
         if self._page is None:
             return "none"
-        return self._broken or "there"
+        return self._broken or ("there" if self._watched else "lost")
 
     @property
     def page(self) -> "Page":
@@ -206,7 +207,7 @@ class Window:
         return None
 
     async def _watch(self, page: "Page") -> None:
-        self._page, self._broken = page, None
+        self._page, self._watched, self._broken = page, False, None
         page.on("close", lambda _: self._wake())
         page.on("crash", lambda _: self._break("crashed"))
         page.on("framedetached", self._dropped)
@@ -216,8 +217,10 @@ class Window:
         await inspector.send("Inspector.enable")
         await page.expose_binding(_BINDING, self._reported)
         await page.add_init_script(self._source)
-        for frame in page.frames:
+        for frame in page.frames:  # its own first
             await self._install(frame)
+            self._watched = True
+            self._changed()
 
     async def _install(self, frame: "Frame") -> None:
         from playwright.async_api import Error
