@@ -1,4 +1,4 @@
-"""An agent that shows its input before it takes keys: what a real one does on a busy machine."""
+"""An agent that draws before it takes keys, or long after: what a real one does when it is busy."""
 
 import sys
 from pathlib import Path
@@ -7,10 +7,11 @@ import pytest
 
 from outrider.contract.commands import StopCli
 from tests.agents.machine import Machine
+from tests.agents.scenario import stays
 
 pytestmark = [
     pytest.mark.real_agent,
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(300),
     pytest.mark.xdist_group("others"),
 ]
 
@@ -35,7 +36,7 @@ choices = [
 [[rules]]
 name = "prompt"
 status = "idle"
-screen = '^>\\Z'
+screen = '^{prompt}\\Z'
 [[rules]]
 name = "no prompt"
 status = "generating"
@@ -76,14 +77,26 @@ print("\\r\\n> " if key() == "y" else "\\r\\nno", end="", flush=True)
 """
 
 
-async def launch(box: Machine, program: str) -> None:
+WORKS = """
+while (typed := key()) != "\\r":
+    print(typed, end="", flush=True)
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    pass
+print("\\r\\nTrust it? y/n", end="", flush=True)
+print("\\r\\n> " if key() == "n" else "\\r\\ndone", end="", flush=True)
+key()
+"""
+
+
+async def launch(box: Machine, program: str, prompt: str = ">") -> None:
     """Start the daemon's part again with one more provider, whose agent is this program."""
     script = box.folder / "late.py"
     script.write_text(program)
     providers = box.folder / "config" / "providers"
     providers.mkdir(parents=True)
     (providers / "late.toml").write_text(
-        PROVIDER.format(python=sys.executable, program=Path(script))
+        PROVIDER.format(python=sys.executable, program=Path(script), prompt=prompt)
     )
     await box.stop()
     await box.start()
@@ -115,5 +128,16 @@ async def test_an_answer_right_after_the_launch_is_taken(box: Machine) -> None:
     agent = await box.launch(kind="late")
     assert agent.status == "waiting_approval"
     await agent.resolve("approve")
+    await agent.until("idle")
+    await box.sessions.stop(StopCli(cli_type="late"))
+
+
+async def test_a_message_that_is_drawn_late_is_not_submitted_twice(box: Machine) -> None:
+    await launch(box, START + WORKS, prompt=r">[^\n]*")
+    agent = await box.launch(kind="late")
+    await agent.say("do it")
+    await agent.until("waiting_approval")
+    await stays(agent, "waiting_approval", 1)  # a second Enter would have answered
+    await agent.resolve("reject")
     await agent.until("idle")
     await box.sessions.stop(StopCli(cli_type="late"))

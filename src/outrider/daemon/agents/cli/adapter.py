@@ -21,6 +21,7 @@ from outrider.daemon.agents.cli.keyboard import Keyboard, typeable
 from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge, Offer
 from outrider.daemon.agents.cli.scrollback import Scrollback
+from outrider.daemon.agents.cli.stillness import Stillness
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
 from outrider.daemon.agents.cli.transcripts.record import Guards, Transcript
 from outrider.daemon.agents.cli.watch import END_GRACE, UNSETTLED, Watch
@@ -30,7 +31,10 @@ TAKE_TIMEOUT: Final = 20.0
 """Seconds within which a message must be taken: a busy machine makes agents slow."""
 
 ENTER_AGAIN: Final = 1.5
-"""Seconds after which a message that still stands in the input is submitted again."""
+"""Seconds for which an agent must be still before a message in its input is submitted again.
+
+One that is only slow would take the second Enter for an answer to its next question.
+"""
 
 ANSWER_TIMEOUT: Final = 15.0
 QUIT_TIMEOUT: Final = 1.5
@@ -201,17 +205,11 @@ class CliAdapter:
     async def _until_quiet(self) -> None:
         """Wait until an agent that shows its input, or a dialog, has done with its start."""
         watch = self._watch
-        began = changed = time.monotonic()
+        stillness = Stillness(watch)
+        end = time.monotonic() + START_RESTLESS
         while watch.pane is not None and watch.seen.status in {"idle", "waiting_approval"}:
-            before = watch.snapshot
             await asyncio.sleep(UNSETTLED)
-            await watch.look()
-            now = time.monotonic()
-            if watch.snapshot != before or await asyncio.to_thread(
-                processes.at_work, watch.pane.pid
-            ):
-                changed = now
-            if now - changed >= START_QUIET or now - began >= START_RESTLESS:
+            if await stillness.look() >= START_QUIET or time.monotonic() >= end:
                 return
 
     # A message
@@ -231,21 +229,19 @@ class CliAdapter:
     async def _until_taken(
         self, keyboard: Keyboard, text: str, after: int, message_id: str, typed: Snapshot
     ) -> None:
-        watch = self._watch
-        began = submitted = time.monotonic()
-        while time.monotonic() < began + TAKE_TIMEOUT:
+        watch, stillness = self._watch, Stillness(self._watch)
+        end = time.monotonic() + TAKE_TIMEOUT
+        while time.monotonic() < end:
             if self._taken(text, after, message_id, typed):
                 return
             await asyncio.sleep(0.03)
-            await watch.look()
+            still = await stillness.look()
             if watch.seen.gone:
                 raise ApiError(500, f"{watch.seen.error}. Launch it again")
-            # Not while nothing tells that the agent reads its input: the key would wait there,
-            # and be the answer to its next question.
-            rests = watch.reading.status in {"idle", "error"}
-            if rests and time.monotonic() > submitted + ENTER_AGAIN:
-                submitted = time.monotonic()
-                if self._judge.input_is_empty(watch.screen) is False:
+            if still >= ENTER_AGAIN:
+                stillness = Stillness(watch)
+                rests = watch.reading.status in {"idle", "error"}
+                if rests and self._judge.input_is_empty(watch.screen) is False:
                     await keyboard.submit()
         await keyboard.clear()
         raise ApiError(500, "The agent did not take the message: look at its screen, and try again")
