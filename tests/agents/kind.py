@@ -25,8 +25,9 @@ class AgentKind:
     answers 500, until it is interrupted by the keys `interrupt`. `bad_request` stands in the
     error that it shows when the model answers 400.
 
-    `trims` tells that it takes white space off both ends of a message itself. `seconds` is how
-    long it may take to do something, on a busy machine.
+    `trims` tells that it takes white space off both ends of a message itself. `silence` is for how
+    many seconds a model is silent that must not be taken for one that has finished. `seconds` is
+    how long it may take to do something, on a busy machine.
 
     `found` is how long (seconds) a daemon that starts again may take to know what it is doing.
 
@@ -47,7 +48,8 @@ class AgentKind:
     bad_request: str = "400"
     interrupt: tuple[str, ...] = ("Escape",)
     trims: bool = False
-    seconds: float = 10
-    found: float = 2
+    silence: int = 20
+    seconds: float = 90
+    found: float = 10
     usual: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict, hash=False)

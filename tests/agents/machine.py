@@ -37,6 +37,8 @@ from tests.agents.kind import AgentKind
 
 STUB = Path(__file__).parents[1] / "stub_llm" / "stub_llm.py"
 DAEMON = "machine_00000000000000000000000000"
+PATIENCE = 90.0
+"""Seconds within which anything happens, however busy the machine is."""
 
 
 @dataclass
@@ -50,6 +52,18 @@ class StubModel:
         """Return the log's entries that have these values."""
         entries = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [e for e in entries if all(e.get(name) == value for name, value in wanted.items())]
+
+    def has(self, event: str, text: str) -> bool:
+        """Tell whether the `first` or the `last` byte was sent of the answer to a message.
+
+        An agent may ask more about the same message, such as for a title: what has the most
+        tools is what it is answered with.
+        """
+        asked = [line for line in self.lines(ev="req") if text in str(line["text"])]
+        if not asked:
+            return False
+        answer = max(asked, key=lambda line: len(str(line["tools"])))
+        return bool(self.lines(ev=event, id=answer["id"]))
 
     def answer(self, text: str) -> str:
         """Return what the model answers to this message."""
@@ -228,7 +242,7 @@ def pane_pid(socket: str, window: str) -> int:
 
 
 async def until(
-    condition: Callable[[], bool], seconds: float, why: Callable[[], str] = lambda: ""
+    condition: Callable[[], bool], seconds: float = PATIENCE, why: Callable[[], str] = lambda: ""
 ) -> None:
     """Wait until `condition` holds; fail after `seconds`."""
     deadline = time.monotonic() + seconds
@@ -269,4 +283,4 @@ async def machine(
                 await made.sessions.stop(StopCli(cli_type=session.type, session_id=session.id))
         await made.stop()
         kill_server(socket)
-        await until(lambda: not running_in(home), 10, lambda: str(running_in(home)))
+        await until(lambda: not running_in(home), why=lambda: str(running_in(home)))

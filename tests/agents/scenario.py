@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,14 @@ async def stays(agent: Agent, status: str, seconds: float) -> None:
     while time.monotonic() < end:
         assert agent.status == status, agent.evidence()
         await asyncio.sleep(0.05)
+
+
+async def stays_until(agent: Agent, status: str, over: Callable[[], bool]) -> float:
+    """Sample the status until `over`: it is never another. Return the seconds that it took."""
+    began = time.monotonic()
+    await until(lambda: agent.status != status or over())
+    assert over(), agent.evidence()
+    return time.monotonic() - began
 
 
 async def wants(agent: Agent, command: str) -> None:

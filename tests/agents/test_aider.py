@@ -11,7 +11,7 @@ from tests.agents.scenario import said
 
 pytestmark = [
     pytest.mark.other_agents,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.xdist_group("aider"),
 ]
 

@@ -20,7 +20,7 @@ from tests.agents.kinds.opencode import OPENCODE
 from tests.agents.machine import Machine, StubModel, machine, running_in
 from tests.agents.scenario import param
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 OFFLINE = {
     "HTTPS_PROXY": "http://127.0.0.1:9",

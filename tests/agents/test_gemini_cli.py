@@ -11,7 +11,7 @@ from tests.agents.machine import Machine, kill_server, running_in, until
 
 pytestmark = [
     pytest.mark.other_agents,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.xdist_group("gemini-cli"),
 ]
 
@@ -43,8 +43,8 @@ async def test_without_its_terminal_it_is_ended(box: Machine, daemon: str) -> No
         await box.start()
     else:
         kill_server(box.socket)
-    await agent.until("error", seconds=2)
-    await until(lambda: not running_in(home), 4, lambda: str(running_in(home)))
+    await agent.until("error")
+    await until(lambda: not running_in(home), why=lambda: str(running_in(home)))
     assert len(await agent.messages()) == 2
 
 

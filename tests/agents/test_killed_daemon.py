@@ -1,33 +1,40 @@
 """`kill -9` of the real daemon in the middle of a turn, with each agent in a terminal."""
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import httpx
 import pytest
 
 from outrider.daemon.settings import DaemonSettings
 from tests.agents.conftest import Install
 from tests.agents.kind import AgentKind
 from tests.agents.kinds import KINDS
-from tests.agents.machine import StubModel, agent_environment, kill_server, running_in
+from tests.agents.machine import PATIENCE, StubModel, agent_environment, kill_server, running_in
 from tests.agents.scenario import param
 from tests.service.patience import eventually
 from tests.service.processes import environment
 from tests.system.up import Up
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 
 NEEDED = "test_a_daemon_that_is_killed_in_the_middle_of_a_turn"
+COMMAND_TIMEOUT = 150
+"""Seconds for a launch: the service's default is enough where not all the agents are tested."""
 IN_TERMINALS = [kind for kind in KINDS if NEEDED not in kind.cannot]
 
 
 class PatientUp(Up):
     """`outrider up` on a machine that real agents keep busy."""
 
-    async def says(self, within: float = 40) -> str:
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.client.timeout = httpx.Timeout(COMMAND_TIMEOUT + 10)
+        return self
+
+    async def says(self, within: float = PATIENCE) -> str:
         """Return the program's next line."""
         return await super().says(within)
 
@@ -40,7 +47,7 @@ def env(
     home, project = tmp_path / "home", tmp_path / "project"
     project.mkdir()
     kind.seed(home, project, model.url)
-    env = environment(tmp_path / "data", port="0")
+    env = environment(tmp_path / "data", port="0", command_timeout=f"{COMMAND_TIMEOUT}")
     env |= agent_environment(home, install(kind), kind.environment(model.url))
     env["OUTRIDER_SECRET_KEY"] = "long enough, and it must not reach the agent"
     socket = DaemonSettings(Path(env["OUTRIDER_CONFIG_DIR"])).tmux_socket
@@ -68,7 +75,6 @@ async def test_a_turn_goes_on_and_is_told_once(
 
     async with PatientUp("-m", "outrider", "up", env=env) as up:
         await up.greeting()
-        began = time.monotonic()
 
         async def status() -> Any:
             answer = await up.client.get(
@@ -77,12 +83,11 @@ async def test_a_turn_goes_on_and_is_told_once(
             return answer.json().get("status")
 
         assert await up.until(status) == "generating"  # the first that is told is right
-        assert time.monotonic() - began < 2
 
         async def over() -> bool:
             return bool(await status() != "generating")
 
-        await eventually(over, within=40)
+        await eventually(over, within=PATIENCE)
         chat = await up.call("GET", f"{agent}/chat")
         assert chat["status"] == "idle"
         assert [message["role"] for message in chat["messages"]] == ["user", "assistant"]
@@ -93,4 +98,4 @@ async def test_a_turn_goes_on_and_is_told_once(
         await up.call("POST", f"/shortcuts/{machine}/stop", {"type": kind.type})
         up.signal(signal.SIGINT)
         assert await up.ends() == 0
-    await eventually(lambda: not running_in(tmp_path / "home"))
+    await eventually(lambda: not running_in(tmp_path / "home"), within=PATIENCE)

@@ -9,6 +9,7 @@ from tests.agents.kinds.claude_code import environment as claude_environment
 
 _NO_TERMINAL: Final = "it has no terminal"
 _NO_INTERRUPT: Final = "it has no terminal to interrupt it in"
+_SILENCE: Final = 5  # the protocol says when a turn is over: nothing is guessed from a clock
 _ENDS: Final = "it ends with its daemon; tests/acp/test_restart.py tells what comes then"
 
 CANNOT: Final = {
@@ -69,6 +70,7 @@ CLAUDE_ACP: Final = AgentKind(
     environment=claude_environment,
     offers=("allow_always", "allow_once", "reject_once"),
     trusts=False,
+    silence=_SILENCE,
     usual=True,
     cannot=CANNOT,
 )
@@ -78,6 +80,7 @@ OPENCODE_ACP: Final = AgentKind(
     environment=lambda _: {"OPENCODE_DISABLE_MODELS_FETCH": "1"},
     offers=("allow_once", "allow_always", "reject_once"),
     trusts=False,
+    silence=_SILENCE,
     cannot=CANNOT,
 )
 GEMINI_ACP: Final = AgentKind(
@@ -86,6 +89,7 @@ GEMINI_ACP: Final = AgentKind(
     environment=lambda model: {"GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": model},
     offers=("allow_always", "allow_once", "reject_once"),
     trusts=False,
+    silence=_SILENCE,
     cannot=CANNOT,
 )
 CODEX_ACP: Final = AgentKind(
@@ -94,6 +98,7 @@ CODEX_ACP: Final = AgentKind(
     environment=lambda _: {"STUB_KEY": "x"},
     offers=("allow_once", "allow_always", "reject_once"),
     trusts=False,
+    silence=_SILENCE,
     cannot=CANNOT,
 )
 

@@ -36,6 +36,5 @@ OPENCODE: Final = AgentKind(
     seed=seed,
     environment=environment,
     trusts=False,
-    seconds=30,
     interrupt=("Escape", "Escape"),
 )
