@@ -163,6 +163,16 @@ class TestWindow:
         clock.now = 6240.0
         assert (await rates.hit("ip", "a")).remaining == 9
 
+    async def test_a_clock_that_is_set_back_locks_nobody_out(self, clock: Clock) -> None:
+        rates = Rates(key=1, ip=1, auth=1, clock=clock)
+        await rates.hit("ip", "a")
+        clock.passes(-3600)
+        await rates.hit("ip", "a")
+        with pytest.raises(RateLimited) as refused:
+            await rates.hit("ip", "a")
+        clock.passes(refused.value.retry_after or 0)
+        await rates.hit("ip", "a")
+
     async def test_a_check_counts_nothing(self, clock: Clock) -> None:
         rates = Rates(key=1, ip=1, auth=2, clock=clock)
         for _ in range(5):

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from outrider.cloud.access.shared_windows import SharedWindows
-from outrider.cloud.access.windows import Window, WindowStorage
+from outrider.cloud.access.windows import Taken, WindowStorage
 from outrider.cloud.store.redis import RedisAway
 from outrider.contract.errors import ApiError, ErrorCode
 
@@ -41,6 +41,45 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     reset: int
 
 
+class _Limit(msgspec.Struct, frozen=True):
+    """One of the limits, with the counters of this node."""
+
+    name: LimitName
+    amount: int
+    seconds: int
+    windows: WindowStorage
+
+    def take(self, who: str, count: int) -> Taken:
+        """Count in this node's own windows."""
+        return self.windows.take(who, self.amount, self.seconds, count)
+
+    def standing(self, taken: Taken) -> Standing:
+        """Return where the caller stands.
+
+        Raises:
+            RateLimited: the window is full.
+        """
+        fits, used, before, wait = taken
+        if before:  # until it loses a hit, or at the latest until this window becomes the older
+            gap = self.seconds / before
+            wait = wait % gap or gap
+        # Past the moment, not at it: only then is there room.
+        reset = int(wait + 0.005) + 1 if used or before else 1
+        remaining = self.amount - used if used < self.amount else 0
+        standing = Standing(self.name, remaining, reset)
+        if not fits:
+            raise self.refusal(standing)
+        return standing
+
+    def refusal(self, standing: Standing) -> "RateLimited":
+        """Return the error that tells a caller to come back later."""
+        return RateLimited(
+            f"Over {self.amount} requests in {self.seconds} seconds by {_WHOSE[self.name]}: "
+            f"try again in {standing.reset} s",
+            standing,
+        )
+
+
 class Rates:
     """Counts requests in sliding windows.
 
@@ -64,31 +103,28 @@ class Rates:
         self._shared = shared
         self._clock = clock
         self._warned_at = 0.0
-        self._amounts: dict[LimitName, int] = {"key": key, "ip": ip, "auth": auth}
-        self._windows = {name: WindowStorage(clock=clock) for name in self._amounts}
+        amounts: dict[LimitName, int] = {"key": key, "ip": ip, "auth": auth}
+        self._limits = {
+            name: _Limit(name, amount, _SECONDS[name], WindowStorage(clock=clock))
+            for name, amount in amounts.items()
+        }
         self._told: dict[tuple[LimitName, ...], tuple[Header, bytes]] = {}
 
     async def hit(self, name: LimitName, who: str) -> Standing:
         """Count a request.
 
         Raises:
-            ApiError: 429 `RATE_LIMITED`, the window is full; `standings` has where they stand.
+            ApiError: 429 `RATE_LIMITED`, the window is full; `standing` has where they stand.
         """
-        if self._shared is None:
-            taken = self._windows[name].take(who, self._amounts[name], _SECONDS[name], 1)
-            return self._standing(name, taken)
-        return self._standing(name, await self._take_together(self._shared, name, who, 1))
+        limit = self._limits[name]
+        return limit.standing(await self._take(limit, who, 1))
 
     async def check(self, name: LimitName, who: str) -> Standing:
         """Raise as `hit` would, but count nothing."""
-        taken = (
-            self._take(name, who, 0)
-            if self._shared is None
-            else await self._take_together(self._shared, name, who, 0)
-        )
-        standing = self._standing(name, taken)
+        limit = self._limits[name]
+        standing = limit.standing(await self._take(limit, who, 0))
         if standing.remaining < 1:
-            raise self._refusal(standing)
+            raise limit.refusal(standing)
         return standing
 
     def headers(self, standings: list[Standing]) -> list[Header]:
@@ -97,7 +133,8 @@ class Rates:
         state: list[int] = []
         for standing in standings:
             names.append(standing.limit)
-            state += (standing.remaining, standing.reset)
+            state.append(standing.remaining)
+            state.append(standing.reset)
         key = tuple(names)
         told = self._told.get(key)
         if told is None:
@@ -109,48 +146,22 @@ class Rates:
 
     def _telling(self, names: tuple[LimitName, ...]) -> tuple[Header, bytes]:
         """Return the header that tells of limits, and the form of the one that tells standings."""
-        policies = [f'"{name}";q={self._amounts[name]};w={_SECONDS[name]}' for name in names]
+        limits = [self._limits[name] for name in names]
+        policies = [f'"{limit.name}";q={limit.amount};w={limit.seconds}' for limit in limits]
         form = ", ".join([f'"{name}";r=%d;t=%d' for name in names])
         return (b"ratelimit-policy", ", ".join(policies).encode()), form.encode()
 
-    def _take(self, name: LimitName, who: str, count: int) -> tuple[bool, Window]:
-        return self._windows[name].take(who, self._amounts[name], _SECONDS[name], count)
-
-    def _standing(self, name: LimitName, taken: tuple[bool, Window]) -> Standing:
-        amount, seconds = self._amounts[name], _SECONDS[name]
-        allowed, (before, before_left, now, now_left) = taken
-        # Until the older window loses a hit, or this one becomes the older.
-        wait = (now_left % seconds or seconds) if now else float(seconds)
-        if before:
-            wait = min(wait, before_left % (seconds / before) or seconds / before)
-            now += int(before * before_left / seconds)
-        # Past the moment, not at it: only then is there room.
-        reset = int(wait + 0.005) + 1 if now or before else 1
-        remaining = amount - now if now < amount else 0
-        standing = Standing(name, remaining, reset)
-        if not allowed:
-            raise self._refusal(standing)
-        return standing
-
-    async def _take_together(
-        self, shared: SharedWindows, name: LimitName, who: str, count: int
-    ) -> tuple[bool, Window]:
-        try:
-            return await shared.take(name, who, self._amounts[name], _SECONDS[name], count)
-        except RedisAway as error:
-            now = self._clock()
-            if now - self._warned_at >= _WARN_SECONDS:
-                self._warned_at = now
-                _log.warning("rate limits are each node's own for now", error=str(error))
-            return self._take(name, who, count)
-
-    def _refusal(self, standing: Standing) -> ApiError:
-        amount, seconds = self._amounts[standing.limit], _SECONDS[standing.limit]
-        return RateLimited(
-            f"Over {amount} requests in {seconds} seconds by {_WHOSE[standing.limit]}: "
-            f"try again in {standing.reset} s",
-            standing,
-        )
+    async def _take(self, limit: _Limit, who: str, count: int) -> Taken:
+        """Count in the windows that all nodes share, or while there are none in this node's own."""
+        if self._shared is not None:
+            try:
+                return await self._shared.take(limit.name, who, limit.amount, limit.seconds, count)
+            except RedisAway as error:
+                now = self._clock()
+                if now - self._warned_at >= _WARN_SECONDS:
+                    self._warned_at = now
+                    _log.warning("rate limits are each node's own for now", error=str(error))
+        return limit.take(who, count)
 
 
 class RateLimited(ApiError):

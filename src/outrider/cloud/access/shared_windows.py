@@ -7,7 +7,7 @@ with the clock, so that the two nodes' headers would not agree with one node's i
 
 from typing import Final
 
-from outrider.cloud.access.windows import Window
+from outrider.cloud.access.windows import Taken
 from outrider.cloud.store.redis import Redis
 
 _TAKE: Final = """
@@ -42,10 +42,8 @@ class SharedWindows:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def take(
-        self, kind: str, who: str, limit: int, expiry: int, amount: int
-    ) -> tuple[bool, Window]:
-        """Count `amount` hits if the window has room; tell whether it had, and the window now.
+    async def take(self, kind: str, who: str, limit: int, expiry: int, amount: int) -> Taken:
+        """Count `amount` hits if the window has room for them; tell where it stands now.
 
         Raises:
             RedisAway: nothing could be counted.
@@ -55,4 +53,4 @@ class SharedWindows:
             "EVAL", _TAKE, 1, key, limit, expiry, amount
         )
         left = millis / 1000
-        return bool(fits), (before, (left if before else 0.0), hits, left + expiry)
+        return bool(fits), hits + int(before * left / expiry), before, left

@@ -17,8 +17,30 @@ MAX_COUNTERS: Final = 100_000
 """Callers that are counted at a time, of each kind of limit: about 25 MB."""
 
 
-Window = tuple[int, float, int, float]
-"""The count and the seconds left of the window before, and of this one."""
+Taken = tuple[bool, int, int, float]
+"""Whether a hit fitted; then what the window holds: hits that count now, those of the window
+before (which count less and less), and the seconds until this window becomes the one before.
+
+A plain tuple, which is made in no time: two are made for each request.
+"""
+
+
+class _Counter:
+    """The hits of one key: in the window that ends at `end`, and in the one before."""
+
+    __slots__ = ("before", "end", "hits")
+
+    def __init__(self) -> None:
+        self.end = 0.0
+        self.before = 0
+        self.hits = 0
+
+    def turn(self, now: float, expiry: int) -> float:
+        """Begin the window of this moment; return the seconds that are left of it."""
+        end = (now // expiry + 1) * expiry
+        self.before = self.hits if self.end == end - expiry else 0
+        self.end, self.hits = end, 0
+        return end - now
 
 
 class WindowStorage(Storage, SlidingWindowCounterSupport):
@@ -34,25 +56,26 @@ class WindowStorage(Storage, SlidingWindowCounterSupport):
         super().__init__()
         self._maximum = maximum
         self._clock = clock
-        self._counters: OrderedDict[str, list[int]] = OrderedDict()
+        self._counters: OrderedDict[str, _Counter] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._counters)
 
-    def take(self, key: str, limit: int, expiry: int, amount: int) -> tuple[bool, Window]:
-        """Count `amount` hits if the window has room; tell whether it had, and the window now."""
+    def take(self, key: str, limit: int, expiry: int, amount: int) -> Taken:
+        """Count `amount` hits if the window has room for them; tell where it stands now."""
         now = self._clock()
-        window = now // expiry
-        counter = self._counters.get(key)
-        if counter is None or counter[0] != window:
-            counter = self._turned(key, int(window))
+        counter = self._counters.get(key) or self._new(key)
+        left = counter.end - now
+        if left <= 0.0 or left > expiry:  # it has ended, or the clock was set back
+            left = counter.turn(now, expiry)
         self._counters.move_to_end(key)
-        left = (window + 1) * expiry - now
-        before, hits = counter[1], counter[2]
-        fits = (int(before * left / expiry) if before else 0) + hits + amount <= limit
-        if fits:
-            counter[2] = hits = hits + amount
-        return fits, (before, (left if before else 0.0), hits, left + expiry)
+        used = counter.hits
+        if counter.before:
+            used += int(counter.before * left / expiry)
+        if used + amount > limit:
+            return False, used, counter.before, left
+        counter.hits += amount
+        return True, used + amount, counter.before, left
 
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
@@ -60,24 +83,19 @@ class WindowStorage(Storage, SlidingWindowCounterSupport):
         """Count `amount` hits if the window has room for them; tell whether it had."""
         return self.take(key, limit, expiry, amount)[0]
 
-    async def get_sliding_window(self, key: str, expiry: int) -> Window:
-        """Return the window now."""
-        return self.take(key, 0, expiry, 0)[1]
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """Return the count and the seconds left of the window before, and of this one."""
+        *_, before, left = self.take(key, 0, expiry, 0)
+        return before, (left if before else 0.0), self._counters[key].hits, left + expiry
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
         """Forget a key."""
         self._counters.pop(key, None)
 
-    def _turned(self, key: str, window: int) -> list[int]:
-        """Return the counter `[window, before, now]` of a window that has begun for its key."""
-        counter = self._counters.get(key)
-        if counter is None:
-            counter = self._counters[key] = [window, 0, 0]
-            if len(self._counters) > self._maximum:
-                self._counters.popitem(last=False)
-        else:
-            counter[1] = counter[2] if counter[0] == window - 1 else 0
-            counter[0], counter[2] = window, 0
+    def _new(self, key: str) -> _Counter:
+        counter = self._counters[key] = _Counter()
+        if len(self._counters) > self._maximum:
+            self._counters.popitem(last=False)
         return counter
 
     # What the library asks of every storage, for its other strategies.
