@@ -69,7 +69,7 @@ async def test_answers_are_exact(box: Machine, model: StubModel) -> None:
 async def test_an_answer_of_ten_thousand_lines_is_complete(box: Machine, model: StubModel) -> None:
     agent = await box.launch()
     await agent.say("LINES:10000")
-    await agent.until("idle")
+    await agent.until("idle", seconds=200)  # opencode draws all of it, again and again
     (answer,) = await said(agent, "assistant")
     assert len(answer.splitlines()) == 10_000
     assert answer == model.answer("LINES:10000")
@@ -195,9 +195,11 @@ async def test_a_silent_model_is_still_generating(box: Machine, model: StubModel
     assert box.event_names() == ["generating_started", "generating_completed"]
 
 
-async def test_a_turn_that_is_interrupted_is_over(box: Machine) -> None:
+async def test_a_turn_that_is_interrupted_is_over(box: Machine, model: StubModel) -> None:
     agent = await box.launch()
-    await agent.say("HANG\nwith a second line")
+    text = f"HANG {uuid.uuid4().hex}"
+    await agent.say(f"{text}\nwith a second line")
+    await stays_until(agent, "generating", lambda: model.has("req", text))
     await stays(agent, "generating", 1)
     assert not box.named("agent:generating_completed")
     await interrupt(agent)
