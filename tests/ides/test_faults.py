@@ -202,7 +202,7 @@ async def test_an_error_that_the_agent_shows(faulty: Desk) -> None:
 async def test_an_agent_that_does_nothing_upon_a_message(faulty: Desk) -> None:
     ide = await faulty.open()
     await ide.say("SILENT")
-    await error_of(ide, "did not begin to answer within 2 s")
+    await error_of(ide, "did not begin to answer within 4 s")
     await ide.turn("hello")
 
 
@@ -332,6 +332,22 @@ async def test_a_daemon_that_is_killed_finds_the_ide_again(faulty: Desk) -> None
     assert len(faulty.named("agent:waiting_approval")) == 1
     await ide.resolve("approve")
     await ide.until("idle")
+    assert not faulty.named("agent:error")
+
+
+async def test_a_daemon_that_starts_again_is_slow_to_connect(faulty: Desk) -> None:
+    ide = await faulty.open()
+    await ide.turn("hello")
+    browser = ide.processes()[0]
+    await faulty.stop()
+    browser.suspend()
+    try:
+        await faulty.start()
+        await stays(ide, "idle", 4)
+    finally:
+        browser.resume()
+    await until(lambda: ide.evidence()["page"] == "there", 20)
+    assert ide.status == "idle"
     assert not faulty.named("agent:error")
 
 

@@ -15,7 +15,7 @@ from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.daemon.agents.adapter import Observation, Observer
 from outrider.daemon.agents.ide import controls, writing
 from outrider.daemon.agents.ide.chats import Chats
-from outrider.daemon.agents.ide.following import LOST_GRACE, Following
+from outrider.daemon.agents.ide.following import Following
 from outrider.daemon.agents.ide.panel import REDRAWN, Panel
 from outrider.daemon.agents.ide.picture import take_picture, take_thumbnail
 from outrider.daemon.agents.ide.provider_file import Agent, IdeFile
@@ -290,7 +290,7 @@ class IdeAdapter:
         window = self._alive()
         self.look()
         if window.state in {"lost", "none"}:
-            await self._following.until(lambda: window.state == "there", LOST_GRACE)
+            await self._following.until(lambda: window.state == "there", self._following.grace)
         if window.state != "there":
             why = self.observed.error or "its window is not there yet"
             raise ApiError(500, f"{self._file.display_name} cannot be reached: {why}")

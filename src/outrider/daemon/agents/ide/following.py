@@ -16,6 +16,9 @@ from outrider.daemon.journal import SessionRecord
 LOST_GRACE: Final = 2.0
 """Seconds that a connection may be away before that is an error."""
 
+CONNECT_GRACE: Final = 10.0
+"""Seconds that the first connection may take: a daemon that starts again has much to do."""
+
 ALIVE: Final = 1.0
 """Seconds between two looks whether the IDE's programs still run."""
 
@@ -31,6 +34,8 @@ class Following:
         record: what is remembered over a restart of the daemon is written into it.
         programs: what was started for the IDE; if one ends, the IDE has ended.
         changed: called when something may be seen to be different.
+
+    `grace` is how long (seconds) the window may be away now before that is an error.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Following:
         if (awaits := record.native.get(_AWAITS)) in self.panels:
             self.panels[awaits].sent(time.monotonic())
         self._lost_since: float | None = time.monotonic()
+        self.grace = CONNECT_GRACE
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
@@ -125,6 +131,7 @@ class Following:
         window = self.window
         if window is not None and window.state == "there":
             self._lost_since = None
+            self.grace = LOST_GRACE
             reports = window.seen()
             judged = [
                 panel.judge(reports.get(kind), now)
@@ -135,7 +142,7 @@ class Following:
             self._look_again(judged, now)
         else:
             self._lost_since = now if self._lost_since is None else self._lost_since
-            self._look_again([Judgement("idle", again=self._lost_since + LOST_GRACE)], now)
+            self._look_again([Judgement("idle", again=self._lost_since + self.grace)], now)
         self._changed()
         self._moved.set()
 
@@ -196,7 +203,7 @@ class Following:
                 return Judgement(
                     "error", error=f"The page of {name} does not answer: look at its window"
                 )
-        if time.monotonic() < self._lost_since + LOST_GRACE:
+        if time.monotonic() < self._lost_since + self.grace:
             return judged
         if self.window.state == "none":
             return Judgement(
