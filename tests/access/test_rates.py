@@ -173,6 +173,15 @@ class TestWindow:
         clock.passes(refused.value.retry_after or 0)
         await rates.hit("ip", "a")
 
+    async def test_a_node_that_is_alone_counts_alike_with_and_without_waiting(
+        self, clock: Clock
+    ) -> None:
+        rates = Rates(key=1, ip=2, auth=1, clock=clock)
+        standings = [rates.hit_here("ip", "a"), await rates.hit("ip", "a")]
+        assert [standing and standing.remaining for standing in standings] == [1, 0]
+        with pytest.raises(RateLimited):
+            rates.hit_here("ip", "a")
+
     async def test_a_check_counts_nothing(self, clock: Clock) -> None:
         rates = Rates(key=1, ip=1, auth=2, clock=clock)
         for _ in range(5):

@@ -55,6 +55,12 @@ class Authenticator:
         self._looking: dict[bytes, asyncio.Task[_Remembered | None]] = {}
         self._used: dict[str, float] = {}
 
+    def remembered(self, token: str) -> Principal | None:
+        """Return who has this API key, where that is still known from the last request with it."""
+        digest, now = secrets.digest(token), self._clock()
+        known = self._remembered.get(digest)
+        return None if known is None or known.until <= now else self._using(known, now)
+
     async def principal(self, token: str) -> Principal:
         """Return who has this credential: an API key, or a session's token.
 
@@ -107,10 +113,14 @@ class Authenticator:
             if not secrets.is_key(token):
                 return None
             known = await self._looked_up(digest, now)
-        if known is None or known.expires_at <= now:
+        return None if known is None else self._using(known, now)
+
+    def _using(self, known: _Remembered, now: float) -> Principal | None:
+        _, principal, expires_at = known
+        if expires_at <= now:
             return None
-        self._used[known.principal.id] = now
-        return known.principal
+        self._used[principal.id] = now
+        return principal
 
     async def _looked_up(self, digest: bytes, now: float) -> _Remembered | None:
         """Look a key up, once for all the requests that wait for it."""

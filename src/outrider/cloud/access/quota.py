@@ -54,6 +54,14 @@ class Quota:
         self._clock = clock
         self._allowances: dict[str, _Allowance] = {}
 
+    def spend_here(self, account_id: str) -> bool:
+        """Count a call if one is set aside for it; tell whether it was counted."""
+        allowance = self._allowances.get(account_id)
+        if allowance is None or allowance.left <= 0 or allowance.ends <= self._clock():
+            return False
+        allowance.left -= 1
+        return True
+
     async def spend(self, account_id: str) -> None:
         """Count a call.
 

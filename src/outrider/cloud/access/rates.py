@@ -110,6 +110,17 @@ class Rates:
         }
         self._told: dict[tuple[LimitName, ...], tuple[Header, bytes]] = {}
 
+    def hit_here(self, name: LimitName, who: str) -> Standing | None:
+        """Count a request, where nobody but this node counts; else do nothing and return None.
+
+        Raises:
+            ApiError: as `hit` does.
+        """
+        if self._shared is not None:
+            return None
+        limit = self._limits[name]
+        return limit.standing(limit.take(who, 1))
+
     async def hit(self, name: LimitName, who: str) -> Standing:
         """Count a request.
 

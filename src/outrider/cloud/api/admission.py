@@ -71,22 +71,29 @@ class Gate:
             ApiError: 401, 403 or 429, as the contract tells them apart.
         """
         rates, standings = self._rates, admission.standings
+        address = bucket(admission.address)
+        # What this node knows by itself it is asked in a plain call first: to await what has
+        # nothing to wait for costs 0.2 to 0.4 us, and there are four such questions.
         try:
-            standings.append(await rates.hit("ip", bucket(admission.address)))
+            standings.append(rates.hit_here("ip", address) or await rates.hit("ip", address))
             if endpoint.credential_limit is not None:
                 count = rates.hit if endpoint.credential_limit == "counted" else rates.check
-                standings.append(await count("auth", bucket(admission.address)))
+                standings.append(await count("auth", address))
             if endpoint.who == "anyone":
                 _refuse_other_sites(headers)
                 return
-            principal = await self._authenticator.principal(_credential(scope, headers))
+            token = _credential(scope, headers)
+            known = self._authenticator.remembered(token)
+            principal = known or await self._authenticator.principal(token)
             admission.principal = principal
             if principal.kind != "key":
                 self._authorize(endpoint, principal)
                 return
-            standings.append(await rates.hit("key", principal.id))
+            who = principal.id
+            standings.append(rates.hit_here("key", who) or await rates.hit("key", who))
             self._authorize(endpoint, principal)
-            await self._quota.spend(principal.account_id)
+            if not self._quota.spend_here(principal.account_id):
+                await self._quota.spend(principal.account_id)
         except RateLimited as error:
             standings.append(error.standing)
             raise
