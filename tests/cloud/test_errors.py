@@ -136,6 +136,41 @@ async def test_a_refused_body_is_not_read_to_its_end(owner: Owner, site: Site) -
     writer.close()
 
 
+_UPGRADE = "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+_KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ("hello\r\n\r\n", 400),
+        ("BREW /api/v1/daemons HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        ("GET /api/v1/daemons HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        ("POST /api/v1/webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+        (f"{_UPGRADE.format(path='/api/v1/daemons')}{_KEY}Sec-WebSocket-Version: 13\r\n\r\n", 403),
+        (f"{_UPGRADE.format(path='/api/v1/daemon/connect')}\r\n", 400),
+        (f"{_UPGRADE.format(path='/api/v1/daemon/connect')}{_KEY}\r\n", 400),
+    ],
+    ids=["rubbish", "method", "header", "length", "no socket there", "no key", "no version"],
+)
+async def test_what_never_becomes_a_request_is_refused_in_the_same_form(
+    site: Site, sent: str, status: int
+) -> None:
+    """contract.md, Errors: every response has the error body and an X-Request-Id."""
+    address = urlparse(site.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(sent.encode())
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
+    response = httpx.Response(int(first.split()[1]), headers=headers, content=body)
+    assert_error(response, status)
+    assert response.headers["content-length"] == str(len(body))
+
+
 class TestOrderOfChecks:
     """contract.md: authentication → scope → recent login → body → ownership → action."""
 

@@ -6,10 +6,14 @@ from urllib.parse import unquote
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from outrider.cloud.refusal import refusal
 from outrider.cloud.websocket import Pulse, WebSocket, handshake
 
 _MAX_HEAD_BYTES: Final = 64 * 1024
 """The longest request line with headers that is read on, once it comes in pieces."""
+
+_TOLD: Final = frozenset({"Allow", "Upgrade", "Sec-WebSocket-Version"})
+"""What a handshake that fails is told about how it would succeed."""
 
 
 def protocol(pulse: Pulse) -> type[HttpToolsProtocol]:
@@ -41,13 +45,21 @@ class _Protocol(HttpToolsProtocol):
             if self._head > _MAX_HEAD_BYTES:  # uvicorn would keep endless ones in memory
                 self.transport.abort()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, and end the connection: nobody knows where a request begins."""
+        text = f"{msg} Check the method, the path, the headers and the length of the body"
+        self.transport.write(refusal(HTTPStatus.BAD_REQUEST, text))
+        self.transport.close()
+
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over to a socket, and leave nothing of this one behind."""
         self.connections.discard(self)
         url = self.url.decode("latin-1")
         response = handshake(self.scope, url)
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
-            self.transport.write(response.serialize())
+            told = {name: value for name, value in response.headers.raw_items() if name in _TOLD}
+            text = response.body.decode().strip()
+            self.transport.write(refusal(response.status_code, text, told.items()))
             self.transport.close()
             return
         socket = WebSocket(

@@ -22,6 +22,8 @@ from websockets.protocol import SERVER
 from websockets.protocol import Protocol as Wire
 from websockets.server import ServerProtocol
 
+from outrider.cloud.refusal import refusal
+
 CLOSE_SECONDS: Final = 10.0
 """How long a closed socket waits for the other side's word before it goes."""
 
@@ -266,7 +268,7 @@ class WebSocket(asyncio.Protocol):
         """Close politely: the other side has a while to say that it has heard."""
         if self._accepted is not None:  # refused before it was a WebSocket
             self._accepted = None
-            self._transport.write(Response(403, "Forbidden", _ENDS).serialize())
+            self._transport.write(refusal(403, "No WebSocket is opened at this path now"))
             self._end(_ABNORMAL, "")
             self._transport.close()
         elif self._disconnect is None:
@@ -347,6 +349,3 @@ def handshake(scope: Mapping[str, Any], url: str) -> Response:
     )
     request = Request(url, headers, scope["method"], f"HTTP/{scope['http_version']}")
     return ServerProtocol().accept(request)
-
-
-_ENDS: Final = Headers([("Connection", "close"), ("Content-Length", "0")])
