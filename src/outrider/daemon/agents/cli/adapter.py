@@ -27,8 +27,11 @@ from outrider.daemon.agents.cli.transcripts.record import Guards, Transcript
 from outrider.daemon.agents.cli.watch import END_GRACE, UNSETTLED, Watch
 from outrider.daemon.journal import Journal, SessionRecord
 
-TAKE_TIMEOUT: Final = 20.0
-"""Seconds within which a message must be taken: a busy machine makes agents slow."""
+TAKE_TIMEOUT: Final = 40.0
+"""Seconds within which a message must be taken: a busy machine makes agents slow.
+
+One that is given up, and then taken all the same, would be there twice if it is sent again.
+"""
 
 ENTER_AGAIN: Final = 1.5
 """Seconds for which an agent must be still before a message in its input is submitted again.
@@ -36,7 +39,10 @@ ENTER_AGAIN: Final = 1.5
 One that is only slow would take the second Enter for an answer to its next question.
 """
 
-ANSWER_TIMEOUT: Final = 15.0
+ANSWER_TIMEOUT: Final = 30.0
+"""Seconds within which a question that was answered must be gone: what is given up can be answered
+again, with keys that the agent's next question may take."""
+
 QUIT_TIMEOUT: Final = 1.5
 
 START_QUIET: Final = 0.4
