@@ -164,6 +164,14 @@ class TestRead:
         await machine.answers(taken)
         assert (await request).json() == RESULTS["read_chat"]
 
+    @pytest.mark.parametrize("text", ["null", "true", "12", "1.5"])
+    async def test_text_is_text_whatever_it_looks_like(self, owner: Owner, text: str) -> None:
+        machine = await owner.machine()
+        path = f"/api/v1/shortcuts/{machine.id}:ide:x/chat?agentType={text}"
+        request = owner.sends("GET", path)
+        await machine.answers(await machine.takes("read_chat", agentType=text))
+        assert (await request).status_code == 200
+
     @pytest.mark.parametrize(
         ("query", "blamed"),
         [
@@ -173,6 +181,9 @@ class TestRead:
             ("limit=abc", "limit"),
             ("limit=", "limit"),
             ("limit=1.5", "limit"),
+            ("limit=1.0", "limit"),
+            ("limit=null", "limit"),
+            ("limit=" + "9" * 5000, "limit"),
             ("limit=1&limit=x", "limit"),
             ("after=", "after"),
             ("agentType=", "agentType"),

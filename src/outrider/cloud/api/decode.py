@@ -1,10 +1,12 @@
 """Reads bodies and queries, and says which field is wrong and how."""
 
 import re
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import inspect
 from starlette.types import Receive
 
 from outrider.contract.errors import ApiError, bad_request
@@ -17,6 +19,7 @@ T = TypeVar("T")
 
 _AT = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _FIELD = re.compile(r"required field `(?P<field>\w+)`")
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _NAMED = re.compile(r"`(?P<field>\w+)` is ")
 
 
@@ -74,12 +77,31 @@ def decode_query(model: type[Wire], query: bytes) -> Any:
         if b"%00" in query:  # PostgreSQL takes no text with a zero byte
             raise bad_request("The query string has a zero byte in it")
         text = query.decode("ascii")
-        pairs = dict(parse_qsl(text, keep_blank_values=True, errors="strict")) if text else {}
-        return msgspec.convert(pairs, model, strict=False)
+        pairs: dict[str, Any] = (
+            dict(parse_qsl(text, keep_blank_values=True, errors="strict")) if text else {}
+        )
+        for name in _numbers(model) & pairs.keys():
+            if _NUMBER.fullmatch(pairs[name]):
+                pairs[name] = int(pairs[name])
+        return msgspec.convert(pairs, model)
     except msgspec.ValidationError as error:
         raise _wrong_field(str(error), "") from error
     except (UnicodeError, ValueError) as error:
         raise bad_request("The query string is not percent-encoded UTF-8") from error
+
+
+@lru_cache
+def _numbers(model: type[Wire]) -> frozenset[str]:
+    """Return the parameters that are whole numbers; any other is text, also if it says `null`."""
+    described = inspect.type_info(model)
+    assert isinstance(described, inspect.StructType), "a query is a structure"
+    return frozenset(
+        field.encode_name
+        for field in described.fields
+        if any(
+            isinstance(kind, inspect.IntType) for kind in getattr(field.type, "types", [field.type])
+        )
+    )
 
 
 def _wrong_field(text: str, prefix: str) -> ApiError:
