@@ -136,6 +136,21 @@ async def test_a_refused_body_is_not_read_to_its_end(owner: Owner, site: Site) -
     writer.close()
 
 
+async def test_a_body_that_says_it_is_too_large_is_not_waited_for(owner: Owner, site: Site) -> None:
+    """A client that asks first (`Expect`) is told before it sends anything."""
+    machine = await owner.machine()
+    address = urlparse(site.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(
+        f"POST /api/v1/daemons/{machine.id}/terminal HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: Bearer {owner.key}\r\nExpect: 100-continue\r\n"
+        f"Content-Length: {MIB + 1}\r\n\r\n".encode()
+    )
+    async with asyncio.timeout(5):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+    writer.close()
+
+
 _UPGRADE = "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
 _KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 

@@ -23,13 +23,19 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _NAMED = re.compile(r"`(?P<field>\w+)` is ")
 
 
-async def read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive, length: bytes | None = None) -> bytes:
     """Return a request's body.
 
+    Args:
+        length: what its `Content-Length` says.
+
     Raises:
-        ApiError: 413, it is over `MAX_BODY_BYTES`; no more of it is read.
+        ApiError: 413, it is over `MAX_BODY_BYTES`; no more of it is read, and nothing at all
+            where that is known before.
         ConnectionError: the client went away in the middle of it.
     """
+    if length is not None and length.isdigit() and int(length) > MAX_BODY_BYTES:
+        raise _too_large()
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ConnectionResetError("The client went away")
@@ -44,8 +50,12 @@ async def read_body(receive: Receive) -> bytes:
             size += len(parts[-1])
         body = b"".join(parts)
     if len(body) > MAX_BODY_BYTES:
-        raise ApiError(413, f"The body is over {MAX_BODY_BYTES // 1024} KiB: send less at a time")
+        raise _too_large()
     return body
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, f"The body is over {MAX_BODY_BYTES // 1024} KiB: send less at a time")
 
 
 def decode_body(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str = "") -> T:

@@ -111,7 +111,7 @@ class _Served:
         extra: list[tuple[bytes, bytes]] = []
         try:
             await self._gate.admit(self._endpoint, scope, headers, admission)
-            call = await self._call(scope, receive, admission)
+            call = await self._call(scope, receive, headers, admission)
             answer = await self._answer(call, headers)
             extra = call.response_headers
             if answer.replayed:
@@ -130,9 +130,11 @@ class _Served:
         extra = [*self._services.rates.headers(admission.standings), *extra]
         await _send(send, answer.status, answer.body, extra)
 
-    async def _call(self, scope: AsgiScope, receive: Receive, admission: Admission) -> Call:
+    async def _call(
+        self, scope: AsgiScope, receive: Receive, headers: Headers, admission: Admission
+    ) -> Call:
         endpoint = self._endpoint
-        body = await read_body(receive)
+        body = await read_body(receive, headers.get(b"content-length"))
         decoded = query = None
         if endpoint.query is not None:
             query = decode_query(endpoint.query, scope["query_string"])
