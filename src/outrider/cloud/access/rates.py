@@ -49,10 +49,6 @@ class _Limit(msgspec.Struct, frozen=True):
     seconds: int
     windows: WindowStorage
 
-    def take(self, who: str, count: int) -> Taken:
-        """Count in this node's own windows."""
-        return self.windows.take(who, self.amount, self.seconds, count)
-
     def standing(self, taken: Taken) -> Standing:
         """Return where the caller stands.
 
@@ -119,7 +115,7 @@ class Rates:
         if self._shared is not None:
             return None
         limit = self._limits[name]
-        return limit.standing(limit.take(who, 1))
+        return limit.standing(limit.windows.take(who, limit.amount, limit.seconds, 1))
 
     async def hit(self, name: LimitName, who: str) -> Standing:
         """Count a request.
@@ -172,7 +168,7 @@ class Rates:
                 if now - self._warned_at >= _WARN_SECONDS:
                     self._warned_at = now
                     _log.warning("rate limits are each node's own for now", error=str(error))
-        return limit.take(who, count)
+        return limit.windows.take(who, limit.amount, limit.seconds, count)
 
 
 class RateLimited(ApiError):
