@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from outrider.contract.errors import ErrorDetail
+from outrider.contract.frames import Failure
 from outrider.contract.resources import AgentSummary
 from tests.service.errors import assert_error, paths
 from tests.service.machine import payload_of
@@ -296,6 +298,29 @@ class TestCommand:
         assert paths(response) == [blamed]
         await machine.settled()
         assert machine.heard_nothing()
+
+    @pytest.mark.parametrize(
+        ("kind", "payload", "field", "blamed"),
+        [
+            ("launch_cli", {"cliType": "emacs"}, "cliType", "payload.cliType"),
+            ("launch_cli", {"cliType": "codex"}, "type", "payload.cliType"),
+            ("launch_cli", {"cliType": "codex", "dir": "/no"}, "dir", "payload.dir"),
+            ("launch_ide", {"ideType": "kiro"}, "type", "payload.ideType"),
+            ("send_chat", {"message": "hi"}, "payload.message", "payload.message"),
+            ("read_chat", {}, "", "payload"),
+        ],
+    )
+    async def test_what_the_machine_blames_is_named_as_it_was_sent(
+        self, owner: Owner, kind: str, payload: dict[str, str], field: str, blamed: str
+    ) -> None:
+        """contract.md, Errors: `details` has the path in the request, as in `payload.message`."""
+        machine = await owner.machine()
+        path = f"/api/v1/daemons/{machine.id}/command"
+        request = owner.sends("POST", path, {"type": kind, "payload": payload})
+        details = [ErrorDetail(path=field, message="It is wrong")]
+        failure = Failure(status=400, message="It is wrong, really", details=details)
+        await machine.fails(await machine.takes(kind), failure)
+        assert paths(await request) == [blamed]
 
     async def test_unknown_commands_are_told_the_known_ones(self, owner: Owner) -> None:
         machine = await owner.machine()

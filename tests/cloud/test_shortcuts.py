@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
+from outrider.contract.errors import ErrorDetail
+from outrider.contract.frames import Failure
 from tests.service.errors import assert_error, paths
 from tests.service.machine import payload_of
 from tests.service.samples import RESULTS, session
@@ -271,6 +273,28 @@ class TestLaunch:
         error = assert_error(response, 400)["error"]
         assert "house-agent" in error
         assert "jupyterlab" in error
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "field", "blamed"),
+    [
+        ("launch", "jupyterlab", "ideType", "type"),
+        ("launch", "codex", "cliType", "type"),
+        ("launch", "codex", "type", "type"),
+        ("launch", "codex", "dir", "dir"),
+        ("stop", "emacs", "cliType", "type"),
+    ],
+)
+async def test_what_the_machine_blames_is_named_as_it_was_sent(
+    owner: Owner, action: str, kind: str, field: str, blamed: str
+) -> None:
+    """contract.md, Errors: `details` has the path in the request."""
+    machine = await owner.machine()
+    request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/{action}", {"type": kind})
+    details = [ErrorDetail(path=field, message="It is wrong")]
+    failure = Failure(status=400, message="It is wrong, really", details=details)
+    await machine.fails(await machine.takes(), failure)
+    assert paths(await request) == [blamed]
 
 
 class TestStop:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from outrider.cloud.access.principal import Scope
-from outrider.cloud.api.decode import decode_body
+from outrider.cloud.api.decode import decode_body, fields_as_sent
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Done
 from outrider.cloud.fleet import views
@@ -34,6 +34,7 @@ class CommandRequest(Wire, kw_only=True):
 _payload_decoders = {
     command: msgspec.json.Decoder(PAYLOADS[command]) for command in PUBLIC_COMMANDS
 }
+_NAMES = {CommandType.LAUNCH_IDE: {"type": "ideType"}, CommandType.LAUNCH_CLI: {"type": "cliType"}}
 _PUBLIC = {str(command): command for command in sorted(PUBLIC_COMMANDS)}
 
 
@@ -66,9 +67,10 @@ async def command(services: Services, call: Call) -> bytes:
     if payload == b"null":
         payload = b"{}"
     decode_body(_payload_decoders[kind], payload, "payload")
-    return await services.dispatcher.call(
-        call.account_id, call.path("daemonId"), kind, payload, call.gone
-    )
+    with fields_as_sent(_NAMES.get(kind, {}), "payload"):
+        return await services.dispatcher.call(
+            call.account_id, call.path("daemonId"), kind, payload, call.gone
+        )
 
 
 async def terminal(services: Services, call: Call) -> bytes:

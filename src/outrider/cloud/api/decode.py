@@ -1,6 +1,8 @@
 """Reads bodies and queries, and says which field is wrong and how."""
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -98,6 +100,23 @@ def decode_query(model: type[Wire], query: bytes) -> Any:
         raise _wrong_field(str(error), "") from error
     except (UnicodeError, ValueError) as error:
         raise bad_request("The query string is not percent-encoded UTF-8") from error
+
+
+@contextmanager
+def fields_as_sent(names: Mapping[str, str], prefix: str = "") -> Iterator[None]:
+    """Have a machine's refusal name the fields as the client did, not as its command has them.
+
+    Args:
+        names: what the client calls the fields that the command calls otherwise.
+        prefix: where the client's request has the command's payload.
+    """
+    try:
+        yield
+    except ApiError as error:
+        for detail in error.details:
+            field = detail.path.removeprefix("payload.")
+            detail.path = ".".join(part for part in (prefix, names.get(field, field)) if part)
+        raise
 
 
 @lru_cache

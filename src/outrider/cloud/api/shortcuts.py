@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from outrider.cloud.access.principal import Scope
+from outrider.cloud.api.decode import fields_as_sent
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.contract.commands import (
     Accepted,
@@ -50,6 +51,7 @@ class StopRequest(Wire, kw_only=True):
 
 
 _encode = msgspec.json.encode
+_NAMES = {"ideType": "type", "cliType": "type"}
 
 
 async def launch(services: Services, call: Call) -> bytes:
@@ -77,16 +79,19 @@ async def launch(services: Services, call: Call) -> bytes:
             _encode(LaunchCli(cli_type=request.type, dir=request.dir, model=request.model)),
         )
     )
-    return await services.dispatcher.call(call.account_id, state.id, kind, payload, call.gone)
+    with fields_as_sent(_NAMES):
+        return await services.dispatcher.call(call.account_id, state.id, kind, payload, call.gone)
 
 
 async def stop(services: Services, call: Call) -> bytes:
     """Stop a session, leaving nothing of it running."""
     request: StopRequest = call.body
     payload = StopCli(cli_type=request.type, session_id=request.session_id, dir=request.dir)
-    return await services.dispatcher.call(
-        call.account_id, call.path("daemonId"), CommandType.STOP_CLI, _encode(payload), call.gone
-    )
+    machine, kind = call.path("daemonId"), CommandType.STOP_CLI
+    with fields_as_sent(_NAMES):
+        return await services.dispatcher.call(
+            call.account_id, machine, kind, _encode(payload), call.gone
+        )
 
 
 async def send_chat(services: Services, call: Call) -> bytes:
