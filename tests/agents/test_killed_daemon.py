@@ -1,6 +1,7 @@
 """`kill -9` of the real daemon in the middle of a turn, with each agent in a terminal."""
 
 import signal
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -67,7 +68,8 @@ async def test_a_turn_goes_on_and_is_told_once(
         launch = {"type": kind.type, "dir": str(tmp_path / "project")}
         launched = await up.call("POST", f"/shortcuts/{machine}/launch", launch)
         agent = f"/shortcuts/{launched['sessionTargetId']}"
-        sent = await up.call("POST", f"{agent}/chat", {"message": "hello SLOW:0.3"})
+        text = f"hello {uuid.uuid4().hex} SLOW:0.3"
+        sent = await up.call("POST", f"{agent}/chat", {"message": text})
         assert (await up.call("GET", f"{agent}/status"))["status"] == "generating"
         up.signal(signal.SIGKILL)
         await up.ends()
@@ -82,7 +84,8 @@ async def test_a_turn_goes_on_and_is_told_once(
             )
             return answer.json().get("status")
 
-        assert await up.until(status) == "generating"  # the first that is told is right
+        first = await up.until(status, within=PATIENCE)
+        assert first == "generating" or model.has("last", text)  # the machine may be that slow
 
         async def over() -> bool:
             return bool(await status() != "generating")
@@ -97,5 +100,5 @@ async def test_a_turn_goes_on_and_is_told_once(
         assert [event["event"] for event in bundle["events"]] == ["agent:generating_completed"]
         await up.call("POST", f"/shortcuts/{machine}/stop", {"type": kind.type})
         up.signal(signal.SIGINT)
-        assert await up.ends() == 0
+        assert await up.ends(within=PATIENCE) == 0
     await eventually(lambda: not running_in(tmp_path / "home"), within=PATIENCE)

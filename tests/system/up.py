@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import httpx
 
-from tests.service.patience import eventually
+from tests.service.patience import PATIENCE, eventually
 from tests.service.processes import Program
 
 
@@ -38,7 +38,7 @@ class Up(Program):
         self.key, self.url = found[1], found[2]
         return "\n".join(lines)
 
-    async def until(self, condition: Callable[[], Awaitable[Any]]) -> Any:
+    async def until(self, condition: Callable[[], Awaitable[Any]], within: float = PATIENCE) -> Any:
         """Wait until `condition` returns something, and return that."""
         found: list[Any] = []
 
@@ -46,7 +46,7 @@ class Up(Program):
             found.append(await condition())
             return bool(found[-1])
 
-        await eventually(holds)
+        await eventually(holds, within)
         return found[-1]
 
     async def call(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
