@@ -131,6 +131,26 @@ def test_it_has_every_route_of_the_specification() -> None:
         assert f"`{scope}`" in operation["description"]
 
 
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/api/v1/shortcuts/{ideId}/chat", {"agentType", "limit", "after"}),
+        ("/api/v1/shortcuts/{ideId}/status", {"agentType"}),
+        ("/api/v1/shortcuts/{ideId}/chat/debug", {"agentType"}),
+        ("/api/v1/webhooks/{webhookId}/deliveries", {"limit", "before"}),
+        ("/api/v1/daemons", set()),
+    ],
+)
+def test_it_has_the_query_parameters_that_are_taken(path: str, names: set[str]) -> None:
+    """contract.md, Responses of each endpoint: no parameter that would do nothing."""
+    parameters = DOCUMENT["paths"][path]["get"]["parameters"]
+    assert {one["name"] for one in parameters if one["in"] == "query"} == names
+
+
+def test_it_tells_that_a_page_of_another_site_may_not_log_in() -> None:
+    assert "403" in DOCUMENT["paths"]["/api/v1/auth/login"]["post"]["responses"]
+
+
 def test_every_operation_is_told_apart_and_told() -> None:
     operations = [
         operation for methods in DOCUMENT["paths"].values() for operation in methods.values()

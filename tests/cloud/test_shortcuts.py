@@ -85,11 +85,11 @@ class TestTargets:
         taken = await machine.takes("send_chat", target=target, sessionId=None)
         await machine.answers(taken)
         assert (await request).status_code == 200
-        query = "?target=other&sessionId=session_other"
-        request = owner.sends("GET", f"/api/v1/shortcuts/{target}/chat{query}")
-        taken = await machine.takes("read_chat", target=target, sessionId=None)
-        await machine.answers(taken)
-        assert (await request).status_code == 200
+        for query in ("?target=other&sessionId=session_other", "?target=&sessionId="):
+            request = owner.sends("GET", f"/api/v1/shortcuts/{target}/chat{query}")
+            taken = await machine.takes("read_chat", target=target, sessionId=None)
+            await machine.answers(taken)
+            assert (await request).status_code == 200
 
 
 class TestSend:

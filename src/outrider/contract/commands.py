@@ -23,6 +23,7 @@ from outrider.contract.structs import Wire
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+Limit = Annotated[int, Meta(ge=1, le=1000)]
 Verdict = Literal["approve", "reject"]
 
 
@@ -116,7 +117,7 @@ class SendChat(Targeted, kw_only=True):
 class ReadChat(Targeted, kw_only=True):
     """Read a chat: the messages behind the one with the id `after`, or the last `limit`."""
 
-    limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    limit: Limit | None = None
     after: Name | None = None
 
 

@@ -127,7 +127,5 @@ def _responses(endpoint: Endpoint, references: dict[Any, Any]) -> dict[str, Any]
         }
     }
     for status, description in _ERRORS.items():
-        if endpoint.who == "anyone" and status == "403":
-            continue  # but a wrong password is a 401
         responses[status] = {"description": description, "content": error}
     return responses

@@ -19,6 +19,7 @@ from outrider.contract.commands import (
     LaunchCli,
     Launched,
     LaunchIde,
+    Limit,
     Name,
     Path,
     ReadChat,
@@ -48,6 +49,19 @@ class StopRequest(Wire, kw_only=True):
     type: Name
     session_id: Name | None = None
     dir: Path | None = None
+
+
+class AgentQuery(Wire, kw_only=True):
+    """Which agent of the target; without it, its only one, or the one used last."""
+
+    agent_type: Name | None = None
+
+
+class ChatQuery(AgentQuery, kw_only=True):
+    """The messages behind the one with the id `after`, or the last `limit`."""
+
+    limit: Limit | None = None
+    after: Name | None = None
 
 
 _encode = msgspec.json.encode
@@ -105,7 +119,9 @@ async def send_chat(services: Services, call: Call) -> bytes:
 
 async def read_chat(services: Services, call: Call) -> bytes:
     """Read a chat: the messages behind `after`, or the last `limit`."""
-    return await _to_target(services, call, CommandType.READ_CHAT, call.query)
+    query: ChatQuery = call.query
+    asked = ReadChat(agent_type=query.agent_type, limit=query.limit, after=query.after)
+    return await _to_target(services, call, CommandType.READ_CHAT, asked)
 
 
 async def approve(services: Services, call: Call) -> bytes:
@@ -115,7 +131,8 @@ async def approve(services: Services, call: Call) -> bytes:
 
 async def status(services: Services, call: Call) -> bytes:
     """What an agent is doing now."""
-    return await _to_target(services, call, CommandType.AGENT_STATUS, call.query)
+    asked = AgentStatusQuery(agent_type=call.query.agent_type)
+    return await _to_target(services, call, CommandType.AGENT_STATUS, asked)
 
 
 async def read_debug(services: Services, call: Call) -> bytes:
@@ -124,7 +141,8 @@ async def read_debug(services: Services, call: Call) -> bytes:
     Secrets are taken out on the machine, before anything leaves it. `bundle` and `text`
     together have 256 KiB at the most; what was cut is in `omitted`.
     """
-    return await _to_target(services, call, CommandType.CHAT_DEBUG, call.query)
+    asked = DebugQuery(agent_type=call.query.agent_type)
+    return await _to_target(services, call, CommandType.CHAT_DEBUG, asked)
 
 
 async def chat_debug(services: Services, call: Call) -> bytes:
@@ -191,7 +209,7 @@ ENDPOINTS = [
         summary="Read the chat",
         handler=read_chat,
         response=Chat,
-        query=ReadChat,
+        query=ChatQuery,
         tag=_TAG,
     ),
     Endpoint(
@@ -211,7 +229,7 @@ ENDPOINTS = [
         summary="Read an agent's status",
         handler=status,
         response=AgentState,
-        query=AgentStatusQuery,
+        query=AgentQuery,
         tag=_TAG,
     ),
     Endpoint(
@@ -221,7 +239,7 @@ ENDPOINTS = [
         summary="Read a session's debug bundle",
         handler=read_debug,
         response=ChatDebugged,
-        query=DebugQuery,
+        query=AgentQuery,
         tag=_TAG,
     ),
     Endpoint(
