@@ -39,6 +39,19 @@ async def test_every_response_has_a_request_id_of_its_own(owner: Owner, site: Si
     assert len(ids) == len(responses)
 
 
+async def test_who_is_not_let_in_is_told_how_to_be(owner: Owner, site: Site) -> None:
+    """RFC 9110, 15.5.2: a 401 has a challenge."""
+    body = {"email": owner.email, "password": "no"}
+    for response in (
+        await site.client().get("/api/v1/daemons"),
+        await site.client("rubbish").get("/api/v1/daemons"),
+        await site.client().post("/api/v1/auth/login", json=body),
+    ):
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"] == "Bearer"
+    assert "www-authenticate" not in (await owner.api.get("/api/v1/daemons")).headers
+
+
 async def test_a_bug_in_the_service_is_a_500_without_its_trace(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from outrider.contract.errors import ApiError, not_found
 
 _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
+_CHALLENGE: Final = (b"www-authenticate", b"Bearer")
 _REPLAYED: Final = (b"idempotency-replayed", b"true")
 _REFUSED: Final = frozenset({401, 403, 429})
 _GONE: Final = 499
@@ -83,7 +84,7 @@ class Refusal:
         try:
             await self._gate.limit_address(admission)
         except ApiError as error:
-            answer, headers = _told(error), _retry_after(error)
+            answer, headers = _told(error), _headers_of(error)
         headers = [*self._services.rates.headers(admission.standings), *headers]
         await _send(send, answer.status, answer.body, headers)
 
@@ -118,7 +119,7 @@ class _Served:
                 extra = [*extra, _REPLAYED]
         except ApiError as error:
             answer = _told(error)
-            extra = _retry_after(error)
+            extra = _headers_of(error)
         except (ClientGone, ConnectionError):
             self._note(scope, admission, call, _GONE)
             return
@@ -202,7 +203,10 @@ def _told(error: ApiError) -> Answer:
     return Answer(error.status, _encoder.encode(error.body()))
 
 
-def _retry_after(error: ApiError) -> list[tuple[bytes, bytes]]:
+def _headers_of(error: ApiError) -> list[tuple[bytes, bytes]]:
+    """Return what an error tells beside its body: how to be let in (RFC 9110, 15.5.2), or when."""
+    if error.status == 401:
+        return [_CHALLENGE]
     if error.retry_after is None:
         return []
     return [(b"retry-after", str(max(1, ceil(error.retry_after))).encode())]
