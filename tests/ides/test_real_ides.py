@@ -33,11 +33,6 @@ async def test_a_silent_model_a_hidden_chat_and_a_reload(box: Desk, kind: AgentK
     ide = await box.open()
     before = await ide.turn("hello")
 
-    await ide.page.locator(HIDES[kind.type]).locator("visible=true").first.click()
-    await until(lambda: not ide.shown, 10)
-    assert ide.status == "idle"
-    assert (await ide.turn("into the dark"))[0].content == "into the dark"
-
     await ide.page.evaluate("setTimeout(() => location.reload(), 10)")
     await until(lambda: not ide.shown, 20)
     await until(lambda: ide.shown, 40)
@@ -45,6 +40,16 @@ async def test_a_silent_model_a_hidden_chat_and_a_reload(box: Desk, kind: AgentK
     assert (await ide.messages())[: len(before)] == before
     added = await ide.turn("after it")
     assert [message.content for message in added if message.role == "user"] == ["after it"]
+
+    await ide.page.locator(HIDES[kind.type]).locator("visible=true").first.click()
+    await until(lambda: not ide.shown, 10)
+    assert ide.status == "idle"
+    assert (await ide.turn("into the dark"))[0].content == "into the dark"
+
+    # whether VS Code has kept that its chat is shown by now, nobody knows
+    await ide.page.evaluate("setTimeout(() => location.reload(), 10)")
+    await until(lambda: not ide.shown, 20)
+    assert (await ide.turn("and again"))[0].content == "and again"
 
     await ide.say("HANG")
     await stays(ide, "generating", 5)

@@ -196,12 +196,14 @@
 
   /* A page that is being loaded shows an empty chat, before the one that it had: a message to
    * that would be lost. */
-  const LOADING = 10_000; // milliseconds from the beginning of its loading
+  const LOADING = 10_000;
+  let drawnAt = null;
   const comesBack = (root, agent) => {
     filled ||= root.querySelector(agent.messages.row) !== null;
     const { first, emptied } = lastChat();
     if (filled || first === undefined || emptied) return false;
-    const left = LOADING - performance.now();
+    drawnAt ??= performance.now();
+    const left = drawnAt + LOADING - performance.now();
     if (left > 0) setTimeout(() => window.__outrider?.again(), left + 10);
     return left > 0;
   };

@@ -68,9 +68,12 @@ class Chat:
 
     def merge(self, rows: Sequence[Row]) -> None:
         """Take the page's rows, in their order. Rows that are gone from the page stay."""
+        turn = 0
         for row in rows:
-            name = self._prefix + row.key
             content = row.content.removeprefix(GUARD) if row.role == "user" else row.content
+            if row.role == "user":
+                turn = self._turn(row.key, content, turn)
+            name = self._name(row.key, turn)
             entry = self._entry(name)
             if entry is None:
                 self._begin(name, row, content)
@@ -85,6 +88,27 @@ class Chat:
         """Write what has not been written yet."""
         self._transcript.save()
 
+    def _turn(self, key: str, content: str, least: int) -> int:
+        """Return how often the page has used this key for another message before, at least `least`.
+
+        A page that is loaded again may have lost its newest messages: the next ones get the
+        keys of those.
+        """
+        turn = least
+        while (entry := self._entry(self._name(key, turn))) is not None:
+            if _plain(entry.content) == _plain(content):
+                break
+            if self._entry(self._name(key, turn + 1)) is None and not self._expects(content):
+                break
+            turn += 1
+        return turn
+
+    def _name(self, key: str, turn: int) -> str:
+        return self._prefix + (f"{key}~{turn}" if turn else key)
+
+    def _expects(self, content: str) -> bool:
+        return self._offered is not None and _plain(content) == _plain(self._offered[1])
+
     def _entry(self, name: str) -> Entry | None:
         entry = self._entries.get(name)
         if entry is None and (message_id := self._known.get(name)) is not None:
@@ -96,7 +120,7 @@ class Chat:
     def _begin(self, name: str, row: Row, content: str) -> None:
         message_id = self._known.get(name)
         offered = self._offered
-        if offered is not None and row.role == "user" and _plain(content) == _plain(offered[1]):
+        if offered is not None and row.role == "user" and self._expects(content):
             (message_id, content), self._offered = offered, None  # a page may fold white space
         elif row.role != "user" and self._offered is None:
             self._answered = True

@@ -12,7 +12,7 @@ from outrider.daemon.agents.ide.provider_file import Agent
 from outrider.daemon.agents.ide.window import CALL_TIMEOUT, Window, WindowError, first_line
 
 TAKE_TIMEOUT: Final = 20.0
-OPEN_TIMEOUT: Final = 5.0
+OPEN_TIMEOUT: Final = 10.0
 TYPE_TIMEOUT: Final = 3.0
 SEND_TIMEOUT: Final = 5.0
 """Seconds that the button to send may be away, or off, once the text stands in the input."""
