@@ -88,6 +88,25 @@ class TestAnswers:
         assert_error(await request, 409, code)
 
     @pytest.mark.parametrize(
+        ("status", "told", "code"),
+        [
+            (409, 409, ErrorCode.PLAN_LIMIT_EXCEEDED),
+            (404, 404, ErrorCode.NO_PENDING_ACTION),
+            (401, 500, ErrorCode.AUTH_INVALID),
+            (429, 500, ErrorCode.RATE_LIMITED),
+        ],
+    )
+    async def test_a_code_that_is_not_the_machine_s_to_say(
+        self, owner: Owner, status: int, told: int, code: ErrorCode
+    ) -> None:
+        """contract.md, Errors: `code` is present exactly where it says so."""
+        machine = await owner.machine()
+        request = owner.sends("GET", status_of(machine.id))
+        failure = Failure(status=status, message="What the machine says", code=code)
+        await machine.fails(await machine.takes(), failure)
+        assert_error(await request, told)
+
+    @pytest.mark.parametrize(
         "result",
         [None, [], "text", 5, {}, STATE | {"status": "sleeping"}, STATE | {"updatedAt": "now"}],
     )

@@ -13,7 +13,7 @@ from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.routes import Routes
 from outrider.cloud.fleet.state import MachineState
 from outrider.contract.commands import RESULTS, CommandType
-from outrider.contract.errors import ApiError, OutriderError, not_found
+from outrider.contract.errors import ApiError, ErrorCode, OutriderError, not_found
 from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, Command, CommandResult
 
 PATIENCE: Final = 0.1
@@ -24,6 +24,11 @@ DRAIN_SECONDS: Final = 3.0
 
 _FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
 """The statuses that a machine may answer with; another is its fault."""
+
+_CODES: Final = frozenset(
+    {ErrorCode.NO_PENDING_ACTION, ErrorCode.APPROVAL_PENDING, ErrorCode.AMBIGUOUS_TARGET}
+)
+"""The codes that a machine may give, with a 409: the others tell of credentials and limits."""
 
 _decoders = {command: msgspec.json.Decoder(result) for command, result in RESULTS.items()}
 
@@ -243,7 +248,8 @@ def _checked(state: MachineState, command: CommandType, answer: CommandResult) -
     failure = answer.error
     if failure is not None:
         status = failure.status if failure.status in _FROM_MACHINE else 500
-        raise ApiError(status, failure.message, code=failure.code, details=failure.details)
+        code = failure.code if status == 409 and failure.code in _CODES else None
+        raise ApiError(status, failure.message, code=code, details=failure.details)
     data = bytes(answer.result)
     try:
         _decoders[command].decode(data)
