@@ -1,10 +1,10 @@
-"""Which questions are new: an agent's screen and its record seldom change at one time."""
+"""What is new, and what is over: an agent's screen and its record seldom change at one time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from outrider.contract.resources import ActionOption, Message
-from outrider.daemon.agents.cli.decision import CALL_WAIT, LEAVING, Decider
+from outrider.daemon.agents.cli.decision import CALL_WAIT, LEAVING, UNRECORDED, Decider
 from outrider.daemon.agents.cli.provider_file import read_provider_files
 from outrider.daemon.agents.cli.screen import Offer, Question, Reading
 from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
@@ -17,6 +17,7 @@ OFFERS = (
 )
 ASKS = Reading("waiting_approval", "permission", Question("touch x?", OFFERS, tool=True))
 TRUST = Reading("waiting_approval", "dialog", Question("Trust it?", OFFERS, tool=False))
+RESTS = Reading("idle", "input")
 WORKS = Reading("generating", "busy")
 HALF_DRAWN = Reading(None, None)
 
@@ -29,13 +30,14 @@ class Record:
     prompts: int = 1
     title: str | None = None
     model: str | None = None
+    does: Activity | None = None
     failure: str | None = None
 
     def poll(self) -> None:
         """Nothing is read."""
 
     def activity(self) -> Activity | None:
-        return None
+        return self.does
 
     def open_calls(self) -> list[ToolCall]:
         return [ToolCall(name, 1000) for name in self.asks]
@@ -64,6 +66,10 @@ class Case:
         """Return the id of the action that is told of, None where none is."""
         told = [seen.pending for seen in self.decider.decide(reading, "")]
         return told[-1].id if told and told[-1] is not None else None
+
+    def status(self, reading: Reading) -> list[str]:
+        """Return what is told of the agent, in order."""
+        return [seen.status for seen in self.decider.decide(reading, "")]
 
     def answers(self) -> None:
         """Answer the question that stands there; it counts as over."""
@@ -130,3 +136,35 @@ def test_a_question_is_the_same_one_after_a_screen_that_was_half_drawn() -> None
     assert first is not None
     assert case.sees(HALF_DRAWN) is None
     assert case.sees(TRUST) == first
+
+
+def test_a_turn_is_over_once_the_record_has_what_a_person_typed() -> None:
+    case = Case()
+    case.record.does = "idle"
+    assert case.status(RESTS)[-1] == "idle"
+    assert case.status(WORKS) == ["generating"]
+    assert case.status(RESTS) == []  # Claude Code writes its record a little later
+    assert not case.decider.settled
+    case.record.prompts += 1
+    assert case.status(RESTS) == ["generating", "idle"]
+
+
+def test_nor_does_it_wait_for_ever_for_what_is_no_message() -> None:
+    case = Case()
+    case.record.does = "idle"
+    case.status(RESTS)
+    case.status(WORKS)
+    assert case.status(RESTS) == []
+    case.now += UNRECORDED
+    assert case.status(RESTS) == ["idle"]
+    assert case.status(RESTS) == ["idle"]
+
+
+def test_a_turn_that_the_record_knew_of_is_over_at_once() -> None:
+    case = Case()
+    case.record.does = "idle"
+    case.status(RESTS)
+    case.record.prompts += 1
+    case.decider.seen_prompts()  # a message was sent
+    assert case.status(WORKS) == ["generating"]
+    assert case.status(RESTS) == ["idle"]

@@ -21,6 +21,12 @@ from outrider.daemon.journal import SessionRecord
 CALL_WAIT: Final = 0.3
 """Seconds that a question about a tool waits for the record to name the call."""
 
+UNRECORDED: Final = 1.0
+"""Seconds that the end of a turn waits for the record to have the message that it began with.
+
+What was sent through Outrider is there before its turn begins; what a person typed may be late.
+"""
+
 LEAVING: Final = 1.5
 """Seconds for which a question that is over may still stand on the screen.
 
@@ -66,6 +72,7 @@ class Decider:
         self._started = started
         self._clock = clock
         self._leaving: tuple[str, float] | None = None
+        self._rested = self._unrecorded = False
         self._answered_calls: set[str] = set()
         self._prompts = 0
         self._since: dict[str, float] = {}
@@ -91,6 +98,8 @@ class Decider:
             yield self.generating()  # a turn, even if it is over by now
         if reading.status == "generating":
             self._since.clear()
+            self._unrecorded = self._unrecorded or self._rested
+            self._rested = False
             yield self.generating()
         else:
             yield from self._rests(reading, screen)
@@ -114,6 +123,7 @@ class Decider:
     def seen_prompts(self) -> None:
         """The messages that the record holds have been told of. What was asked before is past."""
         self._leaving = None
+        self._rested = self._unrecorded = False
         self._prompts = 0 if self._transcript is None else self._transcript.prompts
 
     def answering(self, asked: Asked) -> None:
@@ -152,8 +162,11 @@ class Decider:
                 yield self.generating()
             case "waiting":
                 yield self._waits_for_something(screen)
+            case "idle" if self._unrecorded and not self._for_long("unrecorded", UNRECORDED):
+                self.settled = False
             case "idle":
                 self._since.clear()
+                self._rested, self._unrecorded = True, False
                 yield self.idle(error=None if transcript is None else transcript.failure)
             case None if reading.status is None:
                 self.settled = False
