@@ -22,6 +22,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 VERSIONS = Path(migrations.__file__).parent
 
 
+def modes(folder: Path) -> set[int]:
+    """Return the permissions that its files have."""
+    return {file.stat().st_mode & 0o777 for file in folder.iterdir()}
+
+
 async def test_head_is_the_newest_revision() -> None:
     script = ScriptDirectory(str(VERSIONS))
     assert script.get_heads() == [HEAD]
@@ -72,6 +77,14 @@ async def test_a_new_file_that_another_is_about_to_write(tmp_path: Path) -> None
     await database.close()
     with closing(sqlite3.connect(file)) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+async def test_nobody_else_may_read_the_file(tmp_path: Path) -> None:
+    """Whoever made the directory may have let others into it."""
+    database = Database(f"sqlite+aiosqlite:///{tmp_path / 'outrider.db'}")
+    await database.migrate()
+    assert modes(tmp_path) == {0o600}
+    await database.close()
 
 
 async def test_a_database_of_a_newer_outrider(database: Database) -> None:

@@ -82,3 +82,8 @@ def test_the_oldest_are_dropped_beyond_the_bound(
     add(journal, "a", "b")
     assert journal.add_event(event("c")) == 1
     assert waiting(journal) == [(2, "b"), (3, "c")]
+
+
+def test_nobody_else_may_read_the_file(journal: Journal, path: Path) -> None:
+    add(journal, "a")
+    assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}

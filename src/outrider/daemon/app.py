@@ -93,7 +93,7 @@ async def run_daemon(
 def _open_journal(settings: DaemonSettings) -> Journal:
     try:
         return Journal(settings.journal_file)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise SettingsError(
             f"The journal {settings.journal_file} cannot be used ({error}): check that the disk "
             "has room and the file is writable; if it is damaged, move it away (its sessions "

@@ -97,6 +97,7 @@ class Journal:
     """The durable memory of one machine agent."""
 
     def __init__(self, path: Path) -> None:
+        path.touch(0o600)  # nobody else's, whoever may look into the directory
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")

@@ -113,7 +113,7 @@ class Database:
             DatabaseError: the database cannot be reached or written, or is of a newer Outrider.
         """
         try:
-            if self.is_embedded and self.url.database:
+            if self.is_embedded and self.url.database not in {None, "", ":memory:"}:
                 await asyncio.to_thread(_keep_write_ahead_log, self.url.database)
             revision = await self._revision()
             if revision is not None and revision > HEAD:
@@ -220,6 +220,7 @@ def _keep_write_ahead_log(file: str) -> None:
     The file remembers it. While another process is about to write to a new file, SQLite refuses
     that at once, however long it would wait for a lock otherwise: so it is asked again.
     """
+    Path(file).touch(0o600)  # nobody else's, whoever may look into the directory
     deadline = time.monotonic() + _SQLITE_WAIT
     with closing(sqlite3.connect(file, timeout=_SQLITE_WAIT)) as connection:
         while not _writes_ahead(connection, is_last_try=time.monotonic() > deadline):
