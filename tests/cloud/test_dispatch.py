@@ -9,12 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from outrider.contract.errors import ErrorCode, ErrorDetail
 from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, CommandResult, Failure
 from tests.conftest import StartSite
 from tests.service.errors import assert_error
-from tests.service.machine import payload_of
+from tests.service.machine import ScriptedMachine, hello, payload_of
 from tests.service.patience import PATIENCE, eventually
 from tests.service.samples import RESULTS, STATE, session
 from tests.service.site import Owner, Site
@@ -36,6 +37,11 @@ async def listed(owner: Owner) -> list[Any]:
 async def offline(owner: Owner) -> bool:
     """Tell whether no machine counts as connected."""
     return not await listed(owner)
+
+
+async def online(owner: Owner) -> bool:
+    """Tell whether a machine counts as connected."""
+    return bool(await listed(owner))
 
 
 class TestAnswers:
@@ -233,6 +239,27 @@ class TestClientGone:
         assert (await owner.api.get(status_of(machine.id))).status_code == 200
         await machine.settled()
         assert machine.heard(Cancel) == []
+
+
+async def test_a_machine_that_is_listed_takes_commands(owner: Owner) -> None:
+    """It is listed from its hello on, and welcome once that is saved: a command waits for it."""
+    enrolled = await owner.enrols()
+    assert await offline(owner)  # and a call of the month's is counted, which writes as well
+    machine = ScriptedMachine(owner.site.gateway, enrolled.token, hello())
+    arrival = text("UPDATE machines SET nickname = nickname WHERE id = :id")
+    async with owner.site.database.begin() as transaction:
+        await transaction.execute(arrival, {"id": enrolled.daemon_id})  # nobody else can now
+        arriving = asyncio.create_task(machine.__aenter__())
+        await eventually(lambda: online(owner))
+        request = owner.sends("GET", status_of(enrolled.daemon_id))
+        done, _ = await asyncio.wait({request}, timeout=0.2)
+        assert not done
+    await arriving
+    try:
+        machine.obliges()
+        assert (await request).status_code == 200
+    finally:
+        await machine.__aexit__(None, None, None)
 
 
 class TestGracePeriod:

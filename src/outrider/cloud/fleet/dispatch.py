@@ -22,6 +22,10 @@ PATIENCE: Final = 0.1
 DRAIN_SECONDS: Final = 3.0
 """Seconds that a stopping service gives the commands under way."""
 
+_ARRIVAL_SECONDS: Final = 2.0
+_ARRIVAL_PAUSE: Final = 0.02
+"""How long, and how often, a machine is tried that has said hello and takes no command yet."""
+
 _FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
 """The statuses that a machine may answer with; another is its fault."""
 
@@ -163,7 +167,7 @@ class Dispatcher:
         watch = loop.call_later(PATIENCE, _start_watching, watcher, future, gone)
         try:
             async with asyncio.timeout(self._timeout):
-                if not await self._routes.send(state.id, frame):
+                if not await self._sent(state, frame):
                     raise _unreachable(state)
                 return await future
         except TimeoutError as error:
@@ -191,6 +195,21 @@ class Dispatcher:
             if not self._waiting_of[state.id]:
                 del self._waiting_of[state.id]
             self._routes.settled(state.id, frame.id)
+
+    async def _sent(self, state: MachineState, frame: Command) -> bool:
+        """Send a command; tell whether a socket took it.
+
+        A machine is listed as soon as it has said hello, and takes commands once that is saved
+        and it is welcome: who asks in between waits for that.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _ARRIVAL_SECONDS
+        while not await self._routes.send(state.id, frame):
+            now = await self._presence.find(state.account_id, state.id)
+            if now is None or not now.online or loop.time() >= end:
+                return False
+            await asyncio.sleep(_ARRIVAL_PAUSE)
+        return True
 
     def _cancel(self, machine_id: str, command_id: str) -> None:
         task = asyncio.create_task(self._send_cancel(machine_id, command_id))
