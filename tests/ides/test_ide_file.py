@@ -34,7 +34,10 @@ def test_the_built_in_files_are_right() -> None:
     files = {file.type: file for file, _ in (decode_ide(path, table) for path, table in tables)}
     assert files.keys() == {kind for kind, (category, _) in KNOWN.items() if category == "ide"}
     assert all(file.agents for file in files.values())
-    assert {kind for kind, file in files.items() if file.verified} == {"jupyterlab"}
+    assert {kind for kind, file in files.items() if file.verified} == {
+        "code-server",
+        "jupyterlab",
+    }
 
 
 def test_the_script_beside_the_file_is_read(tmp_path: Path) -> None:
