@@ -99,6 +99,13 @@ def test_nor_is_one_that_a_person_has_answered_in_the_terminal() -> None:
     assert case.sees(ASKS) is None
 
 
+def test_while_it_is_on_its_way_off_the_screen_the_turn_goes_on() -> None:
+    case = Case("first/0")
+    assert case.sees(ASKS)
+    case.answers()
+    assert case.status(ASKS) == ["generating"]
+
+
 def test_nor_is_one_that_is_drawn_once_more_on_its_way() -> None:
     case = Case("first/0")
     assert case.sees(ASKS)

@@ -185,7 +185,12 @@ class Decider:
             self.over(asked)
             asked = None
         if asked is None:
-            if self._is_leaving(question) or not self._is_named(question, call):
+            if self._is_leaving(question):
+                self.settled = False
+                if question.tool:  # in the midst of a turn, which goes on
+                    yield self.generating()
+                return
+            if not self._is_named(question, call):
                 self.settled = False
                 return
             asked = self.asked = self._made(question, call)
