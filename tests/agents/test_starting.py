@@ -114,17 +114,13 @@ async def test_a_message_right_after_the_launch_is_taken(box: Machine) -> None:
     await box.sessions.stop(StopCli(cli_type="late"))
 
 
-async def test_a_dialog_that_comes_late_is_what_the_launch_tells(box: Machine) -> None:
-    await launch(box, START + ASKS + WAITS + TAKES)
-    agent = await box.launch(kind="late")
-    assert agent.status == "waiting_approval"
-    await agent.resolve("approve")
-    await agent.until("idle")
-    await box.sessions.stop(StopCli(cli_type="late"))
-
-
-async def test_an_answer_right_after_the_launch_is_taken(box: Machine) -> None:
-    await launch(box, BEGIN.format(shown="Trust it? y/n") + WAITS + TAKES)
+@pytest.mark.parametrize(
+    "begins", [START + ASKS, BEGIN.format(shown="Trust it? y/n")], ids=["late", "before it listens"]
+)
+async def test_a_dialog_is_what_the_launch_tells_and_an_answer_is_taken(
+    box: Machine, begins: str
+) -> None:
+    await launch(box, begins + WAITS + TAKES)
     agent = await box.launch(kind="late")
     assert agent.status == "waiting_approval"
     await agent.resolve("approve")

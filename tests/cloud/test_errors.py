@@ -134,34 +134,32 @@ async def test_a_chunked_body_is_counted_as_it_comes(owner: Owner) -> None:
     assert_error(response, 413)
 
 
-async def test_a_refused_body_is_not_read_to_its_end(owner: Owner, site: Site) -> None:
-    """The service answers 413 while the client is still sending, and takes no more of it."""
+async def raw_answer(owner: Owner, site: Site, headers: str, body: bytes = b"") -> bytes:
+    """Post to a machine's terminal, byte by byte as told; return the answer's first line."""
     machine = await owner.machine()
     address = urlparse(site.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(
         f"POST /api/v1/daemons/{machine.id}/terminal HTTP/1.1\r\nHost: x\r\n"
-        f"Authorization: Bearer {owner.key}\r\nContent-Length: {900 * MIB}\r\n\r\n".encode()
+        f"Authorization: Bearer {owner.key}\r\n{headers}\r\n".encode()
     )
-    writer.write(b" " * (MIB + 1))
+    writer.write(body)
     async with asyncio.timeout(5):
-        assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+        line = await reader.readline()
     writer.close()
+    return line
+
+
+async def test_a_refused_body_is_not_read_to_its_end(owner: Owner, site: Site) -> None:
+    """The service answers 413 while the client is still sending, and takes no more of it."""
+    length = f"Content-Length: {900 * MIB}\r\n"
+    assert (await raw_answer(owner, site, length, b" " * (MIB + 1))).startswith(b"HTTP/1.1 413")
 
 
 async def test_a_body_that_says_it_is_too_large_is_not_waited_for(owner: Owner, site: Site) -> None:
     """A client that asks first (`Expect`) is told before it sends anything."""
-    machine = await owner.machine()
-    address = urlparse(site.url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    writer.write(
-        f"POST /api/v1/daemons/{machine.id}/terminal HTTP/1.1\r\nHost: x\r\n"
-        f"Authorization: Bearer {owner.key}\r\nExpect: 100-continue\r\n"
-        f"Content-Length: {MIB + 1}\r\n\r\n".encode()
-    )
-    async with asyncio.timeout(5):
-        assert (await reader.readline()).startswith(b"HTTP/1.1 413")
-    writer.close()
+    headers = f"Expect: 100-continue\r\nContent-Length: {MIB + 1}\r\n"
+    assert (await raw_answer(owner, site, headers)).startswith(b"HTTP/1.1 413")
 
 
 _UPGRADE = "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

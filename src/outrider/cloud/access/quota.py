@@ -30,16 +30,19 @@ class _Allowance:
     `checked` is when its plan was read. Times are seconds since the epoch.
     """
 
-    __slots__ = ("checked", "ends", "left", "limit", "lock", "month", "plan")
+    __slots__ = ("checked", "ends", "left", "lock", "month", "plan")
 
     def __init__(self) -> None:
         self.month = ""
         self.ends = 0.0
         self.plan = ""
-        self.limit: int | None = 0
         self.left = 0
         self.checked = 0.0
         self.lock = asyncio.Lock()
+
+    def is_spent(self, now: float) -> bool:
+        """Tell whether nothing of it is left, or its month is over."""
+        return self.left <= 0 or self.ends <= now
 
 
 class Quota:
@@ -57,7 +60,7 @@ class Quota:
     def spend_here(self, account_id: str) -> bool:
         """Count a call if one is set aside for it; tell whether it was counted."""
         allowance = self._allowances.get(account_id)
-        if allowance is None or allowance.left <= 0 or allowance.ends <= self._clock():
+        if allowance is None or allowance.is_spent(self._clock()):
             return False
         allowance.left -= 1
         return True
@@ -73,9 +76,9 @@ class Quota:
         if allowance is None:
             allowance = self._allowances[account_id] = _Allowance()
         # Others may have spent it all while this one waited for the lock: it takes its turn.
-        while allowance.left <= 0 or allowance.ends <= now:
+        while allowance.is_spent(now):
             async with allowance.lock:
-                if allowance.left <= 0 or allowance.ends <= now:
+                if allowance.is_spent(now):
                     await self._set_aside(account_id, allowance, now)
         allowance.left -= 1
 

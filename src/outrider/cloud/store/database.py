@@ -113,8 +113,8 @@ class Database:
             DatabaseError: the database cannot be reached or written, or is of a newer Outrider.
         """
         try:
-            if self.is_embedded and self.url.database not in {None, "", ":memory:"}:
-                await asyncio.to_thread(_keep_write_ahead_log, self.url.database)
+            if (file := _file(self.url)) is not None:
+                await asyncio.to_thread(_keep_write_ahead_log, file)
             revision = await self._revision()
             if revision is not None and revision > HEAD:
                 raise DatabaseError(
@@ -214,13 +214,20 @@ def _make_directory(directory: Path) -> None:
         ) from error
 
 
-def _keep_write_ahead_log(file: str) -> None:
+def _file(url: URL) -> Path | None:
+    """Return the file that an SQLite address names, None for a server's, and for memory."""
+    if url.get_backend_name() != "sqlite" or url.database in {None, "", ":memory:"}:
+        return None
+    return Path(str(url.database))
+
+
+def _keep_write_ahead_log(file: Path) -> None:
     """Have SQLite write ahead, so that readers and a writer do not wait for each other.
 
     The file remembers it. While another process is about to write to a new file, SQLite refuses
     that at once, however long it would wait for a lock otherwise: so it is asked again.
     """
-    Path(file).touch(0o600)  # nobody else's, whoever may look into the directory
+    file.touch(0o600)  # nobody else's, whoever may look into the directory
     deadline = time.monotonic() + _SQLITE_WAIT
     with closing(sqlite3.connect(file, timeout=_SQLITE_WAIT)) as connection:
         while not _writes_ahead(connection, is_last_try=time.monotonic() > deadline):
@@ -247,8 +254,8 @@ def _engine(url: URL, patience: float | None) -> AsyncEngine:
             pool_timeout=10,
             connect_args=bounds if url.get_driver_name() == "asyncpg" else {},
         )
-    if url.database and url.database != ":memory:":
-        _make_directory(Path(url.database).parent)
+    if (file := _file(url)) is not None:
+        _make_directory(file.parent)
     # None beyond those that are kept: each is a thread, slow to begin and to end in a rush.
     engine = create_async_engine(url, max_overflow=0, connect_args={"timeout": _SQLITE_WAIT})
 
