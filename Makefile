@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: up test test-agents test-ides lint bench clean
+.PHONY: up test test-security test-agents test-ides fuzz lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
@@ -19,6 +19,16 @@ test: $(READY) lint  ## Pass the tests.
 # A bound that a busy machine has overrun is tried once more, which the report tells of; what is
 # wrong in any other way is not.
 SLOW := --reruns 1 --only-rerun TimeoutError --only-rerun 'never became true'
+
+test-security: $(READY)  ## Attack a running service, and fuzz for a minute.
+	-@scripts/system-packages tmux postgresql redis-server
+	$(BIN)/python -m pytest -m security tests/security --numprocesses 2 $(SLOW)
+	OUTRIDER_FUZZ_SECONDS=60 $(BIN)/python -m pytest -m fuzz --numprocesses 2
+
+fuzz: MINUTES = 10
+fuzz: $(READY)  ## Run the fuzz tests for MINUTES minutes.
+	@scripts/system-packages tmux
+	OUTRIDER_FUZZ_SECONDS=$$(($(MINUTES) * 60)) $(BIN)/python -m pytest -m fuzz --numprocesses 2
 
 # What runs other people's programs is given a second chance, which the report tells of: they
 # have moods of their own (an update asked for, a start that takes a minute).

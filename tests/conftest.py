@@ -23,10 +23,14 @@ from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
 from servers.postgres import Postgres
 from servers.redis import Redis
+from tests import fuzzing
 from tests.agents.machine import StubModel, stub_model
+from tests.fuzzing import pytest_collection_finish, pytest_runtest_call  # noqa: F401  # hooks
 from tests.service.private import private
 from tests.service.site import Owner, Site
 from tests.service.stores import PostgreSQL, SQLite, Store
+
+fuzzing.load_profile()
 
 StartSite = Callable[..., Awaitable[Site]]
 

@@ -75,12 +75,14 @@ def _decodes_or_refuses(decode: Decode, data: bytes | str) -> None:
         decode(data)
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("decode", DECODERS)
 @given(data=st.binary(max_size=200) | st.text(max_size=200))
 def test_rubbish_is_one_error(decode: Decode, data: bytes | str) -> None:
     _decodes_or_refuses(decode, data)
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("decode", DECODERS)
 @given(
     kind=st.sampled_from(["hello", "welcome", "command", "result", "event", "ack", "goodbye"]),
@@ -95,6 +97,7 @@ def test_json_with_wrong_fields_is_one_error(
     _decodes_or_refuses(decode, json.dumps({"type": kind} | fields))
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("decode", DECODERS)
 @given(frame=from_daemon | from_service, data=st.data())
 def test_a_damaged_frame_is_one_error(decode: Decode, frame: Any, data: st.DataObject) -> None:

@@ -1,0 +1,1 @@
+"""Attacks on a running service, with its memory watched; `make test-security` runs them."""
