@@ -46,6 +46,17 @@ async def test_from_launch_to_stop(box: Machine) -> None:
     assert not list((box.folder / "config" / "chats").iterdir())
 
 
+async def test_braces_in_arguments_stay_as_they_are(box: Machine) -> None:
+    more = """args = ['{"rules": {"in": "{dir}"}}', "{", "{0}"]"""
+    provider_file(box.folder, kind="braces", more=more)
+    await box.stop()
+    await box.start()
+    agent = await box.launch(kind="braces")
+    (command,) = running_in(box.folder / "home")
+    assert command.endswith(f' {{"rules": {{"in": "{box.project}"}}}} {{ {{0}}')
+    assert agent.status == "idle"
+
+
 async def test_pieces_are_joined_into_messages_of_their_kinds(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert told(await agent.turn("chunks"))[1:] == [

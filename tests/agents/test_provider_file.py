@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from outrider.daemon.agents.cli.provider_file import read_provider_files
+from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.transcripts.record import Guards
-from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError
+from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError, fill_placeholders
 
 MINIMAL = """
 type = "python"
@@ -70,3 +71,42 @@ def test_a_later_file_changes_a_built_in_one(tmp_path: Path) -> None:
 def test_guards_come_off_as_they_went_on(text: str) -> None:
     guards = Guards("^ *[/!]", r"(?:@\S*|\\) *\Z")
     assert guards.remove(guards.add(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("{dir}/x", "/srv/{model}/x"),
+        ('{"json": {"in": "{dir}"}}', '{"json": {"in": "/srv/{model}"}}'),
+        ("{", "{"),
+        ("{}{0}{other}{dir.name}", "{}{0}{other}{dir.name}"),
+        ("{{dir}}", "{/srv/{model}}"),
+    ],
+)
+def test_only_known_placeholders_are_filled_in(text: str, filled: str) -> None:
+    assert fill_placeholders(text, {"dir": "/srv/{model}", "model": "m"}) == filled
+
+
+def test_braces_in_a_rule_s_message_and_in_an_option_s_keys(tmp_path: Path) -> None:
+    (tmp_path / "python.toml").write_text(
+        MINIMAL
+        + """
+[[rules]]
+name = "failed"
+status = "error"
+screen = 'failed: (?P<error>.*)'
+message = "{it} says {error}"
+[[rules]]
+name = "question"
+status = "waiting_approval"
+screen = 'Which\\?'
+[rules.dialog]
+option = '^(?P<key>.)\\) (?P<label>.*)'
+keys = ["{", "{key}"]
+"""
+    )
+    (file,) = read_provider_files([tmp_path])
+    assert Judge(file).read("failed: no {disk}", "").error == "{it} says no {disk}"
+    question = Judge(file).read("Which?\n1) Yes\n2) No", "").question
+    assert question is not None
+    assert [offer.keys for offer in question.offers] == [("{", "1"), ("{", "2")]

@@ -42,6 +42,12 @@ async def test_a_conversation(faulty: Desk) -> None:
     assert faulty.event_names() == ["generating_started", "generating_completed"] * 2
 
 
+async def test_braces_in_arguments_stay_as_they_are(faulty: Desk) -> None:
+    ide = await faulty.open()
+    server = ide.processes()[-1]
+    assert server.cmdline()[-2:] == ['{"braces": "stay"}', "{"]
+
+
 async def test_every_message_arrives_as_it_was_written(faulty: Desk) -> None:
     ide = await faulty.open()
     for text in (

@@ -1,5 +1,6 @@
 """What every provider's TOML file holds, of whatever category, and how the files are read."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -94,6 +95,14 @@ def read_tables(directories: list[Path]) -> list[tuple[Path, dict[str, Any]]]:
             base = tables.get(name)
             tables[name] = (path, table if base is None else _merge(base[1], table))
     return list(tables.values())
+
+
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
+    """Return `text` with each `{name}` that `values` has replaced; other braces stay as they are.
+
+    `str.format` would fail on the braces of JSON in an argument.
+    """
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), text)
 
 
 def decode(path: Path, table: dict[str, Any], kind: type[File]) -> File:

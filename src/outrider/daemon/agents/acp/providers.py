@@ -11,6 +11,7 @@ from outrider.daemon.agents.acp.lifetime import SESSION_KEY
 from outrider.daemon.agents.acp.opening import cannot_reopen
 from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
+from outrider.daemon.agents.provider_file import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript, chat_file
 from outrider.daemon.journal import SessionRecord
@@ -85,7 +86,7 @@ class AcpProvider:
         values = {"dir": record.path, "model": record.model or ""}
         command = shutil.which(file.command[0], path=self._environment().get("PATH"))
         words = [*file.command[1:], *file.args, *(file.model_args if record.model else [])]
-        return [command or file.command[0], *(word.format(**values) for word in words)]
+        return [command or file.command[0], *(fill_placeholders(word, values) for word in words)]
 
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's, with what the provider file changes."""

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from outrider.daemon.agents.cli.tmux import HISTORY, Pane, Tmux
 from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.record import OfProcess, Transcript
 from outrider.daemon.agents.cli.watch import END_GRACE
+from outrider.daemon.agents.provider_file import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript as Chat
 from outrider.daemon.agents.transcript import chat_file
@@ -142,7 +142,7 @@ class CliProvider:
     def _arguments(self, record: SessionRecord) -> list[str]:
         file = self.file
         words = [*file.command, *file.args, *(file.model_args if record.model else [])]
-        return [_filled(word, self._values(record)) for word in words]
+        return [fill_placeholders(word, self._values(record)) for word in words]
 
     def _values(self, record: SessionRecord) -> dict[str, str]:
         return {
@@ -160,9 +160,11 @@ class CliProvider:
             return
         values = self._values(record)
         with tempfile.NamedTemporaryFile("w", prefix="outrider-", encoding="utf-8") as file:
-            file.write(_filled(prepare.file or "", values))
+            file.write(fill_placeholders(prepare.file or "", values))
             file.flush()
-            words = [_filled(word, values | {"file": file.name}) for word in prepare.command]
+            words = [
+                fill_placeholders(word, values | {"file": file.name}) for word in prepare.command
+            ]
             await self._run(words, record.path, environment, prepare.timeout)
 
     async def _run(
@@ -191,11 +193,6 @@ class CliProvider:
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's, with what the provider file changes."""
         return self.file.environment_from(self._given, ("OUTRIDER_", "TMUX"))
-
-
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    """Return `text` with its placeholders filled in; other braces are left as they are."""
-    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), text)
 
 
 def _conversation(record: SessionRecord) -> str:

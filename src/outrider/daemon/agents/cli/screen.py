@@ -7,6 +7,7 @@ from typing import Final
 
 from outrider.contract.resources import ActionOption, AgentStatus, OptionKind
 from outrider.daemon.agents.cli.provider_file import Dialog, Kind, ProviderFile, Rule
+from outrider.daemon.agents.provider_file import fill_placeholders
 
 MAX_QUESTION: Final = 16 * 1024
 """Characters of a question's text that are kept, its end."""
@@ -148,8 +149,12 @@ def _options(
             label = f"{label} {_plain([line])}"
         key = match["key"]
         option = ActionOption(id=key, label=label, kind=_kind(dialog.kinds, label))
-        offers.append(Offer(option, tuple(part.format(key=key) for part in dialog.keys)))
+        offers.append(Offer(option, _keys(dialog.keys, key)))
     return rows[start][0], tuple(offers)
+
+
+def _keys(keys: list[str], key: str) -> tuple[str, ...]:
+    return tuple(fill_placeholders(part, {"key": key}) for part in keys)
 
 
 def _kind(kinds: list[Kind], label: str) -> OptionKind:
@@ -161,7 +166,9 @@ def _kind(kinds: list[Kind], label: str) -> OptionKind:
 def _error(rule: Rule, match: re.Match[str] | None) -> str:
     said = match.groupdict().get("error") if match is not None else None
     text = " ".join((said or "").split())
-    return rule.message.format(error=text) if rule.message else text or rule.name
+    if rule.message is None:
+        return text or rule.name
+    return fill_placeholders(rule.message, {"error": text})
 
 
 def _last(pattern: re.Pattern[str], lines: list[str]) -> int | None:

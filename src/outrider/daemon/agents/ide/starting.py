@@ -15,6 +15,7 @@ from outrider.contract.errors import ApiError, bad_request
 from outrider.daemon.agents.ide.loopback import answers, free_port
 from outrider.daemon.agents.ide.provider_file import Browser, IdeFile
 from outrider.daemon.agents.ide.running import Running, last_lines
+from outrider.daemon.agents.provider_file import fill_placeholders
 from outrider.daemon.journal import Journal, SessionRecord
 
 _PROGRAMS: Final = "programs"
@@ -84,11 +85,12 @@ class Starting:
         environment = environment_of(file, self._inherited, values)
         words = [*file.command[1:], *file.args, *(file.debug_args if cdp else [])]
         program = find(file, self._inherited, file.command[0]) or file.command[0]
-        await self._run([program, *(w.format(**values) for w in words)], environment, "ide.log")
+        argv = [program, *(fill_placeholders(word, values) for word in words)]
+        await self._run(argv, environment, "ide.log")
         endpoint = f"http://127.0.0.1:{values['debug_port']}" if cdp else None
         url = None
         if file.browser is not None and shown is not None:
-            url = file.browser.url.format(**values | {"dir": quote(self._record.path)})
+            url = fill_placeholders(file.browser.url, values | {"dir": quote(self._record.path)})
             await self._show(url, shown, environment, values["debug_port"] if cdp else None)
         if endpoint is not None:
             await self._until(lambda: answers(f"{endpoint}/json/version"))
@@ -179,7 +181,7 @@ def environment_of(
     """Return the IDE's environment: the daemon's, with what the provider file changes."""
     environment = file.environment_from(inherited, ("OUTRIDER_",))
     for name, value in file.environment.set.items():
-        environment[name] = value.format(**values) if values else value
+        environment[name] = fill_placeholders(value, values or {})
     return environment
 
 
