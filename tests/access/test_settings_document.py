@@ -14,7 +14,14 @@ TEXT = (ROOT / "docs" / "settings.md").read_text()
 ROWS = dict(re.findall(r"^\| `(OUTRIDER_\w+)` \| (.+?) \|", TEXT, re.MULTILINE))
 
 # These are told in words.
-IN_WORDS = {"database_url", "redis_url", "secret_key", "webhook_allow_private", "trusted_proxies"}
+IN_WORDS = {
+    "database_url",
+    "public_url",
+    "redis_url",
+    "secret_key",
+    "webhook_allow_private",
+    "trusted_proxies",
+}
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

@@ -41,6 +41,13 @@ def test_defaults() -> None:
         ("OUTRIDER_GRACE_PERIOD", "-1"),
         ("OUTRIDER_RATE_LIMIT_KEY", "0"),
         ("OUTRIDER_TRUSTED_PROXIES", "somewhere"),
+        ("OUTRIDER_PUBLIC_URL", "outrider.example.com"),
+        ("OUTRIDER_PUBLIC_URL", "ftp://outrider.example.com"),
+        ("OUTRIDER_PUBLIC_URL", "https://"),
+        ("OUTRIDER_PUBLIC_URL", "https://outrider.example.com/path"),
+        ("OUTRIDER_PUBLIC_URL", "https://me:secret@outrider.example.com"),
+        ("OUTRIDER_PUBLIC_URL", "https://outrider.example.com:https"),
+        ("OUTRIDER_PUBLIC_URL", "https://outrider.example.com?query"),
     ],
 )
 def test_a_wrong_setting_is_named(
@@ -70,6 +77,38 @@ def test_a_database_that_cannot_be_used(url: str) -> None:
         Database(Settings(database_url=url).sqlalchemy_url)
     assert "hunter2" not in str(error.value)
     assert "OUTRIDER_DATA" in str(error.value)
+
+
+def test_the_public_url_has_one_form() -> None:
+    assert Settings(public_url="https://Outrider.Example.com:8443/").public_url == (
+        "https://outrider.example.com:8443"
+    )
+    assert Settings(public_url="").public_url is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "allowed"),
+    [
+        ({}, True),
+        ({"host": "::1"}, True),
+        ({"host": "localhost"}, True),
+        ({"public_url": "http://localhost:8400"}, True),
+        ({"public_url": "http://[::1]:8400"}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"host": "10.0.0.5"}, False),
+        ({"trusted_proxies": "127.0.0.1"}, False),
+        ({"public_url": "https://outrider.example.com"}, False),
+        ({"public_url": "http://127.0.0.1.example.com"}, False),
+        ({"public_url": "http://10.0.0.5:8400"}, False),
+        ({"trusted_proxies": "127.0.0.1", "webhook_allow_private": True}, True),
+        ({"webhook_allow_private": False}, False),
+    ],
+)
+def test_private_webhooks_are_only_for_a_service_that_nobody_else_reaches(
+    changes: dict[str, object], allowed: bool
+) -> None:
+    """contract-2.md, "Changes to part 1": refused behind a proxy, or with a public URL."""
+    assert Settings(**changes).allow_private_webhooks is allowed  # type: ignore[arg-type]
 
 
 class TestSecretKey:

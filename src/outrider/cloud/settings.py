@@ -3,6 +3,7 @@
 import ipaddress
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -18,6 +19,7 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8400
+    public_url: str | None = None
     data_dir: Path = Path("~/.local/share/outrider")
     database_url: str | None = None
     redis_url: str | None = None
@@ -51,15 +53,38 @@ class Settings(BaseSettings):
             else value
         )
 
+    @field_validator("public_url")
+    @classmethod
+    def _is_origin(cls, value: str | None) -> str | None:
+        """Return the URL in its normal form: scheme, host and port in lower case, no slash."""
+        if not value:
+            return None
+        parts = urlsplit(value)
+        try:
+            is_origin = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # a port that is no number
+            is_origin = False
+        more = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+        if not is_origin or more or not parts.netloc.isprintable() or " " in parts.netloc:
+            raise ValueError("it must be an address such as https://outrider.example.com")
+        return f"{parts.scheme}://{parts.netloc.lower()}"
+
+    @property
+    def public_host(self) -> str | None:
+        """The host of `public_url`, without its port; None where that is not set."""
+        return None if self.public_url is None else urlsplit(self.public_url).hostname
+
     @property
     def allow_private_webhooks(self) -> bool:
-        """Whether webhooks may go to private addresses: by default only from a laptop's own."""
+        """Whether webhooks may go to private addresses.
+
+        The default is true only where nobody but this machine's users can reach the service: a
+        service that listens on loopback may still be public, through a proxy.
+        """
         if self.webhook_allow_private is not None:
             return self.webhook_allow_private
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        is_public = self.public_host is not None and not is_loopback(self.public_host)
+        return is_loopback(self.host) and not self.trusted_proxies and not is_public
 
     @field_validator("redis_url")
     @classmethod
@@ -85,3 +110,12 @@ class Settings(BaseSettings):
             "sqlite": "sqlite+aiosqlite",
         }
         return drivers.get(scheme, scheme) + separator + rest
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address, without a port, is this machine's own."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        name = host.lower().removesuffix(".")
+        return name == "localhost" or name.endswith(".localhost")
