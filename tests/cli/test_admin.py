@@ -203,6 +203,13 @@ class TestEnroll:
         assert "a@example.org" in operator.fails("enroll", "--account", "a@example.org")
 
 
+@pytest.mark.parametrize("name", ["box\x1b[2J", "two\nlines", "x" * 257])
+def test_a_name_that_is_none(operator: Operator, account: str, name: str) -> None:
+    """It would reach other people's terminals."""
+    assert "`nickname`" in operator.fails("enroll", "--account", account, "--nickname", name)
+    assert "`name`" in operator.fails("key", "create", "--account", account, "--name", name)
+
+
 def test_without_json_people_are_told(operator: Operator) -> None:
     """The same facts, in words."""
     assert "a@example.org" in operator.says("account", "create", "--email", "a@example.org")

@@ -1,5 +1,7 @@
 """What goes to the log, and what must not."""
 
+import os
+import re
 import subprocess
 import sys
 
@@ -27,3 +29,42 @@ def test_a_trace_is_without_the_values_of_variables() -> None:
     assert "it broke" in done.stderr
     assert "serve" in done.stderr
     assert "ork-secret" not in done.stderr
+
+
+_HOSTILE = """
+import logging
+import structlog
+from outrider.cli.logs import set_up_logs
+
+set_up_logs()
+
+class Strange:
+    def __repr__(self):
+        return "strange\\x1b[31m"
+
+log = structlog.get_logger()
+log.info("machine connected\\x1b[2J", version="1\\x1b]0;owned\\x07\\n", of=[Strange(), "\\x9b2J"])
+try:
+    raise ValueError("broke\\x1b[2J")
+except ValueError:
+    log.exception("request failed", address="\\u202egro.elpmaxe")
+    logging.getLogger("library").exception("bad peer: \\x1b[2J\\nforged: line")
+"""
+
+
+def test_what_others_say_does_not_reach_a_terminal_unescaped() -> None:
+    """A machine's hostname may hold an escape sequence; ConsoleRenderer prints it as it is."""
+    ours, theirs = os.openpty()
+    try:
+        subprocess.run([sys.executable, "-c", _HOSTILE], stderr=theirs, check=True, timeout=30)
+        shown = os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    text = re.sub(r"\x1b\[\d*m", "", shown)  # the renderer's own colours
+    text = text.replace("\\\\", "\\")  # what it quotes, it escapes once more
+    assert [line for line in text.splitlines() if not line.isprintable()] == []
+    for escaped in (r"\x1b[2J", r"\x1b]0;owned\x07", r"strange\x1b[31m", r"\x9b2J", r"\u202egro"):
+        assert escaped in text
+    assert "forged: line" not in text.splitlines()
+    assert text.count("ValueError: broke\\x1b[2J") == 2

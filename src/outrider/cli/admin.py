@@ -16,6 +16,7 @@ from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.store import accounts, api_keys
 from outrider.cloud.store.database import Database
 from outrider.contract.ids import new_id
+from outrider.contract.text import checked_name, escaped_lines
 
 app = typer.Typer(no_args_is_help=True, help="What only the operator may do, on the database.")
 account_app = typer.Typer(no_args_is_help=True, help="Accounts.")
@@ -175,13 +176,17 @@ def enroll(
 async def issue_key(
     database: Database, account_id: str, name: str, scopes: set[str], *, lifetime: int | None = None
 ) -> tuple[str, str]:
-    """Make an API key and return its id and the key itself. `lifetime` is milliseconds."""
+    """Make an API key and return its id and the key itself. `lifetime` is milliseconds.
+
+    Raises:
+        ApiError: 400, `name` is too long or not printable.
+    """
     key_id, key, now = new_id("key"), secrets.new_key(), _now()
     await api_keys.add(
         database,
         key_id=key_id,
         account_id=account_id,
-        name=name,
+        name=checked_name(name, "name"),
         prefix=key[:8],
         digest=secrets.digest(key),
         scopes=scopes,
@@ -232,4 +237,4 @@ def _now() -> int:
 
 
 def _show(as_json: bool, data: dict[str, Any], text: str) -> None:
-    typer.echo(json.dumps(data) if as_json else text)
+    typer.echo(json.dumps(data) if as_json else escaped_lines(text))

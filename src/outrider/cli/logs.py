@@ -7,27 +7,61 @@ import sys
 import structlog
 from structlog.processors import ExceptionRenderer
 from structlog.tracebacks import ExceptionDictTransformer
+from structlog.typing import EventDict, WrappedLogger
+
+from outrider.contract.text import escaped, escaped_lines
 
 # Without the values of variables: a request's headers, with its key, are among them.
 _tracebacks = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
 
+_SEVERAL_LINES = frozenset({"exception", "stack"})
+
 
 def set_up_logs() -> None:
-    """Send logs to standard error, from the level that `OUTRIDER_LOG_LEVEL` names (info)."""
+    """Send logs to standard error, from the level that `OUTRIDER_LOG_LEVEL` names (info).
+
+    Values come from other programs: JSON escapes what a terminal would act on, and so does
+    `_escape_values` in logs for people.
+    """
     name = os.environ.get("OUTRIDER_LOG_LEVEL", "info").upper()
     level = logging.getLevelNamesMapping().get(name, logging.INFO)
     for_people = sys.stderr.isatty()
+    renderers: list[structlog.typing.Processor] = (
+        [structlog.processors.format_exc_info, _escape_values, structlog.dev.ConsoleRenderer()]
+        if for_people
+        else [_tracebacks, structlog.processors.JSONRenderer()]
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if for_people else [_tracebacks]),
-            structlog.dev.ConsoleRenderer() if for_people else structlog.processors.JSONRenderer(),
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     # Libraries speak up only when something is wrong.
-    logging.basicConfig(level=max(level, logging.WARNING), format="%(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_EscapingFormatter("%(name)s: %(message)s"))
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler])
+
+
+def _escape_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Escape the values of an event that `ConsoleRenderer` would print as they are."""
+    for key, value in event.items():
+        text = value if isinstance(value, str) else repr(value)
+        if not text.isprintable():
+            event[key] = escaped_lines(text) if key in _SEVERAL_LINES else escaped(text)
+    return event
+
+
+class _EscapingFormatter(logging.Formatter):
+    """Formats what a library logs, with control characters escaped."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: object) -> str:  # noqa: N802  # logging's name
+        return escaped_lines(super().formatException(ei))  # type: ignore[arg-type]

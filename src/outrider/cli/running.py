@@ -10,6 +10,7 @@ import typer
 import uvloop
 
 from outrider.contract.errors import OutriderError
+from outrider.contract.text import escaped_lines
 
 if TYPE_CHECKING:
     from outrider.cloud.settings import Settings
@@ -33,7 +34,7 @@ def service_settings() -> "Settings":
 
 def fail(message: str, status: int = 1) -> NoReturn:
     """End the command with a sentence on standard error."""
-    typer.echo(f"outrider: {message}", err=True)
+    typer.echo(escaped_lines(f"outrider: {message}"), err=True)
     sys.exit(status)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from outrider.contract.structs import Wire
+from outrider.contract.text import Name, ShortName
 
 POLL_SECONDS: Final = 5
 """Seconds that a machine waits between two questions for its token."""
@@ -16,25 +17,21 @@ POLL_SECONDS: Final = 5
 DEVICE_CODE_SECONDS: Final = 600
 """Seconds for which a device code can be approved."""
 
-_PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$(?!\n)"  # nothing that a terminal would act on
-
-Text = Annotated[str, Meta(max_length=256, pattern=_PRINTABLE)]
-
 
 class MachineInfo(Wire, kw_only=True):
     """What a machine tells of itself. `daemon_id` is its id where it was enrolled before."""
 
-    hostname: Annotated[str, Meta(min_length=1, max_length=256, pattern=_PRINTABLE)]
-    platform: Annotated[str, Meta(min_length=1, max_length=40, pattern=_PRINTABLE)]
-    version: Annotated[str, Meta(max_length=40, pattern=_PRINTABLE)] = ""
-    nickname: Text | None = None
-    daemon_id: Text | None = None
+    hostname: Annotated[Name, Meta(min_length=1)]
+    platform: Annotated[ShortName, Meta(min_length=1)]
+    version: ShortName = ""
+    nickname: Name | None = None
+    daemon_id: Name | None = None
 
 
 class EnrolRequest(MachineInfo, kw_only=True):
     """A machine with a one-time code."""
 
-    code: Text
+    code: Name
 
 
 class Enrolled(Wire, kw_only=True):
@@ -62,13 +59,13 @@ class DeviceAuthorization(Wire, kw_only=True):
 class TokenRequest(Wire, kw_only=True):
     """A machine that asks whether its device code has been approved."""
 
-    device_code: Text
+    device_code: Name
 
 
 class DeviceDecision(Wire, kw_only=True):
     """A user's answer to a machine that wants to join the account."""
 
-    user_code: Text
+    user_code: Name
     action: Literal["approve", "reject"] = "approve"
 
 
@@ -82,4 +79,4 @@ class OneTimeCode(Wire, kw_only=True):
 class OneTimeCodeRequest(Wire, kw_only=True):
     """Asks for a one-time code; the machine gets the nickname."""
 
-    nickname: Text | None = None
+    nickname: Name | None = None

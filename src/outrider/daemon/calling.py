@@ -10,6 +10,7 @@ import msgspec
 from outrider import __version__
 from outrider.contract.errors import ErrorBody, ErrorCode, OutriderError
 from outrider.contract.structs import Wire
+from outrider.contract.text import printable
 
 TIMEOUT: Final = 15.0
 """Seconds that the service has to answer."""
@@ -82,15 +83,10 @@ def ask(server: str, path: str, request: Wire, answer: type[T]) -> T:
         ) from error
 
 
-def shown(text: str) -> str:
-    """Return what a service said without what a terminal would act on."""
-    return "".join(letter for letter in text if letter.isprintable())
-
-
 def _refusal(server: str, path: str, error: HTTPError) -> EnrolmentError:
     """Return what the service says about it, or what its status means."""
     if 300 <= error.code < 400:
-        target = shown(error.headers.get("Location") or "another address").removesuffix(path)
+        target = printable(error.headers.get("Location") or "another address").removesuffix(path)
         return EnrolmentError(
             f"The service at {server} has moved: give {target} as the server instead"
         )
@@ -110,9 +106,9 @@ def _refusal(server: str, path: str, error: HTTPError) -> EnrolmentError:
     wait = error.headers.get("Retry-After", "")
     if error.code == 429 and wait.isdecimal():
         return RefusedError(
-            f"{shown(body.error)} (try again in {wait} s)", body.code, min(float(wait), 3600.0)
+            f"{printable(body.error)} (try again in {wait} s)", body.code, min(float(wait), 3600.0)
         )
-    return RefusedError(shown(body.error), body.code, None)
+    return RefusedError(printable(body.error), body.code, None)
 
 
 class _NoRedirect(HTTPRedirectHandler):

@@ -19,7 +19,8 @@ from outrider.contract.enrolment import (
     TokenRequest,
 )
 from outrider.contract.errors import ErrorCode
-from outrider.daemon.calling import EnrolmentError, RefusedError, UnavailableError, ask, shown
+from outrider.contract.text import MAX_NAME, printable
+from outrider.daemon.calling import EnrolmentError, RefusedError, UnavailableError, ask
 from outrider.daemon.settings import Connection, DaemonSettings, SettingsError, server_url
 
 ENROL_PATH: Final = "/api/v1/auth/enroll"
@@ -47,7 +48,7 @@ def enrol(
     settings.make_directory()  # before the code is used up
     request = EnrolRequest(
         code=code.strip(),
-        hostname=socket.gethostname(),
+        hostname=printable(socket.gethostname())[:MAX_NAME],
         platform=sys.platform,
         version=__version__,
         nickname=nickname,
@@ -81,7 +82,7 @@ def enrol_by_approval(
     server = server_url(server)
     settings.make_directory()
     request = MachineInfo(
-        hostname=socket.gethostname(),
+        hostname=printable(socket.gethostname())[:MAX_NAME],
         platform=sys.platform,
         version=__version__,
         nickname=nickname,
@@ -89,8 +90,9 @@ def enrol_by_approval(
     )
     asked = ask(server, DEVICE_PATH, request, DeviceAuthorization)
     end = clock() + asked.expires_in
-    asked.user_code, asked.verification_uri = shown(asked.user_code), shown(asked.verification_uri)
-    asked.verification_uri_complete = shown(asked.verification_uri_complete)
+    asked.user_code = printable(asked.user_code)
+    asked.verification_uri = printable(asked.verification_uri)
+    asked.verification_uri_complete = printable(asked.verification_uri_complete)
     show(asked)
     interval = pause = max(1.0, float(asked.interval))
     while clock() + pause < end:

@@ -26,6 +26,7 @@ from outrider.contract.enrolment import (
 )
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, not_found
 from outrider.contract.ids import new_id
+from outrider.contract.text import checked_name
 
 CODE_SECONDS: Final = 600
 """Seconds for which a one-time code can be used."""
@@ -62,7 +63,13 @@ class Enrolment:
         await self._owners.close()
 
     async def new_code(self, account_id: str, nickname: str | None) -> OneTimeCode:
-        """Make a code that enrols one machine in the account."""
+        """Make a code that enrols one machine in the account.
+
+        Raises:
+            ApiError: 400, `nickname` is too long or not printable.
+        """
+        if nickname is not None:
+            checked_name(nickname, "nickname")
         code, now = secrets.new_code(), self._now()
         expires_at = now + CODE_SECONDS * 1000
         await machines.add_code(

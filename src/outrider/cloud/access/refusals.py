@@ -13,6 +13,7 @@ import structlog
 from outrider.cloud.access.audit import KEPT_SECONDS, Audit
 from outrider.cloud.access.windows import WindowStorage
 from outrider.contract.events import Refused
+from outrider.contract.text import printable
 
 A_MINUTE: Final = 120
 """Refusals of one machine in a minute that get into the audit."""
@@ -46,15 +47,10 @@ class Refusals:
         self._audit.note(
             principal=machine_id,
             account_id=account_id,
-            action=_printable(refused.action),
-            target=_printable(what + more),
+            action=printable(refused.action),
+            target=printable(what + more),
             outcome=HTTPStatus.FORBIDDEN,
             address="",
             request_id="",
             at=min(max(refused.timestamp / 1000, now - KEPT_SECONDS), now),
         )
-
-
-def _printable(text: str) -> str:
-    """Keep what a terminal, or a database, would act on out of the trail."""
-    return "".join(character if character.isprintable() else "�" for character in text)

@@ -14,16 +14,16 @@ from outrider.contract.enrolment import (
     MachineInfo,
     OneTimeCode,
     OneTimeCodeRequest,
-    Text,
     TokenRequest,
 )
 from outrider.contract.structs import Wire
+from outrider.contract.text import Name
 
 
 class LoginRequest(Wire, kw_only=True):
     """Who logs in."""
 
-    email: Text
+    email: Name
     password: str
 
 
