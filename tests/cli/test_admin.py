@@ -66,6 +66,7 @@ class Operator:
 @pytest.fixture
 def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operator:
     """An operator with an installation of the test's own."""
+    (tmp_path / "data").mkdir()
     monkeypatch.setenv("OUTRIDER_DATA_DIR", str(tmp_path / "data"))
     return Operator(tmp_path / "data")
 

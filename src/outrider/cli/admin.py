@@ -198,7 +198,8 @@ async def issue_key(
 
 def _on_database(work: Callable[[Database], Awaitable[T]]) -> T:
     async def with_database() -> T:
-        database = Database(service_settings().sqlalchemy_url)
+        # Not in a directory of its own: a mistyped setting would make a second, empty service.
+        database = Database(service_settings().sqlalchemy_url, makes_directory=False)
         try:
             await database.migrate()
             return await work(database)

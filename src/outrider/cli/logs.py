@@ -23,8 +23,15 @@ def set_up_logs() -> None:
     Values come from other programs: JSON escapes what a terminal would act on, and so does
     `_escape_values` in logs for people.
     """
-    name = os.environ.get("OUTRIDER_LOG_LEVEL", "info").upper()
-    level = logging.getLevelNamesMapping().get(name, logging.INFO)
+    name = os.environ.get("OUTRIDER_LOG_LEVEL") or "info"
+    level = logging.getLevelNamesMapping().get(name.upper())
+    if level is None:
+        from outrider.cli.running import fail
+
+        fail(
+            f"The setting OUTRIDER_LOG_LEVEL is wrong: {name!r} is none of "
+            "debug, info, warning and error"
+        )
     for_people = sys.stderr.isatty()
     renderers: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, _escape_values, structlog.dev.ConsoleRenderer()]

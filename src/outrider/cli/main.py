@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from outrider import __version__
+from outrider.cli.environment import warn_of_unknown
 from outrider.cli.logs import set_up_logs
 
 app = typer.Typer(
@@ -29,12 +30,15 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main(
+    context: typer.Context,
     _: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Drive coding agents on many machines over one REST API."""
     set_up_logs()
+    if context.invoked_subcommand != worker.__name__:  # their supervisor has warned already
+        warn_of_unknown()
 
 
 @app.command()
@@ -99,11 +103,10 @@ def worker(number: int, descriptors: list[int]) -> None:
 @app.command()
 def daemon() -> None:
     """Start this machine's agent, which `outrider setup` has enrolled."""
-    from outrider.cli.running import run_until_stopped
+    from outrider.cli.running import daemon_settings, run_until_stopped
     from outrider.daemon.app import run_daemon
-    from outrider.daemon.settings import DaemonSettings
 
-    settings = DaemonSettings.from_environment()
+    settings = daemon_settings()
     run_until_stopped(lambda stop: run_daemon(settings, stop))
 
 
@@ -117,11 +120,10 @@ def setup(
     nickname: Annotated[str | None, typer.Option(help="A name for this machine.")] = None,
 ) -> None:
     """Enrol this machine with a service."""
-    from outrider.cli.running import fail
+    from outrider.cli.running import daemon_settings, fail
     from outrider.contract.enrolment import DeviceAuthorization
     from outrider.contract.errors import OutriderError
     from outrider.daemon.enrolment import enrol, enrol_by_approval
-    from outrider.daemon.settings import DaemonSettings
 
     def show(asked: DeviceAuthorization) -> None:
         typer.echo(
@@ -131,7 +133,7 @@ def setup(
             "Ctrl-C gives up."
         )
 
-    settings = DaemonSettings.from_environment()
+    settings = daemon_settings()
     try:
         if code is None:
             enrolled = enrol_by_approval(settings, server, nickname, show=show)

@@ -14,6 +14,7 @@ from outrider.contract.text import escaped_lines
 
 if TYPE_CHECKING:
     from outrider.cloud.settings import Settings
+    from outrider.daemon.settings import DaemonSettings
 
 T = TypeVar("T")
 
@@ -29,7 +30,18 @@ def service_settings() -> "Settings":
     except ValidationError as error:
         first = error.errors()[0]
         name = "_".join(["OUTRIDER", *(str(part).upper() for part in first["loc"][:1])])
-        fail(f"The setting {name} is wrong: {first['msg']}")
+        reason = first["msg"].removeprefix("Value error, ")
+        fail(f"The setting {name} is wrong: {reason}")
+
+
+def daemon_settings() -> "DaemonSettings":
+    """Return the settings of the machine agent, or end the command telling which one is wrong."""
+    from outrider.daemon.settings import DaemonSettings
+
+    try:
+        return DaemonSettings.from_environment()
+    except OutriderError as error:
+        fail(str(error))
 
 
 def fail(message: str, status: int = 1) -> NoReturn:

@@ -42,7 +42,10 @@ class Settings(BaseSettings):
     @field_validator("data_dir")
     @classmethod
     def _expand(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+        try:
+            return value.expanduser().absolute()
+        except RuntimeError as error:
+            raise ValueError(f"there is no home directory for {str(value)!r}") from error
 
     @field_validator("trusted_proxies", "webhook_retry_delays", mode="before")
     @classmethod

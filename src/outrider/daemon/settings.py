@@ -52,11 +52,21 @@ class DaemonSettings:
 
     @classmethod
     def from_environment(cls) -> "DaemonSettings":
-        """Return the settings that the environment asks for."""
+        """Return the settings that the environment asks for.
+
+        Raises:
+            SettingsError: there is no such home directory.
+        """
         chosen = os.environ.get("OUTRIDER_CONFIG_DIR")
-        if not chosen:
-            return cls(config_dir=_default_directory())
-        return cls(config_dir=Path(chosen).expanduser().absolute())
+        try:
+            if not chosen:
+                return cls(config_dir=_default_directory())
+            return cls(config_dir=Path(chosen).expanduser().absolute())
+        except RuntimeError as error:
+            raise SettingsError(
+                "The setting OUTRIDER_CONFIG_DIR is wrong: "
+                f"there is no home directory for {chosen or '~'!r}"
+            ) from error
 
     @property
     def connection_file(self) -> Path:

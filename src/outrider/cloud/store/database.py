@@ -52,14 +52,18 @@ class Database:
         url: an SQLAlchemy address with an asynchronous driver.
         patience: seconds that a server has for a statement, so that one which stands still, or
             a network that swallows everything, holds nobody up for longer.
+        makes_directory: whether to make the directory of an SQLite file where it is missing.
 
     Raises:
-        DatabaseError: it is not one, or the directory of the file cannot be made.
+        DatabaseError: it is not one, or the directory of the file is missing or cannot be made.
     """
 
-    def __init__(self, url: str, patience: float = 30.0) -> None:
+    def __init__(self, url: str, patience: float = 30.0, *, makes_directory: bool = True) -> None:
         try:
             self.url = make_url(url)
+            _check_kind(self.url)
+            if (file := _file(self.url)) is not None:
+                _prepare_directory(file.parent, makes=makes_directory)
             self.engine = _engine(self.url, patience)
             # Writers of SQLite take turns: left to itself it lets them sleep and try again.
             self._turn: asyncio.Lock | nullcontext[None] = (
@@ -204,7 +208,21 @@ async def _opened(
         raise DatabaseAway(str(error) or "no answer in time") from error
 
 
-def _make_directory(directory: Path) -> None:
+def _check_kind(url: URL) -> None:
+    kind = url.get_backend_name()
+    if kind not in ("sqlite", "postgresql"):
+        raise DatabaseError(
+            f"OUTRIDER_DATABASE_URL names a {kind} database: Outrider keeps its data in SQLite "
+            "(the default), or in PostgreSQL: postgresql://user:password@host/name"
+        )
+
+
+def _prepare_directory(directory: Path, *, makes: bool) -> None:
+    if not makes and not directory.is_dir():
+        raise DatabaseError(
+            f"The directory {directory} does not exist: set OUTRIDER_DATA_DIR (or "
+            "OUTRIDER_DATABASE_URL) to the service's, or start the service first"
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -254,8 +272,6 @@ def _engine(url: URL, patience: float | None) -> AsyncEngine:
             pool_timeout=10,
             connect_args=bounds if url.get_driver_name() == "asyncpg" else {},
         )
-    if (file := _file(url)) is not None:
-        _make_directory(file.parent)
     # None beyond those that are kept: each is a thread, slow to begin and to end in a rush.
     engine = create_async_engine(url, max_overflow=0, connect_args={"timeout": _SQLITE_WAIT})
 

@@ -1,0 +1,67 @@
+"""The environment variables that Outrider reads, and a warning for those that it does not know."""
+
+import difflib
+import os
+from collections.abc import Iterable
+from typing import Final
+
+import typer
+
+PREFIX: Final = "OUTRIDER_"
+
+# Written out, because importing the service's settings would slow down every other command.
+SERVICE: Final = frozenset(
+    PREFIX + name
+    for name in (
+        "COMMAND_TIMEOUT",
+        "DATABASE_URL",
+        "DATA_DIR",
+        "DRAIN_DELAY",
+        "GRACE_PERIOD",
+        "HOST",
+        "NODE_TIMEOUT",
+        "PORT",
+        "PUBLIC_URL",
+        "RATE_LIMIT_AUTH",
+        "RATE_LIMIT_IP",
+        "RATE_LIMIT_KEY",
+        "RECENT_LOGIN",
+        "REDIS_URL",
+        "SECRET_KEY",
+        "TRUSTED_PROXIES",
+        "WEBHOOK_ALLOW_PRIVATE",
+        "WEBHOOK_RETRY_DELAYS",
+        "WEBHOOK_TIMEOUT",
+    )
+)
+"""The settings of the service; a test holds them to `cloud.settings.Settings`."""
+
+OTHERS: Final = frozenset(PREFIX + name for name in ("CONFIG_DIR", "LOG_LEVEL", "PASSWORD"))
+"""The settings of the machine agent and of the command line."""
+
+
+def unknown(names: Iterable[str]) -> list[tuple[str, str | None]]:
+    """Return the names that begin with `OUTRIDER_` and are no setting, each with the closest one.
+
+    The closest is None where no setting is similar. Case does not matter, as in the settings.
+    """
+    known = SERVICE | OTHERS
+    return [
+        (name, _closest(name))
+        for name in sorted(names)
+        if name.upper().startswith(PREFIX) and name.upper() not in known
+    ]
+
+
+def warn_of_unknown() -> None:
+    """Print a warning to standard error for each variable that looks like a setting and is none."""
+    for name, closest in unknown(os.environ):
+        advice = f"did you mean {closest}?" if closest else "docs/settings.md lists them"
+        typer.echo(f"outrider: warning: {name} is not a setting: {advice}", err=True)
+
+
+def _closest(name: str) -> str | None:
+    """Return the setting that is most like `name`; the prefix, which all have, does not count."""
+    endings = [known.removeprefix(PREFIX) for known in sorted(SERVICE | OTHERS)]
+    found = difflib.get_close_matches(name.upper().removeprefix(PREFIX), endings, 1)
+    return PREFIX + found[0] if found else None
