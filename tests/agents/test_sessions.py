@@ -245,6 +245,48 @@ async def test_targets(desk: Desk) -> None:
         assert error.value.status == 404
 
 
+async def test_a_target_and_a_session_id_must_be_the_same_session(desk: Desk) -> None:
+    first, second = await desk.launch(), await desk.launch()
+    other = await desk.launch("android")
+    robot = f"{DAEMON}:cli:robot"
+
+    def found(target: str | None, session_id: str) -> AgentSession:
+        return desk.sessions.find(AgentStatusQuery(target=target, session_id=session_id))
+
+    await second.send(SendChat(message="hello"))
+    assert found(robot, second.record.id) is second
+    assert found(second.target_id, second.record.id) is second
+    assert found(None, first.record.id) is first
+    for target, session_id, status in (
+        (robot, first.record.id, 400),
+        (robot, other.record.id, 400),
+        (first.target_id, second.record.id, 400),
+        (robot, "session_none", 404),
+        (f"{DAEMON}:session:none", second.record.id, 404),
+        (f"{DAEMON}:cli:none", second.record.id, 404),
+    ):
+        with pytest.raises(ApiError) as error:
+            found(target, session_id)
+        assert error.value.status == status
+
+
+async def test_stop_by_each_name(desk: Desk) -> None:
+    first, second = await desk.launch(), await desk.launch()
+    other = await desk.launch("android")
+    for names, status in (
+        ({"target": first.target_id, "session_id": second.record.id}, 400),
+        ({"target": other.target_id}, 404),
+        ({"target": f"{DAEMON}:session:none"}, 404),
+        ({"session_id": "session_none"}, 404),
+    ):
+        stop = desk.sessions.stop(StopCli(cli_type="robot", **names))
+        assert (await refused(stop)).status == status
+    stopped = await desk.sessions.stop(StopCli(cli_type="robot", target=f"{DAEMON}:cli:robot"))
+    assert stopped.stopped == [second.record.id], "the one that was used last"
+    stopped = await desk.sessions.stop(StopCli(cli_type="robot", target=first.target_id))
+    assert stopped.stopped == [first.record.id]
+
+
 async def test_stop_wants_to_know_which(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     one, two = await desk.launch(), await desk.launch(folder=tmp_path / "elsewhere")

@@ -177,7 +177,7 @@ class TestStatus:
 COMMANDS: list[tuple[str, dict[str, Any]]] = [
     ("send_chat", {"message": "Hi, wörld 🎉"}),
     ("send_chat", {"input": {"parts": [{"type": "text", "text": "hi"}], "textFallback": "hi"}}),
-    ("send_chat", {"message": "hi", "target": "t", "sessionId": "s", "agentType": "a"}),
+    ("send_chat", {"message": "hi", "sessionId": "s", "agentType": "a"}),
     ("read_chat", {}),
     ("read_chat", {"limit": 5, "after": "msg_1"}),
     ("resolve_action", {"action": "approve"}),

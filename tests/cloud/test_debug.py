@@ -37,7 +37,7 @@ def path(machine_id: str) -> str:
         ("POST", '{"frontendSnapshot":{}}', "", {"frontendSnapshot": {}}),
         (
             "POST",
-            '{"agentType":"claude-code","target":"other",'  # noqa: ISC004
+            '{"agentType":"claude-code","other":"field",'  # noqa: ISC004
             '"frontendSnapshot":{"activeConversation":{"sessionId":"session_1","n":[1,null,"ö"]}}}',
             "",
             {

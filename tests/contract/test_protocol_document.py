@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from outrider.contract import frames
-from outrider.contract.commands import PAYLOADS, RESULTS, CommandType, Targeted
+from outrider.contract.commands import PAYLOADS, RESULTS, CommandType, NamesSession
 from outrider.contract.errors import ErrorCode, ErrorDetail
 from outrider.contract.events import AGENT_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
@@ -70,7 +70,8 @@ def test_a_commands_payload_and_result_are_listed(command: CommandType) -> None:
     row = re.search(rf"^\| `{command}` \| (.*) \| (.*) \|$", SECTIONS["Commands"], re.MULTILINE)
     assert row is not None
     payload, result = (re.findall(r"`(\w+)`", cell) for cell in row.groups())
-    common = {"target", "session_id"} if issubclass(PAYLOADS[command], Targeted) else set()
+    common = {"target", "session_id", "target_session_id"}
+    common = common if issubclass(PAYLOADS[command], NamesSession) else set()
     fields = msgspec.structs.fields(PAYLOADS[command])
     assert set(payload) == {field.encode_name for field in fields if field.name not in common}
     if result == ["launch_ide"]:

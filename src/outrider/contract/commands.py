@@ -4,8 +4,9 @@ Seven of them are public (`PUBLIC_COMMANDS`, the types of `POST …/command`). T
 are the words behind the remaining routes. A result is the body of the HTTP response.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
@@ -42,16 +43,36 @@ class CommandType(StrEnum):
     CHAT_DEBUG = "chat_debug"
 
 
-class Targeted(Wire, kw_only=True):
-    """A payload that may name its session.
+class NamesSession(Wire, kw_only=True):
+    """A payload that may name its session: by a target id of this machine, by its own id, or both.
 
-    `target` is a target id of this machine, `session_id` a session's own id. Without
-    either it is the machine's most recently used session.
+    `target_session_id` is an alias of `session_id`: after decoding, `session_id` has the value
+    of whichever was given.
     """
 
     target: Name | None = None
     session_id: Name | None = None
+    target_session_id: Name | None = None
+
+    def __post_init__(self) -> None:
+        alias = self.target_session_id
+        if alias is not None:
+            if self.session_id not in {None, alias}:
+                raise ValueError("`targetSessionId` is not `sessionId`: give one of them")
+            self.session_id = alias
+
+
+class Targeted(NamesSession, kw_only=True):
+    """A command for one agent. Without a name it is the machine's most recently used session."""
+
     agent_type: Name | None = None
+
+
+_NEW_SESSION = "A launch makes a new session: leave `{}` out, or send a message to that session"
+NO_SESSION: Final = {
+    name: _NEW_SESSION.format(name) for name in ("target", "sessionId", "targetSessionId")
+}
+"""Fields that a launch refuses, because ignoring them would do something else than was asked."""
 
 
 class TextPart(Wire, tag="text", tag_field="type", kw_only=True):
@@ -97,6 +118,7 @@ class SendChat(Targeted, kw_only=True):
     controls: Annotated[dict[Name, str | bool], Meta(max_length=32)] = {}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.controls and not self.has_message:
             return
         if not self.has_message:
@@ -138,6 +160,8 @@ class Screenshot(Targeted, kw_only=True):
 class LaunchIde(Wire, kw_only=True):
     """Start an IDE. `dir` is the project to open, `model` what its chat is to use."""
 
+    refused_fields: ClassVar[Mapping[str, str]] = NO_SESSION
+
     ide_type: Name
     enable_cdp: bool = True
     dir: Path | None = None
@@ -147,16 +171,17 @@ class LaunchIde(Wire, kw_only=True):
 class LaunchCli(Wire, kw_only=True):
     """Start a CLI or ACP agent in `dir` (the home directory without it)."""
 
+    refused_fields: ClassVar[Mapping[str, str]] = NO_SESSION
+
     cli_type: Name
     dir: Path | None = None
     model: Name | None = None
 
 
-class StopCli(Wire, kw_only=True):
-    """Stop the session of a type. `session_id` or `dir` choose one where several run."""
+class StopCli(NamesSession, kw_only=True):
+    """Stop the session of a type. Its name or `dir` chooses one where several run."""
 
     cli_type: Name
-    session_id: Name | None = None
     dir: Path | None = None
 
 
@@ -186,6 +211,7 @@ class ChatDebug(DebugQuery, kw_only=True):
     frontend_snapshot: Snapshot | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_depth(self.frontend_snapshot)
 
 

@@ -1,6 +1,8 @@
 """Machines: list them, read their state, command them."""
 
 import time
+from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 from msgspec import Raw
@@ -9,12 +11,14 @@ from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.decode import decode_body, fields_as_sent
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Done
+from outrider.cloud.api.targets import check_machine, names_as_sent
 from outrider.cloud.fleet import views
 from outrider.contract.commands import (
     PAYLOADS,
     PUBLIC_COMMANDS,
     READING_COMMANDS,
     CommandType,
+    NamesSession,
     Result,
     Terminal,
     TerminalOutput,
@@ -27,6 +31,10 @@ from outrider.contract.structs import Wire
 class CommandRequest(Wire, kw_only=True):
     """A command of the public set, with the payload that its type takes."""
 
+    refused_fields: ClassVar[Mapping[str, str]] = {
+        name: f"`{name}` belongs into `payload`"
+        for name in ("target", "sessionId", "targetSessionId", "agentType")
+    }
     type: str
     payload: Raw = msgspec.field(default_factory=lambda: Raw(b"{}"))
 
@@ -53,8 +61,9 @@ async def daemon_status(services: Services, call: Call) -> DaemonStatus:
 async def command(services: Services, call: Call) -> bytes:
     """Send one of the seven public commands to a machine.
 
-    The payload may name its session with `target` or `sessionId`; without either it is the
-    machine's most recently used one. The result has the fields of the matching shortcut.
+    The payload may name its session with `target` or `sessionId` (or `targetSessionId`, which is
+    the same); without either it is the machine's most recently used one. The result has the
+    fields of the matching shortcut.
     """
     request: CommandRequest = call.body
     kind = _PUBLIC.get(request.type)
@@ -66,11 +75,16 @@ async def command(services: Services, call: Call) -> bytes:
     payload = bytes(request.payload)
     if payload == b"null":
         payload = b"{}"
-    decode_body(_payload_decoders[kind], payload, "payload")
-    with fields_as_sent(_NAMES.get(kind, {}), "payload"):
-        return await services.dispatcher.call(
-            call.account_id, call.path("daemonId"), kind, payload, call.gone
-        )
+    request_of_kind = decode_body(_payload_decoders[kind], payload, "payload")
+    machine, names = call.path("daemonId"), _NAMES.get(kind, {})
+    if isinstance(request_of_kind, NamesSession):
+        names = {**names, **names_as_sent(request_of_kind)}
+        if request_of_kind.target_session_id is not None:  # older machine agents ignore the alias
+            payload = msgspec.json.encode(request_of_kind)
+    with fields_as_sent(names, "payload"):
+        if isinstance(request_of_kind, NamesSession):
+            await check_machine(services.dispatcher, call.account_id, machine, request_of_kind)
+        return await services.dispatcher.call(call.account_id, machine, kind, payload, call.gone)
 
 
 async def terminal(services: Services, call: Call) -> bytes:

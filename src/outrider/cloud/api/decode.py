@@ -11,13 +11,14 @@ import msgspec
 from msgspec import inspect
 from starlette.types import Receive
 
+from outrider.cloud.api.field_names import check_field_names
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.structs import Wire
 
 MAX_BODY_BYTES = 1024 * 1024
 """The largest body of a request."""
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Wire)
 
 _AT = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _FIELD = re.compile(r"required field `(?P<field>\w+)`")
@@ -67,16 +68,19 @@ def decode_body(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str = "")
         prefix: where the body stands in the one that was sent, as in `payload`.
 
     Raises:
-        ApiError: 400, telling the field and what is wrong with it.
+        ApiError: 400, naming the field that is wrong or misspelt.
     """
     try:
         body.decode()  # the decoder does not look into the fields that it skips
-        return decoder.decode(body)
+        decoded = decoder.decode(body)
     except msgspec.ValidationError as error:
+        check_field_names(decoder.type, body, prefix)  # a misspelt field also counts as missing
         raise _wrong_field(str(error), prefix) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         what = "empty" if not body.strip() else f"not JSON ({error})"
         raise bad_request(f"The body is {what}: send a JSON object") from error
+    check_field_names(decoder.type, body, prefix)
+    return decoded
 
 
 def decode_query(model: type[Wire], query: bytes) -> Any:

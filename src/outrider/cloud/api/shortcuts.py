@@ -1,13 +1,16 @@
 """The shortcuts: launch and stop agents, talk to them, answer what they ask."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.decode import fields_as_sent
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.targets import aim, check_machine, names_as_sent
 from outrider.contract.commands import (
+    NO_SESSION,
     Accepted,
     AgentState,
     AgentStatusQuery,
@@ -21,6 +24,7 @@ from outrider.contract.commands import (
     LaunchIde,
     Limit,
     Name,
+    NamesSession,
     Path,
     ReadChat,
     ResolveAction,
@@ -29,25 +33,25 @@ from outrider.contract.commands import (
     StopCli,
     Stopped,
 )
-from outrider.contract.errors import bad_request, not_found
+from outrider.contract.errors import bad_request
 from outrider.contract.providers import BUILT_IN
 from outrider.contract.structs import Wire
-from outrider.contract.targets import parse_target
 
 
 class LaunchRequest(Wire, kw_only=True):
     """What to launch, where, and with which model."""
+
+    refused_fields: ClassVar[Mapping[str, str]] = NO_SESSION
 
     type: Name
     dir: Path | None = None
     model: Name | None = None
 
 
-class StopRequest(Wire, kw_only=True):
-    """What to stop; `session_id` or `dir` choose one where several run."""
+class StopRequest(NamesSession, kw_only=True):
+    """What to stop. The session's name or `dir` chooses one where several run."""
 
     type: Name
-    session_id: Name | None = None
     dir: Path | None = None
 
 
@@ -100,9 +104,15 @@ async def launch(services: Services, call: Call) -> bytes:
 async def stop(services: Services, call: Call) -> bytes:
     """Stop a session, leaving nothing of it running."""
     request: StopRequest = call.body
-    payload = StopCli(cli_type=request.type, session_id=request.session_id, dir=request.dir)
     machine, kind = call.path("daemonId"), CommandType.STOP_CLI
-    with fields_as_sent(_NAMES):
+    await check_machine(services.dispatcher, call.account_id, machine, request)
+    payload = StopCli(
+        cli_type=request.type,
+        target=request.target,
+        session_id=request.session_id,
+        dir=request.dir,
+    )
+    with fields_as_sent({**_NAMES, **names_as_sent(request)}):
         return await services.dispatcher.call(
             call.account_id, machine, kind, _encode(payload), call.gone
         )
@@ -153,19 +163,15 @@ async def chat_debug(services: Services, call: Call) -> bytes:
     return await _to_target(services, call, CommandType.CHAT_DEBUG, call.body or ChatDebug())
 
 
-async def _to_target(services: Services, call: Call, kind: CommandType, request: Any) -> bytes:
+async def _to_target(
+    services: Services, call: Call, kind: CommandType, request: NamesSession
+) -> bytes:
     """Send a command to the target that the path names."""
-    text = call.path("ideId")
-    target = parse_target(text)
-    if target is None:
-        raise not_found(
-            f"No target {text!r}: it has the form <daemonId>:cli:<type>, :acp:<type>, "
-            ":ide:<name> or :session:<sessionId>"
+    target = await aim(services.dispatcher, call.account_id, call.path("ideId"), request)
+    with fields_as_sent(names_as_sent(request)):
+        return await services.dispatcher.call(
+            call.account_id, target.daemon_id, kind, _encode(request), call.gone
         )
-    request.target, request.session_id = text, None
-    return await services.dispatcher.call(
-        call.account_id, target.daemon_id, kind, _encode(request), call.gone
-    )
 
 
 _PATH = "/api/v1/shortcuts"

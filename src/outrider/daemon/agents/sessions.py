@@ -8,13 +8,12 @@ from pathlib import Path
 import structlog
 
 from outrider.contract.commands import (
-    AgentStatusQuery,
     LaunchCli,
     Launched,
     LaunchIde,
+    NamesSession,
     StopCli,
     Stopped,
-    Targeted,
 )
 from outrider.contract.errors import ErrorCode, bad_request, conflict, not_found
 from outrider.contract.events import AgentEvent
@@ -110,11 +109,14 @@ class Sessions:
         if request.cli_type not in self._providers:
             raise self._unknown_type(request.cli_type, "cliType")
         wanted = None if request.dir is None else _expanded(request.dir)
+        named = None
+        if request.session_id is not None or request.target is not None:
+            named = self.find(request)
         candidates = [
             session
             for session in self._sessions.values()
             if session.record.type == request.cli_type
-            and request.session_id in (None, session.record.id)
+            and named in (None, session)
             and wanted in (None, session.record.path)
         ]
         if not candidates:
@@ -132,19 +134,29 @@ class Sessions:
         self._on_remove(session.record.id)
         return Stopped(stopped=[session.record.id])
 
-    def find(self, query: Targeted | AgentStatusQuery) -> AgentSession:
+    def find(self, query: NamesSession) -> AgentSession:
         """Return the session that a command is for.
 
         Raises:
-            ApiError: 404, this machine has none such.
+            ApiError: 404, this machine has none such; 400, `target` and `session_id` name
+                different ones.
         """
-        if query.session_id is not None:
-            return self._by_id(query.session_id)
+        named = None if query.session_id is None else self._by_id(query.session_id)
         if query.target is None:
-            return self._latest(list(self._sessions.values()), "any agent")
-        target = parse_target(query.target)
+            return named or self._latest(list(self._sessions.values()), "any agent")
+        found = self._of_target(query.target)
+        if named not in (None, found):
+            raise bad_request(
+                f"The session {query.session_id!r} is not {query.target!r}, which is the session "
+                f"{found.record.id!r} now: name one of them. Nothing was done",
+                "sessionId",
+            )
+        return found
+
+    def _of_target(self, text: str) -> AgentSession:
+        target = parse_target(text)
         if target is None or target.daemon_id != self._daemon_id:
-            raise not_found(f"{query.target!r} is not a target of this machine")
+            raise not_found(f"{text!r} is not a target of this machine")
         if target.kind == "session":
             return self._by_id(target.name)
         found = [
