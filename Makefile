@@ -13,7 +13,7 @@ up: $(READY)  ## Start the service and this machine's agent.
 
 test: $(READY) lint  ## Pass the tests.
 	@scripts/system-packages tmux npm
-	-@scripts/system-packages postgresql redis-server faketime
+	-@scripts/system-packages postgresql redis-server faketime haproxy
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(SLOW)
 
 # A bound that a busy machine has overrun is tried once more, which the report tells of; what is

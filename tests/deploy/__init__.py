@@ -1,0 +1,1 @@
+"""The files of deploy/, with the programs that read them."""
