@@ -1,7 +1,7 @@
 """The whole machine agent against a scripted service."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
@@ -9,7 +9,13 @@ import psutil
 import pytest
 
 from outrider.contract.commands import TerminalOutput
-from outrider.contract.frames import CloseCode, Command, CommandResult, Goodbye
+from outrider.contract.frames import (
+    MAX_COMMANDS_IN_FLIGHT,
+    CloseCode,
+    Command,
+    CommandResult,
+    Goodbye,
+)
 from outrider.daemon.app import run_daemon
 from outrider.daemon.link_errors import TokenRefusedError
 from outrider.daemon.settings import (
@@ -87,6 +93,35 @@ def peers_tasks() -> set[asyncio.Task[object]]:
         for task in asyncio.all_tasks()
         if task is not asyncio.current_task() and "websockets/asyncio/server" in repr(task)
     }
+
+
+async def test_thousands_of_commands_do_not_hold_its_end(
+    service: ScriptedService, settings: DaemonSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are ended together: with a look at the process table for each it took a minute."""
+    looks = 0
+    real = psutil.process_iter
+
+    def counted() -> Iterator[psutil.Process]:
+        nonlocal looks
+        looks += 1
+        return real()
+
+    monkeypatch.setattr(psutil, "process_iter", counted)
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_daemon(settings, stop))
+    peer = await service.connection()
+    await peer.welcome()
+    for index in range(10_000):
+        name = f"t{index % 32}" if index % 4 == 0 else None
+        await peer.say(terminal(f"cmd_{index}", "sleep 1000 & sleep 1000", name))
+    while (await peer.hear(CommandResult)).error is None:
+        pass  # the first one that is too many: all that may run do
+    looks = 0
+    stop.set()
+    await peer.hear(Goodbye)
+    await running
+    assert looks < MAX_COMMANDS_IN_FLIGHT / 4
 
 
 async def test_it_can_be_started_again(service: ScriptedService, settings: DaemonSettings) -> None:

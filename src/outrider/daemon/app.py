@@ -2,7 +2,8 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import structlog
 
@@ -21,6 +22,11 @@ from outrider.daemon.router import Router
 from outrider.daemon.settings import DaemonSettings, SettingsError
 from outrider.daemon.terminal import Terminals
 
+_CLOSE_SECONDS: Final = 4.0
+"""What the named terminals and the agents have to end, or to be let go."""
+
+_TMUX_CLOSE_SECONDS: Final = 2.0
+
 _log = structlog.get_logger(__name__)
 
 
@@ -29,7 +35,7 @@ async def run_daemon(
     stop: asyncio.Event,
     on_connected: Callable[[], None] = lambda: None,
 ) -> None:
-    """Be this machine's agent until `stop` is set; return within 5 s of it.
+    """Be this machine's agent until `stop` is set; return within 10 s of it, mostly at once.
 
     CLI agents go on in tmux; named terminals and what runs in them are ended.
     `on_connected` is called whenever the service has welcomed this machine.
@@ -82,10 +88,9 @@ async def run_daemon(
                 await link.run(stop)
             finally:
                 await router.close(within=1)
-                await terminals.close()
-                await sessions.detach()
+                await _bounded(_CLOSE_SECONDS, terminals.close(), sessions.detach())
         finally:
-            await tmux.close()
+            await _bounded(_TMUX_CLOSE_SECONDS, tmux.close())
             journal.close()
             _log.info("machine agent stopped")
 
@@ -99,3 +104,16 @@ def _open_journal(settings: DaemonSettings) -> Journal:
             "has room and the file is writable; if it is damaged, move it away (its sessions "
             "are forgotten then)"
         ) from error
+
+
+async def _bounded(seconds: float, *work: Coroutine[Any, Any, None]) -> None:
+    """Do all of `work` side by side; cut short what is not done after `seconds`."""
+    tasks = [asyncio.create_task(part) for part in work]
+    done, late = await asyncio.wait(tasks, timeout=seconds)
+    for task in late:
+        _log.error("stopping took too long", work=str(task.get_coro()))
+        task.cancel()
+    if late:
+        await asyncio.wait(late, timeout=0.5)
+    for task in done:
+        task.result()

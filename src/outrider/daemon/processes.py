@@ -1,10 +1,18 @@
-"""The processes that a command leaves: what they inherit, and how all of them are ended."""
+"""The processes that a command leaves: what they inherit, and how all of them are ended.
 
+Whatever the daemon starts leads a session of its own. A `ProcessGroup` is that session with
+everything that descends from it, and ends as a whole.
+"""
+
+import asyncio
 import os
+import queue
 import signal
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import psutil
 
@@ -16,39 +24,104 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("OUTRIDER_")}
 
 
-def kill_tree(leader: int | None, known: Sequence[psutil.Process] = ()) -> None:
-    """Kill the session that `leader` leads, and its descendants in other sessions too.
+@dataclass(frozen=True)
+class ProcessGroup:
+    """A process that leads a session, and all that it has started.
 
-    `known` are killed as well: descendants found by `family` before their parents ended.
-
-    They are stopped before they are killed, until no new one turns up, so that none of them
-    forks away meanwhile. Out of reach is only what has both left the session and lost its
-    parent (a process that made itself a daemon).
+    `leader` tells the leader from a later process that has its number; it is None where the
+    leader had ended before anybody looked.
     """
-    stopped: dict[int, psutil.Process] = {}
-    for _ in range(_ROUNDS):
-        found = [*known, *(family(leader) if leader is not None else ())]
-        new = [process for process in found if process.pid not in stopped]
-        if not new:
-            break
-        for process in new:
-            stopped[process.pid] = process
-            _send(process, signal.SIGSTOP)
-    for process in stopped.values():
-        _send(process, signal.SIGKILL)
+
+    pid: int
+    leader: psutil.Process | None
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessGroup":
+        """Return the group that the process `pid` leads. Call it as soon as that is started."""
+        try:
+            return cls(pid, psutil.Process(pid))
+        except psutil.Error:
+            return cls(pid, None)
+
+    async def kill(self, known: Sequence[psutil.Process] = ()) -> None:
+        """Kill every member, and `known`: members found before their parents had ended.
+
+        Returns once the signals are sent. Out of reach is only what has both left the session
+        and lost its parent (a process that made itself a daemon), and what has become another
+        user's (sudo). A call that is cancelled still kills.
+        """
+        await _killer.kill(self, known)
 
 
-def family(leader: int) -> list[psutil.Process]:
-    """Return the members of the session of `leader`, and all that descend from them."""
+class Killer:
+    """Kills process groups on a thread of its own, many with one look at the process table.
+
+    A look takes milliseconds, and each group needs at least two. So the groups that are to be
+    killed while one look goes on wait, and share the next ones: a thousand take little longer
+    than one, and the event loop goes on.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[_Target] = queue.SimpleQueue()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kill")
+
+    async def kill(self, group: ProcessGroup, known: Sequence[psutil.Process] = ()) -> None:
+        """Kill a group as `ProcessGroup.kill` says."""
+        self._waiting.put(_Target(group, known))
+        # One thread takes the jobs in order. So when a job runs, its own group is still in the
+        # queue, or an earlier job has killed it. The shield keeps a job that has not begun
+        # from being taken back: nobody else might come to empty the queue.
+        job = asyncio.get_running_loop().run_in_executor(self._thread, self._kill_waiting)
+        await asyncio.shield(job)
+
+    def _kill_waiting(self) -> None:
+        targets = []
+        while not self._waiting.empty():
+            targets.append(self._waiting.get_nowait())
+        if targets:
+            self._kill(targets)
+
+    def _kill(self, targets: Sequence["_Target"]) -> None:
+        """Stop all members until no new one turns up, so that none forks away; then kill them."""
+        stopped: dict[int, psutil.Process] = {}
+        known = [process for target in targets for process in target.known]
+        for _ in range(_ROUNDS):
+            found = [*known, *members([target.group for target in targets], psutil.process_iter())]
+            new = [process for process in found if process.pid not in stopped]
+            if not new:
+                break
+            for process in new:
+                stopped[process.pid] = process
+                _send(process, signal.SIGSTOP)
+        for process in stopped.values():
+            _send(process, signal.SIGKILL)
+
+
+class _Target(NamedTuple):
+    group: ProcessGroup
+    known: Sequence[psutil.Process]
+
+
+_killer = Killer()
+
+
+def members(
+    groups: Iterable[ProcessGroup], processes: Iterable[psutil.Process]
+) -> list[psutil.Process]:
+    """Return those of `processes` that are in the session of one of `groups`, or descend from it.
+
+    Reads from /proc for each process: call it on a thread.
+    """
+    sessions = {group.pid for group in groups if not _is_reused(group)}
     children: defaultdict[int, list[psutil.Process]] = defaultdict(list)
     found: dict[int, psutil.Process] = {}
-    for process in psutil.process_iter():
+    for process in processes:
         try:
             children[process.ppid()].append(process)
-        except psutil.NoSuchProcess:
-            continue
-        if _session_of(process.pid) == leader:
-            found[process.pid] = process
+            if os.getsid(process.pid) in sessions:
+                found[process.pid] = process
+        except (psutil.Error, OSError):
+            continue  # it has ended meanwhile
     unseen = list(found)
     while unseen:
         for child in children[unseen.pop()]:
@@ -58,11 +131,18 @@ def family(leader: int) -> list[psutil.Process]:
     return list(found.values())
 
 
-def _session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return None
+def _is_reused(group: ProcessGroup) -> bool:
+    """Tell whether the leader's number is another process's now; then no member is left.
+
+    The kernel gives no number away that is still the number of a session.
+    """
+    is_running = group.leader is not None and group.leader.is_running()
+    return not is_running and psutil.pid_exists(group.pid)
+
+
+def family(leader: int) -> list[psutil.Process]:
+    """Return the members of the group that `leader` leads; call it on a thread."""
+    return members([ProcessGroup.of(leader)], psutil.process_iter())
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:

@@ -13,15 +13,19 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from outrider.contract.errors import ApiError
 from outrider.daemon.capture import Capture
 from outrider.daemon.pipes import PipeReader
-from outrider.daemon.processes import clean_environment, kill_tree
+from outrider.daemon.processes import ProcessGroup, clean_environment
 
 BACKGROUND_GRACE: Final = 0.25
 """Seconds that a finished one-shot command's output may still come from what it left running."""
 
-_KILL_TIMEOUT: Final = 10.0
+_KILL_TIMEOUT: Final = 3.0
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -227,9 +231,12 @@ async def _kill(process: Process) -> None:
     """Kill the shell with all that it has started, unless it has ended by itself."""
     if process.returncode is not None:
         return
-    kill_tree(process.pid)
-    async with asyncio.timeout(_KILL_TIMEOUT):
-        await process.wait()
+    await ProcessGroup.of(process.pid).kill()
+    try:
+        async with asyncio.timeout(_KILL_TIMEOUT):
+            await process.wait()
+    except TimeoutError:  # it hangs in the kernel, such as on a network disk
+        _log.warning("killed shell does not end", pid=process.pid)
 
 
 def _exit_code(process: Process) -> int:

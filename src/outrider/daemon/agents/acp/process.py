@@ -10,7 +10,7 @@ from typing import Final
 import psutil
 
 from outrider.daemon.agents.acp.tail import Tail
-from outrider.daemon.processes import family, kill_tree
+from outrider.daemon.processes import ProcessGroup, family
 
 STDERR_KEPT: Final = 16 * 1024
 """Bytes of an agent's standard error that are kept: the newest."""
@@ -40,6 +40,7 @@ class AgentProcess:
         transports: Sequence[asyncio.BaseTransport],
     ) -> None:
         self._process = process
+        self._group = ProcessGroup.of(process.pid)
         self.reader = reader
         self.writer = writer
         self.complaints = Tail(STDERR_KEPT)
@@ -133,8 +134,7 @@ class AgentProcess:
 
     async def sweep(self, known: Sequence[psutil.Process] = ()) -> None:
         """Kill what is left of it: its session, and `known` descendants that have left that."""
-        reused = self.exit_code is not None and psutil.pid_exists(self.pid)
-        await asyncio.to_thread(kill_tree, None if reused else self.pid, known)
+        await self._group.kill(known)
 
     async def _ends_within(self, seconds: float) -> bool:
         try:

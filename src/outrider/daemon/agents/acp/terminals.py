@@ -8,14 +8,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import psutil
 from acp import RequestError
 from acp.schema import TerminalExitStatus
 
 from outrider.contract.ids import new_id
 from outrider.daemon.agents.acp.tail import Tail
 from outrider.daemon.pipes import PipeReader
-from outrider.daemon.processes import kill_tree
+from outrider.daemon.processes import ProcessGroup
 
 MAX_TERMINALS: Final = 16
 """Terminals that an agent may have open at once."""
@@ -143,6 +142,7 @@ class _Terminal:
         self._tail = tail
         self._pipe = PipeReader(tail.add)
         self._process: Process | None = None
+        self._group: ProcessGroup | None = None
         self._closed = False
 
     async def start(
@@ -161,6 +161,7 @@ class _Terminal:
         except BaseException:
             self._pipe.close()
             raise
+        self._group = ProcessGroup.of(self._process.pid)
         self._pipe.handed_over()
 
     def output(self) -> Tail:
@@ -185,9 +186,8 @@ class _Terminal:
     async def kill(self) -> None:
         process = self._process
         assert process is not None
-        if process.returncode is not None and psutil.pid_exists(process.pid):
-            return  # nothing is left of it: its number is another's
-        await asyncio.to_thread(kill_tree, process.pid)
+        assert self._group is not None
+        await self._group.kill()
         if process.returncode is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_KILL_TIMEOUT):

@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-from outrider.daemon.processes import family, kill_tree
+from outrider.daemon.processes import ProcessGroup, family
 
 GRACE: Final = 2.0
 """Seconds that a program has to end by itself when it is asked to."""
@@ -81,13 +81,13 @@ class Running:
 
     async def end(self) -> None:
         """End it and all that it has started."""
+        group = ProcessGroup.of(self.pid) if self.runs else ProcessGroup(self.pid, None)
         known = await asyncio.to_thread(family, self.pid) if self.runs else []
         if self.runs:
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(self.pid).terminate()
             await self._gone(GRACE)
-        reused = not self.runs and psutil.pid_exists(self.pid)
-        await asyncio.to_thread(kill_tree, None if reused else self.pid, known)
+        await group.kill(known)
         await self._gone(_GONE_WITHIN, known)
 
     async def _gone(self, seconds: float, known: Sequence[psutil.Process] = ()) -> None:

@@ -1,0 +1,100 @@
+"""Process groups are ended whole, many at once, off the event loop."""
+
+import asyncio
+import subprocess
+import threading
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from outrider.daemon.processes import Killer, ProcessGroup
+from tests.daemon.conftest import eventually
+
+GROUPS = 200
+
+
+def start(*argv: str) -> subprocess.Popen[bytes]:
+    """Start a program as a leader of a session, its output in a pipe."""
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Many commands, each with a child in its session and one that has left it."""
+    script = "sleep 1000 & setsid sleep 1000 & echo; wait"
+    started = [start("sh", "-c", script) for _ in range(GROUPS)]
+    for process in started:
+        assert process.stdout is not None
+        process.stdout.readline()
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+async def test_many_groups_are_killed_with_few_looks_at_the_process_table(
+    sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look for each of 200 commands that time out at once would keep everything waiting."""
+    looks: list[int] = []
+    real = psutil.process_iter
+
+    def counted() -> Iterator[psutil.Process]:
+        looks.append(threading.get_ident())
+        return real()
+
+    monkeypatch.setattr(psutil, "process_iter", counted)
+    groups = [ProcessGroup.of(process.pid) for process in sleepers]
+    everything = [p for s in sleepers for p in psutil.Process(s.pid).children(recursive=True)]
+    assert len(everything) == 2 * GROUPS
+    killer = Killer()
+    await asyncio.gather(*(killer.kill(group) for group in groups))
+    await eventually(lambda: not any(map(is_alive, everything)))
+    assert all(process.wait(10) == -9 for process in sleepers)
+    assert threading.get_ident() not in looks, "the event loop looked at the process table"
+    assert len(looks) < GROUPS / 4
+
+
+async def test_a_kill_that_is_cancelled_still_kills(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
+    killer = Killer()
+    kills = [asyncio.ensure_future(killer.kill(ProcessGroup.of(s.pid))) for s in sleepers[:20]]
+    await asyncio.sleep(0)
+    for kill in kills:
+        kill.cancel()
+    await asyncio.wait(kills)
+    await eventually(lambda: all(s.poll() == -9 for s in sleepers[:20]))
+    assert all(s.poll() is None for s in sleepers[20:])
+
+
+async def test_a_number_that_is_another_processs_now_is_left_alone() -> None:
+    """The leader has ended and its number was given away: nothing is left of its group."""
+    other = start("sleep", "1000")
+    try:
+        await ProcessGroup(other.pid, None).kill()
+        assert other.poll() is None
+        await ProcessGroup.of(other.pid).kill()
+        assert other.wait(10) == -9
+    finally:
+        other.kill()
+        other.communicate()
+
+
+async def test_what_a_leader_left_behind_is_killed_after_its_end() -> None:
+    leader = start("sh", "-c", "sleep 1000 & echo $!")
+    group = ProcessGroup.of(leader.pid)
+    assert leader.stdout is not None
+    left = psutil.Process(int(leader.stdout.readline()))
+    leader.stdout.close()
+    leader.wait()
+    assert is_alive(left)
+    await group.kill()
+    await eventually(lambda: not is_alive(left))
