@@ -61,7 +61,8 @@ clean:
 
 $(READY): pyproject.toml constraints.txt
 	@scripts/system-packages venv
+	@echo 'Installing what Outrider needs into $(VENV). Only the first time takes minutes.'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	$(BIN)/python -m pip install --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[dev]'
 	@touch $@

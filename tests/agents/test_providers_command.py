@@ -88,9 +88,26 @@ def test_list_shows_each_provider_and_its_file(shell: Shell) -> None:
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines()}
     assert rows["python"][1:4] == ["cli", "yes", "no"]
-    assert rows["python"][5] == str(path)
+    assert rows["python"][5] == f"~/{path.relative_to(shell.environment['HOME'])}"
     assert rows["claude-code"][3] == "yes"
     assert {"aider", "gemini-cli"} <= rows.keys()
+
+
+def test_list_fits_100_columns(shell: Shell, tmp_path: Path) -> None:
+    program = tmp_path / ("p" * 100) / "bin" / "my-python"
+    program.parent.mkdir(parents=True)
+    program.symlink_to(sys.executable)
+    shell.environment["PATH"] = f"{program.parent}:{os.environ['PATH']}"
+    shell.environment["HOME"] = "/nonexistent"
+    shell.write(PYTHON.replace("python3", program.name))
+    done = shell.run("list")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) == 100
+    (mine,) = (line for line in lines if line.startswith("python "))
+    assert mine.endswith("/mine.toml")
+    assert f"/{program.name}  …" in mine
+    assert f"installed: {program}\n" in shell.run("check", "python").stdout
 
 
 def test_a_mistake_is_told_with_the_file(shell: Shell) -> None:

@@ -1,7 +1,11 @@
 """`outrider up`: what it makes, what it reuses, and what it says when it cannot start."""
 
+import os
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -61,6 +65,30 @@ async def test_a_revoked_key_is_replaced(env: dict[str, str]) -> None:
     new_key, same_login, same_machine = await started(env)
     assert new_key != key
     assert (same_login, same_machine) == (login, machine)
+
+
+async def test_it_says_how_to_have_the_command_on_the_path(env: dict[str, str]) -> None:
+    env["PATH"] = os.defpath
+    async with Up("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        hint = [await up.says() for _ in range(4)][-1]
+        env["PATH"] = _after_running(hint, os.defpath)
+    assert hint.startswith("export PATH=")
+    command = shutil.which("outrider", path=env["PATH"])
+    assert command is not None
+    assert Path(command).parent == Path(sys.executable).parent
+
+
+def _after_running(command: str, path: str) -> str:
+    """Return the PATH that a shell with this one has after a command."""
+    return subprocess.run(
+        ["/bin/sh", "-c", f'{command}; echo "$PATH"'],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    ).stdout.strip()
 
 
 async def test_a_port_that_is_taken(env: dict[str, str]) -> None:

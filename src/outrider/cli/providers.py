@@ -1,5 +1,6 @@
 """`outrider providers`: which agents this machine knows, whether one starts, what one shows."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,12 +13,20 @@ app = typer.Typer(
 )
 
 
+_LINE = 100
+"""Columns that `list` takes at most."""
+
+
 @app.command("list")
 def list_() -> None:
-    """List every agent that this machine knows, and the file that describes it."""
+    """List every agent that this machine knows, and the file that describes it.
+
+    Long paths lose their beginning; `check` shows them in full.
+    """
     from outrider.cli.running import fail
     from outrider.contract.errors import OutriderError
     from outrider.daemon.agents.inspection import known_providers
+    from outrider.daemon.agents.provider_file import BUILT_IN
     from outrider.daemon.settings import DaemonSettings
 
     try:
@@ -26,21 +35,42 @@ def list_() -> None:
         fail(str(error))
     rows = [("TYPE", "KIND", "INSTALLED", "VERIFIED", "PROGRAM", "FILE")]
     for each in known:
-        told = each.description
+        description = each.description
         rows.append(
             (
-                told.type,
-                told.category,
-                "yes" if told.installed else "no",
-                "yes" if told.verified else "no",
-                told.path or "-",
-                str(each.file),
+                description.type,
+                description.category,
+                "yes" if description.installed else "no",
+                "yes" if description.verified else "no",
+                _short(description.path or "-"),
+                "built in" if each.file.parent == BUILT_IN else _short(str(each.file)),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = _fitting([max(map(len, column)) for column in zip(*rows, strict=True)])
     for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        cells = (_end(cell, width) for cell, width in zip(row, widths, strict=True))
         typer.echo("  ".join(cells).rstrip())
+
+
+def _short(path: str) -> str:
+    home = str(Path.home())
+    return f"~{path.removeprefix(home)}" if path.startswith(f"{home}/") else path
+
+
+def _fitting(widths: list[int]) -> list[int]:
+    """Narrow the last two columns, the paths, until a line has `_LINE` columns."""
+    *others, program, file = widths
+    room = max(_LINE - sum(others) - 2 * (len(widths) - 1), 20)
+    if program + file > room:
+        # A column that needs less than half leaves the rest to the other one.
+        program = max(min(program, room // 2), room - file)
+        file = min(file, room - program)
+    return [*others, program, file]
+
+
+def _end(cell: str, width: int) -> str:
+    """Pad a cell, or cut off the beginning of one that is too long."""
+    return cell.ljust(width) if len(cell) <= width else f"…{cell[len(cell) - width + 1 :]}"
 
 
 @app.command()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -166,7 +167,18 @@ def _greet(url: str, local: Local) -> None:
         f"  API key    {local.key}\n\n"
         "List your machines:\n\n"
         f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/daemons\n\n"
+        f"{_path_hint()}"
         "Ctrl-C stops it.\n"
+    )
+
+
+def _path_hint() -> str:
+    """Return how to put the command `outrider` on the PATH; nothing where it is there."""
+    if shutil.which("outrider") is not None:
+        return ""
+    return (
+        "To use the command `outrider` in another shell:\n\n"
+        f'  export PATH="{sysconfig.get_path("scripts")}:$PATH"\n\n'
     )
 
 
