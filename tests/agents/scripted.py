@@ -95,6 +95,7 @@ class ScriptedProvider:
         self.installed = True
         self.made: list[ScriptedAdapter] = []
         self.next_first = Observation(status="idle")
+        self.breaks: Exception | None = None
 
     def describe(self) -> Description:
         return self.file.described("/bin/true" if self.installed else None)
@@ -105,4 +106,7 @@ class ScriptedProvider:
         self.made.append(adapter)
         return adapter
 
-    restore = launch
+    async def restore(self, record: SessionRecord) -> ScriptedAdapter:
+        if self.breaks is not None:
+            raise self.breaks
+        return await self.launch(record)

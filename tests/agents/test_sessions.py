@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from outrider.contract.commands import (
     AgentStatusQuery,
@@ -329,3 +330,22 @@ async def test_reading_a_part_of_the_chat(desk: Desk) -> None:
     assert await ids(after="msg_1") == [2, 3, 4]
     assert await ids(after="msg_1", limit=1) == [2]
     assert (await refused(session.read(ReadChat(after="msg_9")))).status == 400
+
+
+async def test_a_session_that_cannot_be_restored_does_not_stop_the_others(desk: Desk) -> None:
+    broken, whole = await desk.launch("android"), await desk.launch()
+    await desk.sessions.detach()
+    desk.journal.close()
+    desk.open()
+    desk.other.breaks = ValueError("what it kept makes no sense")
+    with capture_logs() as logs:
+        await desk.sessions.restore()
+    assert [session.id for session in desk.sessions.describe()] == [whole.record.id]
+    (log,) = [log for log in logs if log["event"] == "session not restored"]
+    assert log["session"] == broken.record.id
+    desk.other.breaks = None
+    await desk.sessions.detach()
+    desk.journal.close()
+    desk.open()
+    await desk.sessions.restore()  # the next start tries again
+    assert len(desk.sessions.describe()) == 2

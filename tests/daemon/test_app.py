@@ -1,12 +1,14 @@
 """The whole machine agent against a scripted service."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from outrider.contract.commands import TerminalOutput
 from outrider.contract.frames import (
@@ -14,9 +16,11 @@ from outrider.contract.frames import (
     CloseCode,
     Command,
     CommandResult,
+    Event,
     Goodbye,
 )
 from outrider.daemon.app import run_daemon
+from outrider.daemon.journal import Journal
 from outrider.daemon.link_errors import TokenRefusedError
 from outrider.daemon.settings import (
     Connection,
@@ -25,6 +29,7 @@ from outrider.daemon.settings import (
     SettingsError,
 )
 from tests.daemon.conftest import eventually
+from tests.daemon.linked_machine import event
 from tests.daemon.scripted_service import Peer, ScriptedService
 
 
@@ -159,6 +164,31 @@ async def test_a_revoked_token_ends_it(service: ScriptedService, settings: Daemo
 async def test_without_a_setup_it_says_so(tmp_path: Path, nothing_left: object) -> None:
     with pytest.raises(NotEnrolledError):
         await run_daemon(DaemonSettings(tmp_path), asyncio.Event())
+
+
+async def test_an_unreadable_record_does_not_keep_it_from_starting(
+    service: ScriptedService, settings: DaemonSettings
+) -> None:
+    journal = Journal(settings.journal_file)
+    journal.add_event(event("evt_1"))
+    journal.close()
+    with sqlite3.connect(settings.journal_file) as db:
+        db.execute("INSERT INTO sessions VALUES ('session_1', '{\"kind\": 5}')")
+        db.execute("INSERT INTO events VALUES (2, '{')")
+        db.execute("UPDATE numbering SET last = 3")
+        db.execute("INSERT INTO events SELECT 3, event FROM events WHERE seq = 1")
+    db.close()
+    stop = asyncio.Event()
+    with capture_logs() as logs:
+        running = asyncio.create_task(run_daemon(settings, stop))
+        peer = await service.connection()
+        hello = await peer.welcome()
+        assert hello.sessions == []
+        assert [(await peer.hear(Event)).seq for _ in range(2)] == [1, 3]
+        stop.set()
+        await running
+    said = [(log["table"], log["record"]) for log in logs if "set aside" in log["event"]]
+    assert said == [("sessions", "session_1"), ("events", 2)]
 
 
 async def test_a_damaged_journal_is_a_sentence(settings: DaemonSettings) -> None:

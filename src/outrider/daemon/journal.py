@@ -1,15 +1,20 @@
 """What the machine agent must not forget: a small SQLite file in its configuration directory.
 
 Every call is a few rows on a local file, so it is made on the event loop directly.
+
+A record that cannot be read (damaged, or written by a newer version) is moved to the table
+`unreadable`, with an error in the log: it must not keep the daemon from starting, nor the
+records behind it from being sent.
 """
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
+import structlog
 
 from outrider.contract.commands import ChatInput
 from outrider.contract.events import AgentEvent, Refused
@@ -45,8 +50,29 @@ CREATE TABLE IF NOT EXISTS refusals (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     refusal BLOB NOT NULL
 );
+CREATE TABLE IF NOT EXISTS unreadable (
+    origin TEXT NOT NULL,
+    key,
+    record
+);
 INSERT OR IGNORE INTO numbering VALUES (1, 0, 0);
 """
+
+_Table = Literal["sessions", "queue", "events", "refusals"]
+
+_COLUMNS: Final[dict[_Table, tuple[str, str]]] = {
+    "sessions": ("id", "record"),
+    "queue": ("message_id", "input"),
+    "events": ("seq", "event"),
+    "refusals": ("seq", "refusal"),
+}
+"""Of each table with records, the columns of the key and of the record."""
+
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError, TypeError)
+
+RecordT = TypeVar("RecordT")
+
+_log = structlog.get_logger(__name__)
 
 MAX_EVENTS: Final = 100_000
 """Events that wait for the service; beyond it the oldest are dropped."""
@@ -81,7 +107,7 @@ class SessionRecord(Wire, kw_only=True):
 def recorded_sessions(path: Path) -> list[SessionRecord]:
     """Return the sessions of a journal, oldest first; writes nothing, whoever has it open.
 
-    Returns an empty list where there is no journal.
+    Returns an empty list where there is no journal, and leaves out what cannot be read.
     """
     if not path.exists():
         return []
@@ -90,15 +116,27 @@ def recorded_sessions(path: Path) -> list[SessionRecord]:
         rows = db.execute("SELECT record FROM sessions ORDER BY id").fetchall()
     finally:
         db.close()
-    return [msgspec.json.decode(record, type=SessionRecord) for (record,) in rows]
+    records = []
+    for (data,) in rows:
+        with suppress(*_UNREADABLE):
+            records.append(msgspec.json.decode(data, type=SessionRecord))
+    return records
 
 
 class Journal:
-    """The durable memory of one machine agent."""
+    """The durable memory of one machine agent.
+
+    Raises:
+        sqlite3.Error: the file is damaged, or cannot be used.
+    """
 
     def __init__(self, path: Path) -> None:
         path.touch(0o600)  # nobody else's, whoever may look into the directory
         self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.text_factory = lambda data: data.decode(errors="replace")
+        (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA foreign_keys = ON")
@@ -110,8 +148,7 @@ class Journal:
 
     def sessions(self) -> list[SessionRecord]:
         """Return every session that was not removed, oldest first."""
-        rows = self._db.execute("SELECT record FROM sessions ORDER BY id")
-        return [msgspec.json.decode(record, type=SessionRecord) for (record,) in rows]
+        return [record for _, record in self._read("sessions", SessionRecord, "ORDER BY id")]
 
     def save_session(self, record: SessionRecord) -> None:
         """Remember this session, or what has changed about it."""
@@ -127,13 +164,7 @@ class Journal:
 
     def queue(self, session_id: str) -> list[tuple[str, ChatInput]]:
         """Return the messages (id, input) that wait for this session's agent, in order."""
-        rows = self._db.execute(
-            "SELECT message_id, input FROM queue WHERE session_id = ? ORDER BY rowid",
-            (session_id,),
-        )
-        return [
-            (message_id, msgspec.json.decode(data, type=ChatInput)) for message_id, data in rows
-        ]
+        return self._read("queue", ChatInput, "WHERE session_id = ? ORDER BY rowid", session_id)
 
     def enqueue(self, session_id: str, message_id: str, message: ChatInput) -> None:
         """Remember a message that waits."""
@@ -180,10 +211,7 @@ class Journal:
 
     def events(self, after: int, limit: int) -> list[tuple[int, AgentEvent]]:
         """Return the events behind the number `after`, oldest first."""
-        rows = self._db.execute(
-            "SELECT seq, event FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
-        )
-        return [(seq, msgspec.json.decode(event, type=AgentEvent)) for seq, event in rows]
+        return self._read_page("events", AgentEvent, after, limit)
 
     def acknowledge_events(self, acknowledged: int) -> None:
         """Forget the events up to this number: the service has stored them."""
@@ -220,14 +248,46 @@ class Journal:
 
     def refusals(self, after: int, limit: int) -> list[tuple[int, Refused]]:
         """Return the refusals behind the number `after`, oldest first."""
-        rows = self._db.execute(
-            "SELECT seq, refusal FROM refusals WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
-        )
-        return [(seq, msgspec.json.decode(data, type=Refused)) for seq, data in rows]
+        return self._read_page("refusals", Refused, after, limit)
 
     def forget_refusals(self, noted: int) -> None:
         """Forget the refusals up to this number: the service has noted them."""
         self._db.execute("DELETE FROM refusals WHERE seq <= ?", (noted,))
+
+    def _read_page(
+        self, table: _Table, kind: type[RecordT], after: int, limit: int
+    ) -> list[tuple[Any, RecordT]]:
+        """Return up to `limit` records behind the number `after`; none only if there is none."""
+        while True:
+            before = self._db.total_changes
+            page = self._read(table, kind, "WHERE seq > ? ORDER BY seq LIMIT ?", after, limit)
+            if page or self._db.total_changes == before:  # none was set aside either
+                return page
+
+    def _read(
+        self, table: _Table, kind: type[RecordT], where: str, *values: object
+    ) -> list[tuple[Any, RecordT]]:
+        """Return keys and records of a table; set aside those that cannot be read."""
+        key, column = _COLUMNS[table]
+        query = f"SELECT rowid, {key}, {column} FROM {table} {where}"  # noqa: S608  # constants
+        found = []
+        for row_id, name, data in self._db.execute(query, values).fetchall():
+            try:
+                found.append((name, msgspec.json.decode(data, type=kind)))
+            except _UNREADABLE as error:
+                self._set_aside(table, row_id, name, data)
+                _log.error(
+                    "journal record set aside: it cannot be read",
+                    table=table,
+                    record=name,
+                    error=str(error),
+                )
+        return found
+
+    def _set_aside(self, table: _Table, row_id: int, name: object, data: object) -> None:
+        with self._transaction():
+            self._db.execute("INSERT INTO unreadable VALUES (?, ?, ?)", (table, name, data))
+            self._db.execute(f"DELETE FROM {table} WHERE rowid = ?", (row_id,))  # noqa: S608
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -76,14 +76,20 @@ class Sessions:
         return [provider.describe() for provider in self._providers.values()]
 
     async def restore(self) -> None:
-        """Find the sessions again that ran before this daemon started."""
+        """Find the sessions again that ran before this daemon started.
+
+        One that cannot be followed does not keep the others away; the next start tries it again.
+        """
         for record in self._journal.sessions():
             provider = self._providers.get(record.type)
             if provider is None:
                 _log.warning("session dropped: its provider is gone", session=record.id)
                 self._journal.remove_session(record.id)
                 continue
-            self._follow(record, await provider.restore(record))
+            try:
+                self._follow(record, await provider.restore(record))
+            except Exception:  # noqa: BLE001  # whatever is wrong with one record
+                _log.exception("session not restored", session=record.id, type=record.type)
 
     async def launch_cli(self, request: LaunchCli) -> Launched:
         """Start a CLI or ACP agent.
