@@ -21,7 +21,7 @@ from tests.service.errors import assert_error
 from tests.service.samples import session
 from tests.service.site import Owner, Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 # Written by hand from spec.md, Authentication 4, and issue 3: only after a recent login.
 RECENT_LOGIN: Final = {

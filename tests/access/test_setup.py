@@ -157,8 +157,8 @@ def test_what_a_terminal_would_act_on_is_not_shown(
         interval=0,
     )
     scripted.run(settings)
-    assert scripted.shown[0].user_code == "BCDF[2J"
-    assert scripted.shown[0].verification_uri == "https://x/]0;y"
+    assert scripted.shown[0].user_code == "BCDF\ufffd[2J"
+    assert scripted.shown[0].verification_uri == "https://x/\ufffd]0;y\ufffd"
     assert scripted.slept == [1], "never without a pause"
 
 

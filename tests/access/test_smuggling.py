@@ -12,7 +12,7 @@ from tests.service.patience import PATIENCE
 from tests.service.samples import session
 from tests.service.site import Owner, Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 
 async def raw(site: Site, *parts: bytes) -> tuple[int, bytes]:

@@ -31,8 +31,6 @@ class AgentKind:
 
     `found` is how long (seconds) a daemon that starts again may take to know what it is doing.
 
-    `usual` tells that it belongs to the tests that always run.
-
     `cannot` has the tests that this agent cannot pass, with the reason.
     """
 
@@ -51,5 +49,4 @@ class AgentKind:
     silence: int = 20
     seconds: float = 90
     found: float = 10
-    usual: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -29,12 +29,12 @@ SPECIAL = [
 
 
 def param(kind: AgentKind, test: str = "") -> Any:
-    """Return the parameter that runs a test with this kind; one that it cannot pass is left out.
+    """Return the parameter that runs a test with this kind, skipped where the kind cannot pass it.
 
     `make test-agents` runs the kinds side by side, and what one kind does one after the other.
     """
     marks = [
-        pytest.mark.real_agent if kind.usual else pytest.mark.other_agents,
+        pytest.mark.real_agent,
         pytest.mark.xdist_group(kind.type),
     ]
     if test in kind.cannot:

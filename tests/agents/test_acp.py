@@ -22,7 +22,7 @@ EVERY = [
     pytest.param(
         kind,
         id=kind.type,
-        marks=pytest.mark.real_agent if kind.usual else pytest.mark.other_agents,
+        marks=pytest.mark.real_agent,
     )
     for kind in ACP
 ]
@@ -73,7 +73,7 @@ async def test_it_dies_and_leaves_nothing(box: Machine) -> None:
     await until(lambda: not running_in(home), why=lambda: str(running_in(home)))
 
 
-@pytest.mark.other_agents
+@pytest.mark.real_agent
 @pytest.mark.parametrize("kind", [GEMINI_ACP], ids=lambda kind: kind.type)
 async def test_an_agent_whose_own_record_a_load_would_cost(box: Machine) -> None:
     agent = await box.launch()

@@ -10,7 +10,7 @@ from tests.agents.machine import Machine
 from tests.agents.scenario import said
 
 pytestmark = [
-    pytest.mark.other_agents,
+    pytest.mark.real_agent,
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("aider"),
 ]

@@ -10,7 +10,7 @@ from tests.agents.kinds.gemini_cli import GEMINI_CLI
 from tests.agents.machine import Machine, kill_server, running_in, until
 
 pytestmark = [
-    pytest.mark.other_agents,
+    pytest.mark.real_agent,
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("gemini-cli"),
 ]

@@ -21,7 +21,7 @@ from tests.service.private import private
 from tests.service.processes import Outcome, Program, environment, outrider
 from tests.service.site import GATEWAY
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 COUNT = 3
 

@@ -17,7 +17,7 @@ from tests.service.machine import payload_of
 from tests.service.samples import DEBUG, session
 from tests.service.site import Owner, Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 
 def path(machine_id: str) -> str:

@@ -20,7 +20,7 @@ from tests.service.patience import PATIENCE, eventually
 from tests.service.samples import RESULTS, STATE, session
 from tests.service.site import Owner, Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 
 def status_of(machine_id: str) -> str:

@@ -18,7 +18,7 @@ from tests.service.private import private
 from tests.service.processes import Serving
 from tests.service.site import GATEWAY, Owner, Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 DELAY = 1.5
 

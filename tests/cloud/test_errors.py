@@ -16,7 +16,7 @@ from tests.service.errors import assert_error
 from tests.service.samples import session
 from tests.service.site import Owner, Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 MIB = 1024 * 1024
 

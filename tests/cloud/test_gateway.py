@@ -26,7 +26,7 @@ from tests.service.samples import MACHINE, PROVIDER, session
 from tests.service.site import GATEWAY, Owner, Site
 from tests.service.stores import Store
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 
 async def refusal(site: Site, token: str | None, *messages: str | bytes) -> tuple[int, str]:

@@ -21,7 +21,7 @@ from tests.service.processes import environment, outrider
 from tests.service.stores import Store
 from tests.service.world import World
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -15,7 +15,7 @@ from tests.service.machine import payload_of
 from tests.service.samples import RESULTS, session
 from tests.service.site import Owner
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 ROUTES: list[tuple[str, str, Any, str]] = [
     ("POST", "chat", {"message": "hi"}, "send_chat"),

@@ -15,7 +15,7 @@ from outrider.cloud.protocol import protocol
 from outrider.cloud.websocket import MAX_UNREAD, Pulse, WebSocket
 from tests.service.patience import PATIENCE, eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 MAX_SIZE = 1000
 

@@ -14,7 +14,7 @@ from tests.service.patience import eventually
 from tests.service.processes import Program, Serving, environment, outrider
 from tests.service.stores import PostgreSQL
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 MACHINES = 3
 LOOPS = 4

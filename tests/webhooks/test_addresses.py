@@ -12,7 +12,7 @@ from outrider.cloud.webhooks.sender import Outcome, Sender
 from outrider.contract.errors import ApiError
 from tests.webhooks.receiver import Receiver, says
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 # Loopback and private: refused unless the operator allows them.
 PRIVATE = [

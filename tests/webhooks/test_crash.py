@@ -24,6 +24,8 @@ from tests.service.stores import Addresses, Store
 from tests.webhooks.events import event_id
 from tests.webhooks.receiver import Receiver, receiving
 
+pytestmark = pytest.mark.faults
+
 # CRASH_EVENTS=5000 is the whole of it, in about a minute.
 EVENTS = int(os.environ.get("CRASH_EVENTS", "700"))
 KILLS = max(3, EVENTS // 150)

@@ -19,7 +19,7 @@ from tests.webhooks.events import agent_event
 from tests.webhooks.receiver import Receiver
 from tests.webhooks.test_subscribe import subscriber
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 WAITING = 300
 HEARD = 100

@@ -11,4 +11,3 @@ from tests.agents.kinds.gemini_cli import GEMINI_CLI
 from tests.agents.kinds.opencode import OPENCODE
 
 KINDS: Final[tuple[AgentKind, ...]] = (CLAUDE_CODE, CODEX, OPENCODE, GEMINI_CLI, AIDER, *ACP)
-"""The `usual` ones belong to the tests that always run, all of them to `make test-agents`."""

@@ -71,7 +71,6 @@ CLAUDE_ACP: Final = AgentKind(
     offers=("allow_always", "allow_once", "reject_once"),
     trusts=False,
     silence=_SILENCE,
-    usual=True,
     cannot=CANNOT,
 )
 OPENCODE_ACP: Final = AgentKind(

@@ -33,6 +33,4 @@ def environment(model: str) -> dict[str, str]:
     }
 
 
-CLAUDE_CODE: Final = AgentKind(
-    type="claude-code", seed=seed_claude, environment=environment, usual=True
-)
+CLAUDE_CODE: Final = AgentKind(type="claude-code", seed=seed_claude, environment=environment)

@@ -22,6 +22,8 @@ from tests.service.patience import eventually
 from tests.webhooks.events import agent_event, event_id
 from tests.webhooks.receiver import one_after_another, says
 
+pytestmark = pytest.mark.faults
+
 AHEAD = 300
 """Seconds."""
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import httpx
+import pytest
 
 from outrider.contract.frames import CloseCode
 from tests.nodes.faults.cluster import GRACE, NODE_TIMEOUT, Machine, Node
@@ -11,6 +12,8 @@ from tests.nodes.faults.conftest import StartFleet
 from tests.nodes.faults.steps import answered, listed
 from tests.service.errors import assert_error
 from tests.service.patience import eventually
+
+pytestmark = pytest.mark.faults
 
 PROMPT = 9.0
 """Seconds after which nobody waits for a node any more that does not answer."""

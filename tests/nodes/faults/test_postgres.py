@@ -23,6 +23,8 @@ from tests.service.machine import ScriptedMachine
 from tests.service.patience import eventually
 from tests.webhooks.events import agent_event, event_id
 
+pytestmark = pytest.mark.faults
+
 FAULTS: dict[str, Callable[[Postgres], None]] = {
     "stopped": Postgres.stop,
     "frozen": Postgres.freeze,

@@ -13,6 +13,8 @@ from tests.nodes.faults.steps import listed, timed, works
 from tests.service.errors import assert_error
 from tests.service.patience import eventually
 
+pytestmark = pytest.mark.faults
+
 FAULTS: dict[str, Callable[[Redis], None]] = {"stopped": Redis.stop, "frozen": Redis.freeze}
 
 BUS_DOWN = "the bus is down: Redis cannot be reached"

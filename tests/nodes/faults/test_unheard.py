@@ -10,6 +10,8 @@ from outrider.contract.commands import CommandType
 from outrider.contract.frames import Command, CommandResult
 from tests.service.patience import eventually
 
+pytestmark = pytest.mark.faults
+
 
 class BadBus(MemoryBus):
     """A bus that fails as a test says: its messages are not heard, or not sent."""
