@@ -1,10 +1,13 @@
 """What every command shares: an event loop, signals that stop it, errors as sentences."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import typer
 import uvloop
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from outrider.daemon.settings import DaemonSettings
 
 T = TypeVar("T")
+
+_FIRST_OWN_DESCRIPTOR: Final = 3
+"""Those before it are standard input, output and error."""
 
 
 def service_settings() -> "Settings":
@@ -51,11 +57,29 @@ def fail(message: str, status: int = 1) -> NoReturn:
 
 
 def run(main: Coroutine[None, None, T]) -> T:
-    """Run `main`; an error that Outrider raised on purpose becomes a sentence and exit code 1."""
+    """Run `main`; an error that Outrider raised on purpose becomes a sentence and exit code 1.
+
+    Children inherit standard input, output and error alone.
+    """
+    keep_descriptors()
     try:
         return uvloop.run(main)
     except OutriderError as error:
         fail(str(error))
+
+
+def keep_descriptors() -> None:
+    """Set close-on-exec on every open descriptor but standard input, output and error.
+
+    Python sets it on those that it opens. It is missing on those that this process was started
+    with: the listening sockets of a worker, or what a shell or `make` left open. uvloop closes
+    no others in its children, whatever `close_fds` says, so an agent that goes on in tmux would
+    hold a port or a lock for days.
+    """
+    for number in [int(path.name) for path in Path("/dev/fd").iterdir()]:
+        if number >= _FIRST_OWN_DESCRIPTOR:
+            with suppress(OSError):  # the one that lists them is closed again
+                os.set_inheritable(number, False)
 
 
 def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:

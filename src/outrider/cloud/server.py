@@ -55,7 +55,6 @@ def listen(settings: Settings, *, shared: bool = False) -> socket.socket:
             f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. "
             "Set OUTRIDER_PORT (or OUTRIDER_HOST) to another one"
         ) from error
-    listener.set_inheritable(True)
     return listener
 
 

@@ -6,17 +6,17 @@ read from /dev/null.
 """
 
 import asyncio
-import contextlib
 import shlex
 import shutil
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
+from subprocess import DEVNULL, PIPE
 from typing import Final
 
 import structlog
 
 from outrider.contract.errors import ApiError
 from outrider.daemon.capture import Capture
+from outrider.daemon.child import Child, start
 from outrider.daemon.pipes import PipeReader
 from outrider.daemon.processes import ProcessGroup, clean_environment
 
@@ -94,7 +94,7 @@ class Shell:
         self._status = PipeReader(self._reported)
         self._report = bytearray()
         self._running: asyncio.Future[int] | None = None
-        self._process: Process | None = None
+        self._process: Child | None = None
         self._end: asyncio.Task[None] | None = None
 
     @property
@@ -183,7 +183,7 @@ class Shell:
         if self._running is not None and not self._running.done():
             self._running.set_result(exit_code)
 
-    async def _wait(self, process: Process) -> None:
+    async def _wait(self, process: Child) -> None:
         await process.wait()
         self._status.drain()  # it may have ended right after a command
         self._output.drain()
@@ -192,32 +192,23 @@ class Shell:
     def _close_pipes(self) -> None:
         self._output.close()
         self._status.close()
+        if self._process is not None:
+            self._process.close()
 
 
 async def _start(
     *arguments: str, cwd: str, stdin: int, output: PipeReader, status: PipeReader | None = None
-) -> Process:
+) -> Child:
     """Start the shell as the leader of a session of its own."""
-    starting = asyncio.create_task(
-        asyncio.create_subprocess_exec(
-            shutil.which("bash") or "/bin/sh",
-            *arguments,
+    try:
+        return await start(
+            [shutil.which("bash") or "/bin/sh", *arguments],
             cwd=cwd,
             env=clean_environment(),
             stdin=stdin,
             stdout=output.write_end,
             stderr=(status or output).write_end,
-            start_new_session=True,
-        ),
-        name="start a shell",
-    )
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        # It may run already, with children of its own, before this side knows of it.
-        with contextlib.suppress(OSError, ValueError):
-            await _kill(await starting)
-        raise
+        )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ApiError(400, f"The shell could not be started in {cwd!r}: {reason}") from error
@@ -227,7 +218,7 @@ async def _start(
             status.handed_over()
 
 
-async def _kill(process: Process) -> None:
+async def _kill(process: Child) -> None:
     """Kill the shell with all that it has started, unless it has ended by itself."""
     if process.returncode is not None:
         return
@@ -239,7 +230,7 @@ async def _kill(process: Process) -> None:
         _log.warning("killed shell does not end", pid=process.pid)
 
 
-def _exit_code(process: Process) -> int:
+def _exit_code(process: Child) -> int:
     """Return the exit code as a shell tells it: 128 and the signal for one that was killed."""
     code = process.returncode or 0
     return code if code >= 0 else 128 - code

@@ -8,10 +8,10 @@ import os
 import tempfile
 import time
 import uuid
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import Any, Final
 
 from outrider.contract.errors import ApiError, OutriderError
@@ -27,6 +27,7 @@ from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError, read_tables
 from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.sessions import epoch_millis
+from outrider.daemon.child import start
 from outrider.daemon.journal import Journal, SessionRecord, recorded_sessions
 from outrider.daemon.settings import DaemonSettings
 
@@ -106,18 +107,18 @@ async def version(path: str, environment: Mapping[str, str] | None = None) -> st
     """Return the first line with a digit that the program says of its version, None without one."""
     with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
         try:
-            process = await asyncio.create_subprocess_exec(
-                path, "--version", stdin=DEVNULL, stdout=PIPE, stderr=STDOUT,
-                cwd=folder, env=environment, start_new_session=True,
-            )  # fmt: skip
+            process = await start(
+                [path, "--version"], cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT
+            )
         except OSError:
             return None
         try:
-            said, _ = await asyncio.wait_for(process.communicate(), VERSION_TIMEOUT)
+            said = await asyncio.wait_for(process.output(), VERSION_TIMEOUT)
         except TimeoutError:
             return None
         finally:
             await processes.end(await asyncio.to_thread(processes.family, process.pid), grace=0.5)
+            process.close()
     lines = said.decode("utf-8", "replace").splitlines()
     return next((line.strip() for line in lines if any(map(str.isdigit, line))), None)
 

@@ -7,6 +7,7 @@ others are there all the same. Nothing leaves here but through `Bounds`.
 import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Mapping
+from subprocess import PIPE
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from outrider.contract.frames import PROTOCOL_VERSION
 from outrider.daemon.agents.adapter import Ide
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.child import start
 from outrider.daemon.debug.bounds import Bounds, size
 from outrider.daemon.debug.redaction import Redactor
 from outrider.daemon.debug.report import report
@@ -138,20 +140,18 @@ async def _versions(kind: str) -> dict[str, str]:
 
 async def _tmux_version() -> str | None:
     try:
-        process = await asyncio.create_subprocess_exec(
-            "tmux", "-V", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-        )
+        process = await start(["tmux", "-V"], stdout=PIPE)
     except OSError:
         return None
     try:
         async with asyncio.timeout(_TMUX_SECONDS):
-            output, _ = await process.communicate()
+            output = await process.output()
     except TimeoutError:
         return None
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        process.kill()
+        await process.wait()
+        process.close()
     return output.decode("utf-8", "replace").strip().removeprefix("tmux ")[:40]
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-from asyncio.subprocess import DEVNULL, Process
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -13,6 +12,7 @@ from acp.schema import TerminalExitStatus
 
 from outrider.contract.ids import new_id
 from outrider.daemon.agents.acp.tail import Tail
+from outrider.daemon.child import Child, start
 from outrider.daemon.pipes import PipeReader
 from outrider.daemon.processes import ProcessGroup
 
@@ -141,7 +141,7 @@ class _Terminal:
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
         self._pipe = PipeReader(tail.add)
-        self._process: Process | None = None
+        self._process: Child | None = None
         self._group: ProcessGroup | None = None
         self._closed = False
 
@@ -149,14 +149,12 @@ class _Terminal:
         self, argv: Sequence[str], directory: str, environment: Mapping[str, str]
     ) -> None:
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *argv,
+            self._process = await start(
+                argv,
                 cwd=directory,
-                env=dict(environment),
-                stdin=DEVNULL,
+                env=environment,
                 stdout=self._pipe.write_end,
                 stderr=self._pipe.write_end,
-                start_new_session=True,
             )
         except BaseException:
             self._pipe.close()

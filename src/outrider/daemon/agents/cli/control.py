@@ -10,11 +10,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from subprocess import PIPE
 from typing import Final
 
 import structlog
 
 from outrider.contract.errors import OutriderError
+from outrider.daemon.child import Child, start
 
 WIDTH: Final = 120
 HEIGHT: Final = 50
@@ -65,7 +67,7 @@ class ControlClient:
         self._socket = socket
         self._changed = changed
         self._wanted = wanted
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Child | None = None
         self._reading: asyncio.Task[None] | None = None
         self._reviving: asyncio.Task[None] | None = None
         self._pending: deque[_Reply] = deque()
@@ -93,15 +95,13 @@ class ControlClient:
             loop = asyncio.get_running_loop()
             hello = _Reply(loop.create_future())
             try:
-                process = await asyncio.create_subprocess_exec(
-                    "tmux", "-u", "-L", self._socket, "-f", str(_CONF), "-C", *verb,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.DEVNULL,
+                process = await start(
+                    ["tmux", "-u", "-L", self._socket, "-f", str(_CONF), "-C", *verb],
+                    stdin=PIPE,
+                    stdout=PIPE,
                     env=_client_environment(os.environ),
                     limit=_MAX_LINE,
-                    start_new_session=True,  # a Ctrl-C in the daemon's terminal is not tmux's
-                )  # fmt: skip
+                )
             except FileNotFoundError:
                 raise TmuxError(
                     "tmux is not installed on this machine: install it (apt install tmux)"
@@ -158,7 +158,7 @@ class ControlClient:
             await process.wait()
         await asyncio.wait({reading}, timeout=5)
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
+    async def _read(self, process: Child) -> None:
         """Sort what the client says into replies and signals, until it ends."""
         assert process.stdout is not None
         guard: str | None = None  # the end of the reply that is being read
@@ -184,6 +184,7 @@ class ControlClient:
             elif line.startswith(("%window-close", "%unlinked-window-close")):
                 self._changed(None)
         await process.wait()
+        process.close()
         for lost in self._pending:
             if not lost.future.done():
                 lost.future.set_exception(TmuxGone("The tmux server has ended"))

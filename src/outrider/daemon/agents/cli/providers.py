@@ -8,9 +8,9 @@ import sys
 import tempfile
 import time
 import uuid
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import Final
 
 from outrider.contract.errors import ApiError
@@ -31,6 +31,7 @@ from outrider.daemon.agents.provider_file import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript as Chat
 from outrider.daemon.agents.transcript import chat_file
+from outrider.daemon.child import start
 from outrider.daemon.journal import Journal, SessionRecord
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
@@ -172,20 +173,18 @@ class CliProvider:
     ) -> None:
         name = self.file.display_name
         try:
-            process = await asyncio.create_subprocess_exec(
-                *words, cwd=cwd, env=environment, start_new_session=True,
-                stdin=DEVNULL, stdout=PIPE, stderr=STDOUT,
-            )  # fmt: skip
+            process = await start(words, cwd=cwd, env=environment, stdout=PIPE, stderr=STDOUT)
         except OSError as error:
             raise ApiError(500, f"{name} did not start: {words[0]}: {error}") from error
         try:
-            said, _ = await asyncio.wait_for(process.communicate(), limit)
+            said = await asyncio.wait_for(process.output(), limit)
         except TimeoutError:
             raise ApiError(
                 500, f"{name} did not start: {words[0]} took longer than {limit:.0f} s"
             ) from None
         finally:
             await processes.end(await asyncio.to_thread(processes.family, process.pid), grace=0.5)
+            process.close()
         if process.returncode:
             ending = said.decode("utf-8", "replace").strip()[-1000:]
             raise ApiError(500, f"{name} did not start: {' '.join(words[:2])} failed: {ending}")

@@ -1,0 +1,148 @@
+"""Children: what they inherit, how they end, and what is left of one that does not start."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
+
+import pytest
+import uvloop
+
+from outrider.daemon.child import start
+from tests.service.patience import PATIENCE
+
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+
+OPEN = "for end in /proc/self/fd/*; do readlink $end; done"
+
+
+def descriptors() -> list[str]:
+    """Return what this process has open."""
+    return sorted(path.name for path in Path("/dev/fd").iterdir())
+
+
+def target_of(descriptor: int) -> str:
+    """Return what a descriptor of this process stands for."""
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run a coroutine on each kind of loop; it leaves no descriptor open."""
+
+    def run(main: Callable[[], Awaitable[None]]) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(2 * PATIENCE):
+                first = await start(["true"], stdout=PIPE)  # libuv keeps a file open from here on
+                await first.output()
+                first.close()
+                await asyncio.sleep(0)
+                before = descriptors()
+                await main()
+                await asyncio.sleep(0)
+                assert descriptors() == before
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(bounded())
+
+    return run
+
+
+@pytest.mark.parametrize(("stdin", "stderr"), [(DEVNULL, DEVNULL), (PIPE, PIPE), (PIPE, STDOUT)])
+def test_it_inherits_its_standard_descriptors_alone(run: Run, stdin: int, stderr: int) -> None:
+    async def main() -> None:
+        read_end, write_end = os.pipe()
+        os.set_inheritable(write_end, True)
+        started = await start(["sh", "-c", OPEN], stdin=stdin, stdout=PIPE, stderr=stderr)
+        seen = (await started.output()).decode().split()
+        assert target_of(write_end) not in seen
+        assert len([target for target in seen if not target.startswith("/proc/")]) == 3, seen
+        started.close()
+        os.close(read_end)
+        os.close(write_end)
+
+    run(main)
+
+
+def test_its_pipes(run: Run) -> None:
+    async def main() -> None:
+        started = await start(
+            ["sh", "-c", "read word; echo $word; echo $word >&2"],
+            stdin=PIPE, stdout=PIPE, stderr=PIPE,
+        )  # fmt: skip
+        assert started.stdin is not None
+        assert started.stderr is not None
+        started.stdin.write(b"hello\n")
+        assert await started.output() == b"hello\n"
+        assert await started.stderr.read() == b"hello\n"
+        started.close()
+
+    run(main)
+
+
+def test_where_and_with_what_it_runs(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        argv = ["sh", "-c", "pwd; echo $WORD; ps -o sid= -p $$; echo $$"]
+        started = await start(
+            argv, cwd=str(tmp_path), env={"WORD": "x", "PATH": os.environ["PATH"]}, stdout=PIPE
+        )
+        directory, word, session, pid = (await started.output()).decode().split()
+        assert (directory, word, session) == (str(tmp_path), "x", pid)
+        assert started.pid == int(pid)
+        started.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("has_pidfd", [True, False])
+def test_how_it_ends(run: Run, has_pidfd: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_pidfd:  # as anywhere but on Linux
+        monkeypatch.delattr(os, "pidfd_open")
+
+    async def main() -> None:
+        assert await (await start(["sh", "-c", "exit 3"])).wait() == 3
+        killed = await start(["sleep", "1000"])
+        killed.terminate()
+        assert await killed.wait() == -signal.SIGTERM
+        killed.kill()
+
+    run(main)
+
+
+def test_it_has_ended_whatever_it_left_running(run: Run) -> None:
+    async def main() -> None:
+        started = await start(["sh", "-c", "sleep 1000 & echo $!"], stdout=PIPE)
+        assert started.stdout is not None
+        left = int(await started.stdout.readline())
+        assert await started.wait() == 0
+        os.kill(left, signal.SIGKILL)
+        assert await started.stdout.read() == b""
+        started.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("wrong", [["/nowhere/program"], ["tr\0ue"]])
+def test_one_that_does_not_start_leaves_nothing(run: Run, wrong: list[str]) -> None:
+    async def main() -> None:
+        with pytest.raises((OSError, ValueError)):
+            await start(wrong, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        await asyncio.sleep(0)  # what is closed goes with the next turn of the loop
+
+    run(main)
+
+
+def test_one_that_is_cancelled_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        program = ["touch", str(tmp_path / "ran")]
+        task = asyncio.create_task(start(program, stdin=PIPE, stdout=PIPE, stderr=PIPE))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)
+
+    run(main)
+    assert not (tmp_path / "ran").exists()
