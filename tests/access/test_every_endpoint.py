@@ -143,6 +143,7 @@ NOWHERE: Final = {
     "keyId": "key_none",
     "webhookId": "webhook_none",
     "deliveryId": "dlv_none",
+    "name": "build",
 }
 
 
@@ -183,6 +184,7 @@ async def test_the_table_is_the_specification_s() -> None:
 BODIES: Final[dict[str, Any]] = {
     "command": {"type": "read_chat"},
     "terminal": {"command": "id"},
+    "close_terminal": None,
     "disconnect": None,
     "revoke": None,
     "launch": {"type": "claude-code"},
@@ -242,7 +244,7 @@ async def _owned(owner: Owner, endpoint: Endpoint) -> list[dict[str, str]]:
     running = session()
     machine = (await owner.machine(running)).obliges()
     if "{daemonId}" in endpoint.path:
-        return [{"daemonId": machine.id}]
+        return [{"daemonId": machine.id, "name": "build"}]
     return [
         {"ideId": f"{machine.id}:session:{running.id}"},
         {"ideId": f"{machine.id}:cli:claude-code"},

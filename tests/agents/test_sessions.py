@@ -302,10 +302,14 @@ async def test_stop_wants_to_know_which(desk: Desk, tmp_path: Path) -> None:
     assert desk.journal.sessions() == []
 
 
-@pytest.mark.parametrize("wrong", ["relative/path", "/no/such/directory"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["relative/path", "/no/such/directory", "~no-such-user", "/" + "x" * 4000, "/etc/passwd"],
+)
 async def test_a_launch_that_cannot_be(desk: Desk, wrong: str) -> None:
     launch = LaunchCli(cli_type="robot", dir=wrong)
-    assert (await refused(desk.sessions.launch_cli(launch))).status == 400
+    error = await refused(desk.sessions.launch_cli(launch))
+    assert (error.status, [detail.path for detail in error.details]) == (400, ["dir"])
     assert (await refused(desk.sessions.launch_cli(LaunchCli(cli_type="toaster")))).status == 400
     desk.provider.installed = False
     fine = LaunchCli(cli_type="robot", dir=str(desk.folder))
@@ -313,6 +317,12 @@ async def test_a_launch_that_cannot_be(desk: Desk, wrong: str) -> None:
     assert missing.status == 400
     assert "(buy a robot)" in missing.message
     assert desk.journal.sessions() == []
+
+
+async def test_stop_with_a_directory_that_cannot_be(desk: Desk) -> None:
+    await desk.launch()
+    stop = desk.sessions.stop(StopCli(cli_type="robot", dir="~no-such-user"))
+    assert (await refused(stop)).status == 400
 
 
 async def test_reading_a_part_of_the_chat(desk: Desk) -> None:

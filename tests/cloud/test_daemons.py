@@ -343,6 +343,23 @@ class TestCommand:
         assert "terminal" not in error
 
 
+class TestCloseTerminal:
+    async def test_happy_path(self, owner: Owner) -> None:
+        """contract-2.md, Terminals."""
+        machine = await owner.machine()
+        request = owner.sends("DELETE", f"/api/v1/daemons/{machine.id}/terminals/build-1.x_y")
+        await machine.answers(await machine.takes("close_terminal", name="build-1.x_y"))
+        assert (await request).json() == {"success": True, "terminal": "build"}
+
+    @pytest.mark.parametrize("name", ["-x", "a b", "a%0A", "a%00", "x" * 65, ".."])
+    async def test_what_is_no_name_is_a_404(self, owner: Owner, name: str) -> None:
+        machine = await owner.machine()
+        path = f"/api/v1/daemons/{machine.id}/terminals/{name}"
+        assert_error(await owner.api.delete(path), 404)
+        await machine.settled()
+        assert machine.heard_nothing()
+
+
 class TestTerminal:
     async def test_happy_path(self, owner: Owner) -> None:
         """contract.md, POST /daemons/{id}/terminal."""

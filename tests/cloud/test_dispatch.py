@@ -206,10 +206,16 @@ class TestSilence:
         async with httpx.AsyncClient(
             base_url=owner.site.url, headers=headers, limits=limits, timeout=30, verify=False
         ) as client:
-            path = status_of(machine.id)
+            path, body = status_of(machine.id), {"command": "id"}
             waiting = [asyncio.create_task(client.get(path)) for _ in range(MAX_COMMANDS_IN_FLIGHT)]
             taken = [await machine.takes() for _ in waiting]
-            assert "unanswered" in assert_error(await client.get(path), 500)["error"]
+            for method, route, headers in (
+                ("GET", path, {}),
+                ("POST", f"/api/v1/daemons/{machine.id}/terminal", {"Idempotency-Key": "once"}),
+            ):
+                refused = await client.request(method, route, headers=headers, json=body)
+                assert "unanswered" in assert_error(refused, 503)["error"]
+                assert refused.headers["retry-after"] == "1"
             await machine.answers(taken[0])
             assert (await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))[0]
             again = asyncio.create_task(client.get(path))
@@ -217,7 +223,10 @@ class TestSilence:
             for command in taken[1:]:
                 await machine.answers(command)
             answers = await asyncio.gather(*waiting, again)
+            machine.obliges()
+            answers.append(await client.request(method, route, headers=headers, json=body))
         assert {answer.status_code for answer in answers} == {200}
+        assert "idempotency-replayed" not in answers[-1].headers, "a refusal does not use the key"
 
 
 class TestClientGone:

@@ -127,11 +127,16 @@ class TestSend:
             (b'{"message":null}', "message"),
             (b'{"message":""}', "message"),
             (b'{"message":" "}', "message"),
+            (b'{"message":"\\u0000\\u001b\\u200b\\n"}', "message"),
             (b'{"message":["hi"]}', "message"),
             (b'{"input":"hi"}', "input"),
             (b'{"input":{}}', "input"),
             (b'{"input":{"parts":[],"textFallback":" "}}', "input"),
             (b'{"input":{"parts":[{"type":"text","text":""}]}}', "input"),
+            (b'{"input":{"parts":[{"type":"text","text":"\\u0007"}]}}', "input"),
+            (b'{"input":{"textFallback":"\\u0000"}}', "input"),
+            (b'{"input":{"parts":[{"type":"image","mimeType":"image/png","data":"?"}]}}',
+             "input.parts[0].data"),
             (b'{"input":{"parts":["hi"]}}', "input.parts[0]"),
             (b'{"input":{"parts":[{"text":"hi"}]}}', "input.parts[0].type"),
             (b'{"input":{"parts":[{"type":"video","text":"hi"}]}}', "input.parts[0].type"),
@@ -140,6 +145,9 @@ class TestSend:
             (b'{"input":{"parts":[{"type":"image","data":"aGk="}]}}', "input.parts[0].mimeType"),
             (b'{"input":{"textFallback":5}}', "input.textFallback"),
             (b'{"message":"hi","agentType":""}', "agentType"),
+            (b'{"message":"hi","agentType":"a\\u0000"}', "agentType"),
+            (b'{"message":"hi","sessionId":"a\\n"}', "sessionId"),
+            (b'{"message":"hi","controls":{"a\\u0000":true}}', "controls"),
         ],
     )  # fmt: skip
     async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:
@@ -252,12 +260,24 @@ class TestLaunch:
             (b'{"type":"codex","dir":""}', "dir"),
             (b'{"type":"codex","dir":1}', "dir"),
             (b'{"type":"codex","model":1}', "model"),
+            (b'{"type":"codex","model":"a\\u0000b"}', "model"),
+            (b'{"type":"codex","model":"a\\u001b[2J"}', "model"),
+            (b'{"type":"codex","dir":"/srv\\u0000"}', "dir"),
+            (b'{"type":"codex\\u0000"}', "type"),
         ],
     )
     async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:
         machine = await owner.machine()
         response = await owner.api.post(f"/api/v1/shortcuts/{machine.id}/launch", content=body)
         assert paths(response) == [blamed]
+
+    async def test_a_pattern_is_explained_in_words(self, owner: Owner) -> None:
+        machine = await owner.machine()
+        response = await owner.api.post(
+            f"/api/v1/shortcuts/{machine.id}/launch", json={"type": "codex", "model": "a\0"}
+        )
+        error = assert_error(response, 400)["error"]
+        assert error == "Expected text without control characters (at `model`)"
 
     async def test_an_unknown_type_is_told_the_known_ones(self, owner: Owner) -> None:
         """contract.md, 400: an unknown provider type."""

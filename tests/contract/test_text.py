@@ -13,6 +13,7 @@ from outrider.contract.text import (
     checked_name,
     escaped,
     escaped_lines,
+    is_blank,
     is_printable,
     printable,
 )
@@ -67,3 +68,16 @@ def test_what_is_escaped_is_one_line_without_control_characters(text: str) -> No
 
 def test_an_escape_sequence_can_be_read() -> None:
     assert escaped("1.0\x1b[2J\n\u202eé") == "1.0\\x1b[2J\\n\\u202eé"
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n\t", "\x00\x01", "\x1b\x7f\x9b", "\u200b\ufeff", "\u2028\u202e"]
+)
+def test_text_without_a_visible_character_is_blank(text: str) -> None:
+    assert is_blank(text)
+
+
+@pytest.mark.parametrize("text", ["a", "\x00a", " . ", "é", "👩🏽\u200d🔧", "\ue000", "\U0001fae9"])
+def test_text_with_one_is_not(text: str) -> None:
+    """Whether or not this Python knows the character: private and unassigned ones count."""
+    assert not is_blank(text)

@@ -221,7 +221,7 @@ async def test_the_commands_in_flight_are_bounded(bench: Bench) -> None:
     for _ in range(MAX_COMMANDS_IN_FLIGHT):
         bench.router.submit(command("agent_status"), bench.answers.append)
     failure = await bench.failure(command("agent_status"))
-    assert failure.status == 500
+    assert failure.status == 503
     assert f"busy with {MAX_COMMANDS_IN_FLIGHT} commands" in failure.message
     gate.opened.set()
     await eventually(lambda: len(bench.answers) == MAX_COMMANDS_IN_FLIGHT + 1)

@@ -353,6 +353,87 @@ async def test_tracing_shows_only_the_command(prompt: Prompt, each_shell: str) -
     assert sorted(set(result.output.replace("+", "").split())) == ["a", "echo"]
 
 
+@pytest.mark.parametrize(
+    "name", ["printf", "command", "eval", "exit", "cd", "history", "unset", "builtin", ":", "test"]
+)
+@pytest.mark.parametrize("form", ["{}() {{ echo mine; }}", "alias {}='echo mine'"])
+async def test_a_builtin_that_is_defined_anew_does_not_end_the_terminal(
+    prompt: Prompt, each_shell: str, tmp_path: Path, name: str, form: str
+) -> None:
+    """Not even where the shell refuses the definition (dash does so for special builtins)."""
+    await prompt("x=5; shopt -s expand_aliases 2>&1", "t")
+    await prompt(form.format(name), "t")
+    result = await prompt("echo $x", "t", cwd=str(tmp_path))
+    assert (result.output, result.exit_code, result.cwd) == ("5\n", 0, str(tmp_path))
+    assert (await prompt("false", "t")).exit_code == 1
+    assert (await prompt("echo $?", "t")).output == "1\n"
+
+
+async def test_a_function_for_a_builtin_is_the_users_to_keep(
+    prompt: Prompt, each_shell: str
+) -> None:
+    await prompt("printf() { echo mine; }; cd() { echo also mine; }", "t")
+    assert (await prompt("printf x; cd /", "t")).output == "mine\nalso mine\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["readonly -f printf; printf() { :; }", "unset PWD; set -u", "set -o posix"]
+)
+async def test_what_else_a_report_needs_may_be_changed(prompt: Prompt, command: str) -> None:
+    await prompt("printf() { :; }", "t")
+    await prompt(command, "t")
+    assert (await prompt("echo here", "t")).output == "here\n"
+
+
+# Ended
+
+
+async def test_an_ended_terminal_is_gone_with_all_that_ran_in_it(prompt: Prompt) -> None:
+    result = await prompt("x=5; sleep 1000 & echo $!", "t")
+    pid = int(result.output)
+    await prompt.terminals.end("t")
+    await eventually(lambda: not is_alive(pid))
+    with pytest.raises(ApiError) as caught:
+        await prompt.terminals.end("t")
+    assert caught.value.status == 404
+    assert (await prompt("echo [$x]", "t")).output == "[]\n"
+
+
+async def test_ending_a_terminal_ends_what_runs_and_what_waits(
+    prompt: Prompt, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    running = asyncio.create_task(prompt("echo begun; echo x > began; read x < gate", "t"))
+    await eventually((tmp_path / "began").exists)
+    waiting = [asyncio.create_task(prompt("echo x > waited", "t")) for _ in range(3)]
+    await asyncio.sleep(0)  # lets every task take its place
+    await prompt.terminals.end("t")
+    outcome = await running
+    assert (outcome.output, outcome.exit_code) == ("begun\n", 137)
+    for task in waiting:
+        with pytest.raises(ApiError) as caught:
+            await task
+        assert caught.value.status == 409
+    assert not (tmp_path / "waited").exists()
+    assert (await prompt("echo new", "t")).output == "new\n"
+
+
+async def test_ending_a_terminal_that_starts(prompt: Prompt, tmp_path: Path) -> None:
+    """Its shell must not outlive it unseen; `nothing_left` would find it."""
+    for _ in range(5):
+        starting = asyncio.create_task(prompt("echo x > ran; sleep 1000", "t"))
+        await asyncio.sleep(0)
+        await prompt.terminals.end("t")
+        (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+        match outcome:
+            case TerminalOutput():
+                assert outcome.exit_code == 137
+            case ApiError():
+                assert outcome.status == 409
+            case _:
+                pytest.fail(str(outcome))
+
+
 async def test_background_jobs_live_on_and_end_with_the_terminal(prompt: Prompt) -> None:
     result = await prompt("sleep 1000 & setsid sleep 1000 & echo $!; jobs -p", "t")
     pids = [int(line) for line in result.output.splitlines()]
@@ -375,7 +456,7 @@ async def test_the_number_of_terminals_is_bounded(prompt: Prompt) -> None:
     with pytest.raises(ApiError) as caught:
         await prompt("true", "one-too-many")
     assert caught.value.status == 409
-    assert "run `exit` in one of them" in caught.value.message
+    assert "delete one of them" in caught.value.message
     await prompt("exit", "t3")
     assert (await prompt("echo room", "one-too-many")).output == "room\n"
 

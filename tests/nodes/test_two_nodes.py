@@ -89,8 +89,11 @@ class TestCommands:
         machine.obliges()
         for later in machine.heard(Command):
             await machine.answers(later)
-        codes = Counter([response.status_code for response in await asyncio.gather(*asked)])
-        assert codes.keys() == {200, 500}
+        responses = await asyncio.gather(*asked)
+        codes = Counter([response.status_code for response in responses])
+        assert codes.keys() == {200, 503}
+        refused = [response for response in responses if response.status_code == 503]
+        assert {response.headers["retry-after"] for response in refused} == {"1"}
         assert codes[200] >= MAX_COMMANDS_IN_FLIGHT
 
     async def test_a_client_that_goes_away_has_the_command_cancelled(self, pair: Pair) -> None:

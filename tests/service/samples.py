@@ -136,6 +136,7 @@ OUTPUT: Final = {
     "durationMs": 3,
     "cwd": "/srv",
 }
+CLOSED: Final = {"success": True, "terminal": "build"}
 DEBUG: Final = {
     "success": True,
     "bundle": {
@@ -165,6 +166,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "stop_cli": STOPPED,
     "agent_status": STATE,
     "terminal": OUTPUT,
+    "close_terminal": CLOSED,
     "chat_debug": DEBUG,
 }
 """A good result of each command."""

@@ -133,3 +133,34 @@ async def test_two_at_once(env: dict[str, str]) -> None:
         assert "already" in outcome.err
         assert "Traceback" not in outcome.err
         await up.call("GET", "/daemons")
+
+
+async def test_a_named_terminal_from_its_first_command_to_its_end(env: dict[str, str]) -> None:
+    """contract-2.md, Terminals: DELETE ends it, for whoever may run commands there."""
+    async with Up("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        (machine,) = (await up.call("GET", "/daemons"))["daemons"]
+        terminal, one = f"/daemons/{machine['id']}/terminal", {"name": "build", "command": "x=5"}
+        await up.call("POST", terminal, one)
+        output = await up.call("POST", terminal, one | {"command": "printf() { :; }; echo $x"})
+        assert output["output"] == "5\n"
+        closed = await up.call("DELETE", f"{terminal}s/build")
+        assert closed == {"success": True, "terminal": "build"}
+        await up.call("DELETE", f"{terminal}s/build", status=404)
+        assert (await up.call("POST", terminal, one | {"command": "echo $x"}))["output"] == "\n"
+
+
+async def test_odd_characters_are_a_400_with_a_sentence(env: dict[str, str]) -> None:
+    async with Up("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        (machine,) = (await up.call("GET", "/daemons"))["daemons"]
+        machine_id = machine["id"]
+        for path, body, field in (
+            (f"/shortcuts/{machine_id}/launch", {"type": "codex", "model": "a\0"}, "model"),
+            (f"/shortcuts/{machine_id}/stop", {"type": "codex", "dir": "~nouser"}, "dir"),
+            (f"/shortcuts/{machine_id}:cli:codex/chat", {"message": "\0\x1b"}, "message"),
+            (f"/daemons/{machine_id}/terminal", {"command": "id", "cwd": "~nouser"}, "cwd"),
+            (f"/daemons/{machine_id}/terminal", {"command": "echo \0"}, "command"),
+        ):
+            error = await up.call("POST", path, body, status=400)
+            assert [detail["path"] for detail in error["details"]] == [field]

@@ -4,6 +4,7 @@ Seven of them are public (`PUBLIC_COMMANDS`, the types of `POST …/command`). T
 are the words behind the remaining routes. A result is the body of the HTTP response.
 """
 
+import binascii
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, Literal
@@ -21,9 +22,11 @@ from outrider.contract.resources import (
     Workspace,
 )
 from outrider.contract.structs import Wire
+from outrider.contract.text import MAX_NAME, NO_NUL, PRINTABLE, TERMINAL_NAME, is_blank
 
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
-Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
+Path = Annotated[str, Meta(min_length=1, max_length=4096, pattern=NO_NUL)]
+TerminalName = Annotated[str, Meta(pattern=TERMINAL_NAME)]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Verdict = Literal["approve", "reject"]
 
@@ -40,6 +43,7 @@ class CommandType(StrEnum):
     STOP_CLI = "stop_cli"
     AGENT_STATUS = "agent_status"
     TERMINAL = "terminal"
+    CLOSE_TERMINAL = "close_terminal"
     CHAT_DEBUG = "chat_debug"
 
 
@@ -87,6 +91,12 @@ class ImagePart(Wire, tag="image", tag_field="type", kw_only=True):
     mime_type: Name
     data: str
 
+    def __post_init__(self) -> None:
+        try:
+            binascii.a2b_base64(self.data, strict_mode=True)
+        except ValueError:
+            raise ValueError("`data` is not base64") from None
+
 
 class ChatInput(Wire, kw_only=True):
     """The canonical form of a message. `text_fallback` serves agents that take only text."""
@@ -95,8 +105,10 @@ class ChatInput(Wire, kw_only=True):
     text_fallback: str | None = None
 
     def __post_init__(self) -> None:
-        has_part = any(not isinstance(part, TextPart) or part.text.strip() for part in self.parts)
-        if not has_part and not (self.text_fallback or "").strip():
+        has_part = any(
+            not isinstance(part, TextPart) or not is_blank(part.text) for part in self.parts
+        )
+        if not has_part and is_blank(self.text_fallback or ""):
             raise ValueError("The message is empty: give a part with text, or `textFallback`")
 
     def as_text(self) -> str:
@@ -123,7 +135,7 @@ class SendChat(Targeted, kw_only=True):
             return
         if not self.has_message:
             raise ValueError("`message` is missing: give it (a string), or `input`")
-        if self.input is None and not (self.message or "").strip():
+        if self.input is None and is_blank(self.message or ""):
             raise ValueError("`message` is empty: give it at least one visible character")
 
     @property
@@ -193,12 +205,18 @@ class Terminal(Wire, kw_only=True):
     """Run a shell command; in the terminal called `name`, where one is given."""
 
     command: str
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$(?!\n)")] | None = None
+    name: TerminalName | None = None
     cwd: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.command.strip():
             raise ValueError("`command` is empty: give a shell command")
+
+
+class CloseTerminal(Wire, kw_only=True):
+    """End a named terminal with all that runs in it."""
+
+    name: TerminalName
 
 
 class DebugQuery(Targeted, kw_only=True):
@@ -312,6 +330,12 @@ class TerminalOutput(Result, kw_only=True):
     cwd: str
 
 
+class TerminalClosed(Result, kw_only=True):
+    """The name of the terminal that was ended."""
+
+    terminal: str
+
+
 class ChatDebugged(Result, kw_only=True):
     """A debug bundle, and the same as text for an issue report.
 
@@ -332,6 +356,7 @@ PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.STOP_CLI: StopCli,
     CommandType.AGENT_STATUS: AgentStatusQuery,
     CommandType.TERMINAL: Terminal,
+    CommandType.CLOSE_TERMINAL: CloseTerminal,
     CommandType.CHAT_DEBUG: ChatDebug,
 }
 """The payload of each command."""
@@ -346,6 +371,7 @@ RESULTS: Final[dict[CommandType, type[Result]]] = {
     CommandType.STOP_CLI: Stopped,
     CommandType.AGENT_STATUS: AgentState,
     CommandType.TERMINAL: TerminalOutput,
+    CommandType.CLOSE_TERMINAL: TerminalClosed,
     CommandType.CHAT_DEBUG: ChatDebugged,
 }
 """The result of each command."""

@@ -24,7 +24,7 @@ MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """The largest frame, either way. A larger one closes the socket with 1009."""
 
 MAX_COMMANDS_IN_FLIGHT: Final = 256
-"""How many commands one machine may have unanswered before further ones get a 500."""
+"""How many commands one machine may have unanswered before further ones get a 503."""
 
 PING_INTERVAL: Final = 20.0
 """Seconds between the service's pings; a machine silent for two of them is dropped."""

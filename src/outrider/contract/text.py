@@ -1,6 +1,7 @@
 """Text that another program gave: what a name may hold, and how to show the rest safely."""
 
 import re
+import unicodedata
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -17,15 +18,39 @@ _UNSAFE: Final = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
 PRINTABLE: Final = rf"^[^{_UNSAFE}]*$(?!\n)"
 """The pattern of every name: one line, nothing that a terminal would act on."""
 
+NO_NUL: Final = r"^[^\x00]*$"
+"""The pattern of every path, and of what becomes an argument of a program."""
+
+TERMINAL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$(?!\n)"
+"""The pattern of the names of terminals."""
+
+DELIVERY_ID: Final = r"^dlv_[0-9a-z]{26}$(?!\n)"
+"""The pattern of the ids of deliveries."""
+
+EXPLANATIONS: Final = {
+    PRINTABLE: "text without control characters",
+    NO_NUL: "text without NUL characters",
+    TERMINAL_NAME: "1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first",
+    DELIVERY_ID: "the id of a delivery",
+}
+"""What to tell somebody whose text does not match a pattern."""
+
 Name = Annotated[str, Meta(max_length=MAX_NAME, pattern=PRINTABLE)]
 ShortName = Annotated[str, Meta(max_length=40, pattern=PRINTABLE)]
 
 _unsafe = re.compile(f"[{_UNSAFE}]")
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp", "Zs"})
+"""The categories of Unicode for spaces, control and format characters."""
 
 
 def is_printable(text: str) -> bool:
     """Return whether `text` matches `PRINTABLE`."""
     return _unsafe.search(text) is None
+
+
+def is_blank(text: str) -> bool:
+    """Return whether `text` has no visible character: it is empty, or spaces and controls only."""
+    return all(unicodedata.category(character) in _INVISIBLE for character in text)
 
 
 def checked_name(text: str, field: str) -> str:

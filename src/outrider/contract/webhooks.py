@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from outrider.contract.structs import Wire
+from outrider.contract.text import DELIVERY_ID
 
 DeliveryStatus = Literal["pending", "succeeded", "failed"]
 Events = Annotated[list[str], Meta(min_length=1, max_length=32)]
@@ -98,7 +99,7 @@ class DeliveryQuery(Wire, kw_only=True):
     """How many deliveries, and the id of the one that they must be older than."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
-    before: Annotated[str, Meta(pattern="^dlv_[0-9a-z]{26}$")] | None = None
+    before: Annotated[str, Meta(pattern=DELIVERY_ID)] | None = None
 
 
 class Delivered(Wire, kw_only=True):

@@ -3,6 +3,7 @@
 from outrider.contract.commands import (
     AgentStatusQuery,
     ChatDebug,
+    CloseTerminal,
     CommandType,
     LaunchCli,
     LaunchIde,
@@ -13,6 +14,7 @@ from outrider.contract.commands import (
     SendChat,
     StopCli,
     Terminal,
+    TerminalClosed,
 )
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.debug.bundle import debug
@@ -53,6 +55,10 @@ def handlers(sessions: Sessions, terminals: Terminals) -> dict[CommandType, Hand
     async def terminal(payload: Terminal, deadline: float) -> Result:
         return await terminals.run(payload, deadline)
 
+    async def close_terminal(payload: CloseTerminal, _: float) -> Result:
+        await terminals.end(payload.name)
+        return TerminalClosed(terminal=payload.name)
+
     return {
         CommandType.SEND_CHAT: send_chat,
         CommandType.READ_CHAT: read_chat,
@@ -63,5 +69,6 @@ def handlers(sessions: Sessions, terminals: Terminals) -> dict[CommandType, Hand
         CommandType.STOP_CLI: stop_cli,
         CommandType.AGENT_STATUS: agent_status,
         CommandType.TERMINAL: terminal,
+        CommandType.CLOSE_TERMINAL: close_terminal,
         CommandType.CHAT_DEBUG: chat_debug,
     }

@@ -135,7 +135,7 @@ class Router:
     def _check_room(self) -> None:
         if len(self._in_flight) >= MAX_COMMANDS_IN_FLIGHT:
             raise ApiError(
-                500,
+                503,
                 f"This machine is busy with {MAX_COMMANDS_IN_FLIGHT} commands: "
                 "try again when some of them are done",
             )

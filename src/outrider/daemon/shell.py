@@ -148,16 +148,22 @@ class Shell:
         """Return the lines that run `command` as typed, whatever is in it, and report its end.
 
         It is one quoted word to `eval`, so that a quote left open is its own error. `command`
-        keeps a plain sh alive after such an error. The subshell gives `$?` its old value.
+        keeps a plain sh alive after such an error. The first subshell gives `$?` its old value.
+
+        A user may define functions and aliases with the names of builtins. `command` skips
+        functions, a backslash skips aliases, and a function called `command` (or `eval`) does
+        not outlive the command that defined it. The report must come whatever was defined: in its
+        subshell the assignment makes bash POSIX, where no function can replace `unset`.
         """
         quoted = shlex.quote(command)
-        lines = [f"history -s -- {quoted} || :"]
+        lines = ["\\unset -f command eval || :", f"\\command history -s -- {quoted} || :"]
         if cwd is not None:
-            lines.append(f"CDPATH= cd -- {shlex.quote(cwd)} || :")
+            lines.append(f"CDPATH= \\command cd -- {shlex.quote(cwd)} || :")
         lines.append(
-            f"(exit {self._last_exit}); "
-            f"command eval {quoted} </dev/null >&8 2>&8 8>&- 9>&-; "
-            f'printf "%s %s %s\\0" {self._commands} "$?" "$PWD" >&9'
+            f"(\\command exit {self._last_exit}); "
+            f"\\command eval {quoted} </dev/null >&8 2>&8 8>&- 9>&-; "
+            "(POSIXLY_CORRECT=$?; \\unset -f command; \\command printf "
+            f'"%s %s %s\\0" {self._commands} "$POSIXLY_CORRECT" "${{PWD-}}" >&9)'
         )
         return "\n".join(lines) + "\n"
 

@@ -1,14 +1,14 @@
 """Terminal commands: one-shot shells, and named ones that live on until the daemon stops."""
 
 import asyncio
-import os
 import time
 from pathlib import Path
 from typing import Final
 
 from outrider.contract.commands import Terminal, TerminalOutput
-from outrider.contract.errors import ApiError, bad_request, conflict
+from outrider.contract.errors import ApiError, bad_request, conflict, not_found
 from outrider.daemon.capture import Capture
+from outrider.daemon.directories import directory
 from outrider.daemon.shell import Outcome, Shell, run_once
 
 MAX_TERMINALS: Final = 32
@@ -41,7 +41,9 @@ class Terminals:
         """
         began = time.monotonic()
         _check_command(request)
-        cwd = None if request.cwd is None else await asyncio.to_thread(_directory, request.cwd)
+        cwd = (
+            None if request.cwd is None else await asyncio.to_thread(directory, request.cwd, "cwd")
+        )
         if request.name is None:
             outcome = await run_once(request.command, cwd or str(Path.home()), deadline)
         else:
@@ -54,6 +56,17 @@ class Terminals:
             duration_ms=round((time.monotonic() - began) * 1000),
             cwd=outcome.cwd,
         )
+
+    async def end(self, name: str) -> None:
+        """Kill the terminal of this name with all that runs in it; what waits for it gets a 409.
+
+        Raises:
+            ApiError: 404, there is none.
+        """
+        terminal = self._named.pop(name, None)
+        if terminal is None:
+            raise not_found(f"No terminal {name!r} is open on this machine")
+        await terminal.close()
 
     async def close(self) -> None:
         """Kill every named terminal with all that runs in it."""
@@ -81,7 +94,7 @@ class Terminals:
         if len(self._named) >= MAX_TERMINALS:
             raise conflict(
                 f"{MAX_TERMINALS} named terminals are open on this machine: "
-                "run `exit` in one of them, or use one of their names"
+                "delete one of them, or use one of their names"
             )
 
 
@@ -92,6 +105,7 @@ class NamedTerminal:
         self._name = name
         self._capture = Capture()
         self._shell: Shell | None = None
+        self._is_closed = False
         self._order = asyncio.Lock()
         self._waiting = 0
 
@@ -104,8 +118,9 @@ class NamedTerminal:
         """Run a command after those that came before it.
 
         Raises:
-            ApiError: 409, `MAX_WAITING` commands wait already; 504, the deadline has passed
-                while the command ran (it goes on) or waited (it will not run).
+            ApiError: 409, `MAX_WAITING` commands wait already, or the terminal was closed before
+                this one began; 504, the deadline has passed while the command ran (it goes on)
+                or waited (it will not run).
         """
         if self._waiting > MAX_WAITING:
             raise conflict(
@@ -125,7 +140,8 @@ class NamedTerminal:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Kill the shell with all that runs in it."""
+        """Kill the shell with all that runs in it, for good: commands that wait do not begin."""
+        self._is_closed = True
         if self._shell is not None:
             await self._shell.close()
 
@@ -133,12 +149,21 @@ class NamedTerminal:
         """Return a living shell in which nothing runs."""
         if self._shell is not None:
             await self._shell.idle()
-            if not self._shell.ended:
+            if not self._shell.ended and not self._is_closed:
                 return self._shell
             await self._shell.close()
-        self._shell = Shell(cwd or str(Path.home()), self._capture)
-        await self._shell.start()
-        return self._shell
+        self._check_open()
+        shell = Shell(cwd or str(Path.home()), self._capture)
+        await shell.start()
+        if self._is_closed:  # while it started
+            await shell.close()
+        self._check_open()
+        self._shell = shell
+        return shell
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise conflict(f"The terminal {self._name!r} was ended before this command began")
 
     def _late(self, *, started: bool) -> str:
         if started:
@@ -165,19 +190,3 @@ def _check_command(request: Terminal) -> None:
             "write it to a file and run that, or use a named terminal",
             "command",
         )
-
-
-def _directory(text: str) -> str:
-    """Return the directory that a command names, checked."""
-    try:
-        path = Path(text).expanduser()
-        usable = path.is_absolute() and path.is_dir()
-    except (RuntimeError, ValueError, OSError) as error:  # no such user, NUL, too long
-        raise bad_request(f"`cwd` cannot be used: {error}", "cwd") from error
-    if not path.is_absolute():
-        raise bad_request(f"`cwd` must be an absolute path or begin with ~, not {text!r}", "cwd")
-    if not usable:
-        raise bad_request(f"The directory {text!r} does not exist on this machine", "cwd")
-    if not os.access(path, os.X_OK):
-        raise bad_request(f"The machine agent may not enter the directory {text!r}", "cwd")
-    return str(path)

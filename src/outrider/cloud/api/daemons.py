@@ -1,5 +1,6 @@
 """Machines: list them, read their state, command them."""
 
+import re
 import time
 from collections.abc import Mapping
 from typing import ClassVar
@@ -17,15 +18,18 @@ from outrider.contract.commands import (
     PAYLOADS,
     PUBLIC_COMMANDS,
     READING_COMMANDS,
+    CloseTerminal,
     CommandType,
     NamesSession,
     Result,
     Terminal,
+    TerminalClosed,
     TerminalOutput,
 )
-from outrider.contract.errors import bad_request
+from outrider.contract.errors import bad_request, not_found
 from outrider.contract.resources import DaemonList, DaemonStatus
 from outrider.contract.structs import Wire
+from outrider.contract.text import EXPLANATIONS, TERMINAL_NAME
 
 
 class CommandRequest(Wire, kw_only=True):
@@ -43,6 +47,7 @@ _payload_decoders = {
     command: msgspec.json.Decoder(PAYLOADS[command]) for command in PUBLIC_COMMANDS
 }
 _NAMES = {CommandType.LAUNCH_IDE: {"type": "ideType"}, CommandType.LAUNCH_CLI: {"type": "cliType"}}
+_terminal_name = re.compile(TERMINAL_NAME)
 _PUBLIC = {str(command): command for command in sorted(PUBLIC_COMMANDS)}
 
 
@@ -99,6 +104,24 @@ async def terminal(services: Services, call: Call) -> bytes:
     )
 
 
+async def close_terminal(services: Services, call: Call) -> bytes:
+    """End a named terminal with all that runs in it.
+
+    A command that runs there is killed; those that wait for it get a 409. The next command under
+    the name gets a new terminal.
+    """
+    name = call.path("name")
+    if not _terminal_name.match(name):
+        raise not_found(f"No terminal {name!r}: it is {EXPLANATIONS[TERMINAL_NAME]}")
+    return await services.dispatcher.call(
+        call.account_id,
+        call.path("daemonId"),
+        CommandType.CLOSE_TERMINAL,
+        msgspec.json.encode(CloseTerminal(name=name)),
+        call.gone,
+    )
+
+
 async def disconnect(services: Services, call: Call) -> Done:
     """Close the machine's connection. It is offline at once, and may reconnect by itself."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
@@ -152,6 +175,15 @@ ENDPOINTS = [
         handler=terminal,
         response=TerminalOutput,
         body=Terminal,
+        tag="Daemons",
+    ),
+    Endpoint(
+        method="DELETE",
+        path=f"{_PATH}/{{daemonId}}/terminals/{{name}}",
+        scope=Scope.TERMINAL_EXEC,
+        summary="End a named terminal",
+        handler=close_terminal,
+        response=TerminalClosed,
         tag="Daemons",
     ),
     Endpoint(

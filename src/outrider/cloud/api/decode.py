@@ -14,13 +14,14 @@ from starlette.types import Receive
 from outrider.cloud.api.field_names import check_field_names
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.structs import Wire
+from outrider.contract.text import EXPLANATIONS
 
 MAX_BODY_BYTES = 1024 * 1024
 """The largest body of a request."""
 
 T = TypeVar("T", bound=Wire)
 
-_AT = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
+_AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 _FIELD = re.compile(r"required field `(?P<field>\w+)`")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _NAMED = re.compile(r"`(?P<field>\w+)` is ")
@@ -148,6 +149,15 @@ def _wrong_field(text: str, prefix: str) -> ApiError:
         path = ".".join(part for part in (path, field["field"]) if part)
     if missing:
         reason = f"the field `{path}` is missing"
+    elif "matching regex" in reason:
+        reason = next(
+            (
+                f"expected {words}"
+                for pattern, words in EXPLANATIONS.items()
+                if repr(pattern) in reason
+            ),
+            reason,
+        )
     return ApiError(
         400,
         f"{reason[0].upper()}{reason[1:]}{f' (at `{path}`)' if path and not field else ''}",

@@ -16,6 +16,7 @@ _REF = "#/components/schemas/{name}"
 
 _PATH_PARAMETERS = {
     "daemonId": "A machine's id, as the list of machines gives it.",
+    "name": "A terminal's name.",
     "ideId": "A target id: `<daemonId>:cli:<type>`, `:acp:<type>`, `:ide:<name>` "
     "or `:session:<sessionId>`.",
 }

@@ -166,6 +166,7 @@ class _Served:
         try:
             return await self._handle(call), True
         except ApiError as error:
+            call.response_headers += _headers_of(error)
             return _told(error), not error.undone
         except Exception as error:  # noqa: BLE001  # as above; the key must not stay without answer
             return _broken(call.scope, error), True

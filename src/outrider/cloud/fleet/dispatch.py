@@ -19,6 +19,9 @@ from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, Command, Co
 PATIENCE: Final = 0.1
 """Seconds after which a command is slow enough to look whether its client is still there."""
 
+BUSY_SECONDS: Final = 1.0
+"""Seconds after which a machine with too many commands may take another one."""
+
 DRAIN_SECONDS: Final = 3.0
 """Seconds that a stopping service gives the commands under way."""
 
@@ -94,7 +97,8 @@ class Dispatcher:
 
         Raises:
             ApiError: 404 not the account's; 500 offline, or the command broke; 503 connected
-                without a socket; 504 no answer in time; and what the machine answered.
+                without a socket, or too many commands; 504 no answer in time; and what the
+                machine answered.
             ClientGone: nobody waits for the answer any more.
         """
         state = await self.owned(account_id, machine_id)
@@ -102,9 +106,10 @@ class Dispatcher:
             raise _unreachable(state)
         if self._routes.owed(machine_id) >= MAX_COMMANDS_IN_FLIGHT:
             raise ApiError(
-                500,
+                503,
                 f"The machine {state.nickname!r} has {MAX_COMMANDS_IN_FLIGHT} commands "
                 "unanswered: wait for some of them",
+                retry_after=BUSY_SECONDS,
                 undone=True,
             )
         result = await self._exchange(state, command, payload, gone)
@@ -268,7 +273,15 @@ def _checked(state: MachineState, command: CommandType, answer: CommandResult) -
     if failure is not None:
         status = failure.status if failure.status in _FROM_MACHINE else 500
         code = failure.code if status == 409 and failure.code in _CODES else None
-        raise ApiError(status, failure.message, code=code, details=failure.details)
+        is_busy = status == 503  # it, or its node, has too many commands, and has not begun this
+        raise ApiError(
+            status,
+            failure.message,
+            code=code,
+            details=failure.details,
+            retry_after=BUSY_SECONDS if is_busy else None,
+            undone=True if is_busy else None,
+        )
     data = bytes(answer.result)
     try:
         _decoders[command].decode(data)

@@ -298,7 +298,7 @@ class Routes:
 
     async def _refuse(self, machine_id: str, command: Command) -> None:
         message = f"{MAX_COMMANDS_IN_FLIGHT} commands of this machine are unanswered already"
-        result = CommandResult(id=command.id, error=Failure(status=500, message=message))
+        result = CommandResult(id=command.id, error=Failure(status=503, message=message))
         await self.answer(machine_id, result)
 
     async def _claim(self, machine_id: str, connection: int) -> None:

@@ -19,7 +19,6 @@ from outrider.contract.ids import new_id
 from outrider.contract.webhooks import LastDelivery, Webhook, WebhookRequest, WebhookWithSecret
 
 EVERYTHING: Final = "*"
-SUBSCRIBABLE: Final = frozenset(EventName) - {EventName.WEBHOOK_TEST}
 OLD_SECRET_SECONDS: Final = 86400.0
 """How long a secret signs beside the one that has replaced it."""
 
@@ -137,9 +136,9 @@ class Subscriptions:
             ApiError: 400, an unknown event or a URL that is not allowed;
                 403 `PLAN_LIMIT_EXCEEDED`, the account has `maximum` webhooks.
         """
-        unknown = sorted(set(request.events) - SUBSCRIBABLE - {EVERYTHING})
+        unknown = sorted(set(request.events) - set(EventName) - {EVERYTHING})
         if unknown:
-            names = ", ".join(sorted(SUBSCRIBABLE))
+            names = ", ".join(sorted(EventName))
             raise bad_request(
                 f"Unknown event {unknown[0]!r}: it is one of {names}, or * for all", "events"
             )

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import structlog
 
@@ -26,6 +25,7 @@ from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.provider import CDP, Provider
 from outrider.daemon.agents.session import AgentSession, Clock
 from outrider.daemon.agents.turns import Turns
+from outrider.daemon.directories import directory, expanded
 from outrider.daemon.journal import Journal, SessionRecord
 
 _log = structlog.get_logger(__name__)
@@ -114,7 +114,7 @@ class Sessions:
         """
         if request.cli_type not in self._providers:
             raise self._unknown_type(request.cli_type, "cliType")
-        wanted = None if request.dir is None else _expanded(request.dir)
+        wanted = None if request.dir is None else str(expanded(request.dir, "dir"))
         named = None
         if request.session_id is not None or request.target is not None:
             named = self.find(request)
@@ -199,7 +199,7 @@ class Sessions:
             kind=description.category,
             type=description.type,
             name=description.display_name,
-            path=await asyncio.to_thread(_directory, path),
+            path=await asyncio.to_thread(directory, "~" if path is None else path, "dir"),
             model=model,
             created_at=now,
             last_activity_at=now,
@@ -257,17 +257,3 @@ class Sessions:
         if not sessions:
             raise not_found(f"No session of {wanted} runs on this machine: launch one first")
         return max(sessions, key=lambda session: session.record.last_activity_at)
-
-
-def _expanded(path: str) -> str:
-    return str(Path(path).expanduser())
-
-
-def _directory(path: str | None) -> str:
-    """Return the directory to work in, checked."""
-    chosen = Path.home() if path is None else Path(path).expanduser()
-    if not chosen.is_absolute():
-        raise bad_request(f"`dir` must be an absolute path, not {path!r}", "dir")
-    if not chosen.is_dir():
-        raise bad_request(f"The directory {str(chosen)!r} does not exist on this machine", "dir")
-    return str(chosen)
