@@ -1,7 +1,7 @@
 """An agent that speaks raw JSON-RPC on its pipes and misbehaves on request.
 
-`python scripted_agent.py [--no-load] [--mute] [--login] [--no-images] [--die] [--old-models]
-[STATE]`. What it does in a turn, the words of the message say; STATE is a file that keeps the
+`python scripted_agent.py [--no-load] [--mute] [--login] [--no-images] [--die] [--refuses]
+[--old-models] [STATE]`. What it does in a turn, the words of the message say; STATE is a file that keeps the
 sessions it knows.
 """
 
@@ -287,7 +287,7 @@ def handle(message):
             if "--mute" in FLAGS:
                 return
             if "--die" in FLAGS:
-                os.write(2, b"cannot find my configuration\n")
+                os.write(2, os.environ.get("COMPLAINT", "cannot find my configuration").encode())
                 os._exit(4)
             send(
                 id=number,
@@ -314,6 +314,10 @@ def handle(message):
             FLAGS.discard("--login")
             send(id=number, result={})
         case "session/new":
+            if "--refuses" in FLAGS:
+                os.write(2, os.environ["COMPLAINT"].encode())
+                send(id=number, error={"code": -32603, "message": "my child is gone"})
+                return
             if "--login" in FLAGS:
                 send(id=number, error={"code": -32000, "message": "Authentication required"})
                 return

@@ -1,6 +1,7 @@
 """What misbehaving agents do is survived: told as what it is, bounded, and nothing left behind."""
 
 import asyncio
+import os
 import time
 
 import psutil
@@ -38,6 +39,40 @@ async def test_it_ends_while_it_starts(box: Machine) -> None:
     assert failed.status == 500
     assert "has ended with code 4" in failed.message
     assert "cannot find my configuration" in failed.message
+
+
+KEY = "sk-" + "ant-api03-" + "aB3" * 30
+COMPLAINT = f"""
+hints = [
+    {{ match = "nothing like it", text = "No." }},
+    {{ match = 'no port (?:80|443)\\b', text = "Give it a port." }},
+]
+[environment]
+set.COMPLAINT = "no port 80\\n\\u001b[31mpassword=hunter2\\n\\n{KEY[:30]}\\u001b[0m{KEY[30:]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("flag", "begins"),
+    [
+        ("--die", "Scripted has ended with code 4; its error output ends with:\nno port 80\n"),
+        ("--refuses", "Scripted: my child is gone; its error output ends with:\nno port 80\n"),
+    ],
+)
+async def test_why_it_did_not_start_is_told_without_secrets_and_with_a_hint(
+    box: Machine, flag: str, begins: str
+) -> None:
+    message = (await launch_fails(box, flag, more=COMPLAINT)).message
+    assert message.startswith(begins)
+    assert message.endswith("\nGive it a port.")
+    assert "password=[redacted:" in message
+    assert not [secret for secret in ("hunter2", KEY[:30], KEY[30:]) if secret in message]
+
+
+async def test_a_hint_for_root_is_not_for_others(box: Machine) -> None:
+    more = 'hints = [{ match = "configuration", text = "Not as root.", root = true }]'
+    failed = await launch_fails(box, "--die", more=more)
+    assert failed.message.endswith("\nNot as root.") == (os.geteuid() == 0)
 
 
 async def test_it_speaks_another_version(box: Machine) -> None:

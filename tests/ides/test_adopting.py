@@ -105,7 +105,7 @@ async def test_without_playwright_a_launch_says_what_to_install(
 
 async def test_an_ide_that_ends_at_once_says_what_it_said(faulty: Desk) -> None:
     file = faulty.folder / "config" / "providers" / "faulty.toml"
-    file.write_text(file.read_text().replace('args = ["{port}"]', 'args = ["no number"]'))
+    file.write_text(file.read_text().replace('args = ["{port}",', 'args = ["no number",'))
     await faulty.stop()
     await faulty.start()
     with pytest.raises(ApiError) as refused:

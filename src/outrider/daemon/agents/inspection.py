@@ -23,6 +23,7 @@ from outrider.daemon.agents.cli import processes
 from outrider.daemon.agents.cli.adapter import CliAdapter
 from outrider.daemon.agents.cli.providers import CliProvider
 from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError, read_tables
 from outrider.daemon.agents.providers import load_providers
@@ -149,7 +150,7 @@ async def _start(provider: Provider, folder: str) -> Start:
     try:
         adapter = await provider.launch(_record(provider.describe(), folder))
     except ApiError as error:
-        return Start(time.monotonic() - began, failure=error.message)
+        return Start(time.monotonic() - began, failure=start_failure(provider.file, error).message)
     try:
         seconds = time.monotonic() - began
         told: list[Observation] = []

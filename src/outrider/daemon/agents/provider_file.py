@@ -1,5 +1,6 @@
 """What every provider's TOML file holds, of whatever category, and how the files are read."""
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +35,23 @@ class Environment(Part, kw_only=True):
     unset: list[str] = []
 
 
+class Hint(Part, kw_only=True):
+    """Tell a person `text` where an agent does not start and the error matches `match`.
+
+    With `root`, only where the machine agent runs as root.
+    """
+
+    match: Text
+    text: Text
+    root: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.match)
+        except re.error as error:
+            raise ValueError(f"`match` is not a regular expression: {error}") from error
+
+
 class AgentFile(Part, kw_only=True):
     """One kind of agent that is started by a command. `ready_timeout` is seconds."""
 
@@ -47,6 +65,7 @@ class AgentFile(Part, kw_only=True):
     install: Text
     ready_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
     environment: Environment = msgspec.field(default_factory=Environment)
+    hints: list[Hint] = []
 
     def described(self, path: str | None) -> Description:
         """Return what the API tells of it; `path` is its program, None where there is none."""
@@ -58,6 +77,13 @@ class AgentFile(Part, kw_only=True):
             path=path,
             verified=self.verified,
         )
+
+    def hint(self, error: str) -> str | None:
+        """Return what helps against an error at the start, None where the file does not know."""
+        for hint in self.hints:
+            if (os.geteuid() == 0 or not hint.root) and re.search(hint.match, error):
+                return hint.text
+        return None
 
     def environment_from(
         self, given: Mapping[str, str], private: tuple[str, ...]

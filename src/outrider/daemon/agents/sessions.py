@@ -14,7 +14,7 @@ from outrider.contract.commands import (
     StopCli,
     Stopped,
 )
-from outrider.contract.errors import ErrorCode, bad_request, conflict, not_found
+from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
 from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
 from outrider.contract.providers import Category
@@ -22,6 +22,7 @@ from outrider.contract.resources import Provider as Description
 from outrider.contract.resources import Session
 from outrider.contract.targets import parse_target
 from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.agents.provider import CDP, Provider
 from outrider.daemon.agents.session import AgentSession, Clock
 from outrider.daemon.agents.turns import Turns
@@ -208,8 +209,10 @@ class Sessions:
         self._journal.save_session(record)  # a daemon killed from here on finds the agent again
         try:
             adapter = await provider.launch(record)
-        except BaseException:
+        except BaseException as error:
             self._journal.remove_session(record.id)
+            if isinstance(error, ApiError):
+                raise start_failure(provider.file, error) from error
             raise
         return self._follow(record, adapter).launched()
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from outrider.daemon.debug.controls import strip_controls
 from outrider.daemon.debug.forms import OWN, Form, beheaded_keys, library, mark
 
 _HINT: Final = re.compile(r"[=:@]|-[-pu]|login|[A-Za-z0-9_\-.]{8}")
@@ -22,7 +23,8 @@ class Redactor:
         self._forms = (*OWN, *library())
 
     def text(self, text: str) -> str:
-        """Return the text with a mark in the place of each secret."""
+        """Return the text without control sequences, with a mark in the place of each secret."""
+        text = strip_controls(text)
         if not _HINT.search(text):
             return text
         low, lowered = "", ""

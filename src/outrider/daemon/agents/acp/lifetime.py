@@ -16,6 +16,7 @@ from outrider.daemon.agents.acp.process import AgentProcess
 from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.acp.running import END_GRACE, Running
 from outrider.daemon.agents.acp.terminals import Terminals
+from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.journal import SessionRecord
 
 SESSION_KEY: Final = "acp_session"
@@ -130,7 +131,7 @@ class Lifetime:
             begin = opening_again(self.session, self._file.display_name)
             opened(await self._open(argv, begin))
         except ApiError as error:
-            self.gone = error.message
+            self.gone = start_failure(self._file, error).message
             await self.end()
         finally:
             self._opening = None

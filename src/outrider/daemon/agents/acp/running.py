@@ -14,15 +14,13 @@ from outrider.daemon.agents.acp.opening import Begin
 from outrider.daemon.agents.acp.peer import Peer
 from outrider.daemon.agents.acp.process import AgentProcess
 from outrider.daemon.agents.acp.provider_file import AcpFile
+from outrider.daemon.agents.failure import NOTHING, output_end
 
 END_GRACE: Final = 1.5
 """Seconds that an agent has to end by itself once its input is closed."""
 
 LAST_WORDS: Final = 0.5
 """Seconds for what an agent wrote just before its end."""
-
-_SHOWN_LINES: Final = 4
-_SHOWN_CHARACTERS: Final = 1000
 
 
 class Running:
@@ -69,15 +67,17 @@ class Running:
                 step = "the opening of a session"
                 return await begin(self.peer, self.agent, directory)
         except RequestError as error:
-            raise ApiError(500, refusal(error)) from error
+            complaints = self._complaints()
+            said = "" if complaints == NOTHING else f"; its error output ends with:\n{complaints}"
+            raise ApiError(500, refusal(error) + said) from error
         except ConnectionError as error:
             await self.has_ended()
             raise ApiError(500, self.last_words()) from error
         except TimeoutError as error:
             raise ApiError(
                 500,
-                f"{name} did not answer {step} within {limit:.0f} s; it complained: "
-                f"{self._complaints()}",
+                f"{name} did not answer {step} within {limit:.0f} s; its error output ends "
+                f"with:\n{self._complaints()}",
             ) from error
 
     async def ended(self) -> None:
@@ -100,7 +100,8 @@ class Running:
         how = "" if code is None else f" with code {code}"
         if code is not None and code < 0:
             how = f" by a signal ({-code})"
-        return f"{self._file.display_name} has ended{how}; it complained: {self._complaints()}"
+        name, complaints = self._file.display_name, self._complaints()
+        return f"{name} has ended{how}; its error output ends with:\n{complaints}"
 
     async def clear_up(self) -> None:
         """Kill what is left of an agent that has ended."""
@@ -125,6 +126,4 @@ class Running:
         }
 
     def _complaints(self) -> str:
-        text = self._process.complaints.text()
-        lines = [line.strip() for line in text.split("\n") if line.strip()]
-        return "\n".join(lines[-_SHOWN_LINES:])[-_SHOWN_CHARACTERS:] or "(nothing)"
+        return output_end(self._process.complaints.text())

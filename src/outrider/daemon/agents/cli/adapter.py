@@ -16,7 +16,7 @@ from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.daemon.agents.adapter import Observation, Observer
 from outrider.daemon.agents.cli import processes
 from outrider.daemon.agents.cli.control import TmuxError
-from outrider.daemon.agents.cli.decision import Asked, Decider, last_lines
+from outrider.daemon.agents.cli.decision import Asked, Decider
 from outrider.daemon.agents.cli.keyboard import Keyboard, typeable
 from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge, Offer
@@ -25,6 +25,7 @@ from outrider.daemon.agents.cli.stillness import Stillness
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
 from outrider.daemon.agents.cli.transcripts.record import Guards, Transcript
 from outrider.daemon.agents.cli.watch import END_GRACE, UNSETTLED, Watch
+from outrider.daemon.agents.failure import output_end
 from outrider.daemon.journal import Journal, SessionRecord
 
 TAKE_TIMEOUT: Final = 40.0
@@ -200,9 +201,10 @@ class CliAdapter:
                 lambda: watch.seen.gone or watch.seen.status != "generating",
                 deadline - time.monotonic(),
             ):
-                shown = last_lines(watch.screen)
                 raise ApiError(
-                    500, f"{name} was not ready within {limit:.0f} s; its screen ends with: {shown}"
+                    500,
+                    f"{name} was not ready within {limit:.0f} s; its screen ends with:\n"
+                    f"{output_end(watch.screen)}",
                 )
             await self._until_quiet()
         if watch.seen.status == "error":

@@ -27,6 +27,7 @@ from outrider.daemon.agents.cli.tmux import HISTORY, Pane, Tmux
 from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.record import OfProcess, Transcript
 from outrider.daemon.agents.cli.watch import END_GRACE
+from outrider.daemon.agents.failure import output_end
 from outrider.daemon.agents.provider_file import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript as Chat
@@ -186,8 +187,8 @@ class CliProvider:
             await processes.end(await asyncio.to_thread(processes.family, process.pid), grace=0.5)
             process.close()
         if process.returncode:
-            ending = said.decode("utf-8", "replace").strip()[-1000:]
-            raise ApiError(500, f"{name} did not start: {' '.join(words[:2])} failed: {ending}")
+            ending = output_end(said.decode("utf-8", "replace"))
+            raise ApiError(500, f"{name} did not start: {words[0]} failed:\n{ending}")
 
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's, with what the provider file changes."""

@@ -14,11 +14,12 @@ import structlog
 from outrider.daemon.agents.adapter import Observation, Observer
 from outrider.daemon.agents.cli import processes
 from outrider.daemon.agents.cli.control import TmuxError, TmuxGone, WindowGone
-from outrider.daemon.agents.cli.decision import Decider, last_lines
+from outrider.daemon.agents.cli.decision import Decider
 from outrider.daemon.agents.cli.screen import Judge, Reading
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
 from outrider.daemon.agents.cli.transcripts.record import Transcript
+from outrider.daemon.agents.failure import output_end
 from outrider.daemon.journal import SessionRecord
 
 LOOK_GAP: Final = 0.1
@@ -207,7 +208,7 @@ class Watch:
             return self.reading.error
         shown = re.sub(rf"\n?{_DEAD}[^\n]*\s*$", "", snapshot.text)
         how = "by a signal" if snapshot.exit_status == -1 else f"with code {snapshot.exit_status}"
-        return f"{self._record.name} has ended {how}; its screen ends with: {last_lines(shown)}"
+        return f"{self._record.name} has ended {how}; its screen ends with:\n{output_end(shown)}"
 
 
 def _above(lines: list[str], rows: int) -> list[str]:

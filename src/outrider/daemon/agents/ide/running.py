@@ -12,6 +12,7 @@ from typing import Final
 
 import psutil
 
+from outrider.daemon.agents.failure import NOTHING, output_end
 from outrider.daemon.processes import ProcessGroup, family
 
 GRACE: Final = 2.0
@@ -19,7 +20,7 @@ GRACE: Final = 2.0
 
 _GONE_WITHIN: Final = 5.0
 _POLL: Final = 0.05
-_TAIL: Final = 2000
+_TAIL: Final = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,11 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def last_lines(log: Path) -> str:
-    """Return the end of what a program has written."""
+    """Return the end of what a program has written, for an error text."""
     try:
-        text = log.read_text(encoding="utf-8", errors="replace")
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            text = file.read(_TAIL).decode("utf-8", "replace")
     except OSError:
-        return "(nothing)"
-    return "\n".join(text.strip().splitlines()[-5:])[-_TAIL:] or "(nothing)"
+        return NOTHING
+    return output_end(text)

@@ -106,7 +106,8 @@ class Starting:
         said = [last_lines(log) for log in sorted(self._state.glob("*.log"))]
         return ApiError(
             500,
-            f"{self._file.display_name} ended while it was started; it says: " + "\n".join(said),
+            f"{self._file.display_name} ended while it was started; its output ends with:\n"
+            + "\n".join(said),
         )
 
     async def _show(
@@ -152,7 +153,8 @@ class Starting:
                     500,
                     f"{self._file.display_name} did not answer within "
                     f"{self._file.ready_timeout:.0f} s (if it runs already without a debugging "
-                    f"port, close it first); it says: {last_lines(self._state / 'ide.log')}",
+                    f"port, close it first); its output ends with:\n"
+                    f"{last_lines(self._state / 'ide.log')}",
                 )
             if self._file.browser is not None and not self.programs[0].runs:
                 raise self.ended()

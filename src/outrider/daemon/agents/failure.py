@@ -1,0 +1,36 @@
+"""Error texts about an agent that did not start or has ended: redacted, with a hint if known."""
+
+from typing import Final
+
+from outrider.contract.errors import ApiError
+from outrider.daemon.agents.provider_file import AgentFile
+from outrider.daemon.debug.redaction import Redactor
+
+_LINES: Final = 10
+_CHARACTERS: Final = 1500
+_MARGIN: Final = 4096
+"""Characters that are redacted in front of those kept, so that no part of a secret is left."""
+
+NOTHING: Final = "(nothing)"
+"""What `output_end` returns of an output without text."""
+
+
+def output_end(text: str) -> str:
+    """Return the last lines of a program's output, without blank lines and without secrets."""
+    window = text[-_CHARACTERS - _MARGIN :]
+    redacted = Redactor().text(window)
+    if len(window) < len(text):
+        redacted = redacted[_MARGIN:]
+    lines = [line.strip() for line in redacted.splitlines() if line.strip()]
+    return "\n".join(lines[-_LINES:])[-_CHARACTERS:] or NOTHING
+
+
+def start_failure(file: AgentFile, error: ApiError) -> ApiError:
+    """Return why an agent did not start, without secrets, with the hint that its file has for it.
+
+    An error of the request itself (400) is returned as it is.
+    """
+    if error.status < 500:
+        return error
+    message, hint = Redactor().text(error.message), file.hint(error.message)
+    return ApiError(error.status, message if hint is None else f"{message}\n{hint}")

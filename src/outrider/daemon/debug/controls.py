@@ -1,0 +1,66 @@
+"""Terminal control sequences: removed before a text is searched, so that they split no secret.
+
+Every pattern looks at each character a bounded number of times: a sequence holds no ESC but its
+first character, so no search of one begins in another.
+"""
+
+import re
+from typing import Final
+
+_SEQUENCE: Final = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*(?P<final>[@-~])"  # CSI: colours, moves
+    # the same as JSON, shells and editors write it
+    r"|(?:\\{1,4}(?:u001[bB]|x1[bB]|033|e)|\^\[)\[(?:[\d;:?]{1,24}(?P<shown>[A-Za-z])|[mK])"
+    # strings (titles, links): up to their end, or that of the line where it is missing
+    r"|(?:\x1b[\]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_GAPS: Final = {"C": " ", "G": " ", "a": " ", "`": " "} | dict.fromkeys("ABEFHdef", "\n")
+"""What a move of the cursor looks like: it goes on in the line, or elsewhere."""
+
+_OTHERS: Final = dict.fromkeys(
+    [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)], None
+)  # all but tab and line feed
+_INVISIBLE: Final = re.compile(
+    "(?<=[!-~])[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+(?=[!-~])"
+)
+"""Between characters that secrets are made of; elsewhere, emoji and scripts need some of them."""
+
+_ANY: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
+    r"|\\(?:u001|x1|033|e)|\^\["
+)
+
+
+def has_moves(text: str) -> bool:
+    """Tell whether there are sequences in a text that move the cursor."""
+    return any(_gap(found) for found in _SEQUENCE.finditer(text))
+
+
+def strip_controls(text: str, *, gaps: bool = True) -> str:
+    """Return a text without control sequences and characters, as a terminal would show it.
+
+    A move of the cursor becomes a space or a line break, with `gaps` False nothing.
+    """
+    if not _ANY.search(text):
+        return text
+    text = _SEQUENCE.sub(_gap if gaps else "", text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\b" in text:
+        text = _without_overstrikes(text)
+    return _INVISIBLE.sub("", text.translate(_OTHERS))
+
+
+def _gap(sequence: re.Match[str]) -> str:
+    return _GAPS.get(sequence["final"] or sequence["shown"] or "", "")
+
+
+def _without_overstrikes(text: str) -> str:
+    """Return a text in which a backspace has taken away the character before it."""
+    kept: list[str] = []
+    for character in text:
+        if character != "\b":
+            kept.append(character)
+        elif kept and kept[-1] != "\n":
+            kept.pop()
+    return "".join(kept)
