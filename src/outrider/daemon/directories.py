@@ -27,7 +27,7 @@ def directory(text: str, field: str) -> str:
     """Return the directory that a request names, checked.
 
     Raises:
-        ApiError: 400, there is no such directory, or it may not be entered.
+        ApiError: 400, there is no such directory, it may not be entered, or its name is not UTF-8.
     """
     path = expanded(text, field)
     try:
@@ -36,6 +36,14 @@ def directory(text: str, field: str) -> str:
         raise bad_request(f"`{field}` cannot be used: {error}", field) from error
     if not found:
         raise bad_request(f"The directory {text!r} does not exist on this machine", field)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:  # a HOME
+        raise bad_request(
+            f"The name of the directory {os.fsencode(path)!r} is not UTF-8, and JSON cannot have "
+            f"it: name another one in `{field}`",
+            field,
+        ) from error
     if not os.access(path, os.X_OK):
         raise bad_request(f"The machine agent may not enter the directory {text!r}", field)
     return str(path)

@@ -90,13 +90,15 @@ class AgentFile(Part, kw_only=True):
     ) -> dict[str, str]:
         """Return the agent's environment: `given` as the file changes it.
 
-        What begins with one of `private` is left out.
+        What begins with one of `private` is left out, and so is the daemon's directory, which
+        some agents (opencode) would take for their own.
         """
         changes = self.environment
+        unset = {*changes.unset, "PWD", "OLDPWD"}
         kept = {
             name: value
             for name, value in given.items()
-            if not name.startswith(private) and name not in changes.unset
+            if not name.startswith(private) and name not in unset
         }
         return kept | changes.set
 

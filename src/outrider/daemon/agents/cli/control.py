@@ -3,12 +3,24 @@
 Commands go down one pipe and their replies come back up it in order, so nothing is
 forked for a keystroke or a look at a screen. Output of an agent comes as a notification;
 its bytes are not read here, only the fact: the screen is asked for when somebody looks.
+
+Replies carry no name of their command, so one reply too many or too few would give every later
+command the reply of another one, and every agent the screen of another one. Three rules keep
+client and server in step:
+
+- A command line holds no control character: a line break would make two commands of one.
+- A reply counts only if tmux marks it as one to this client; hooks are reported as well.
+- Each batch ends with a command that prints a number. If that number does not come back in its
+  place, the client is killed and another one is connected; the server and its agents go on.
 """
 
 import asyncio
+import itertools
 import os
+import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE
 from typing import Final
@@ -27,6 +39,10 @@ _LOBBY: Final = ("sh", "-c", "echo The agents are in the other windows.; exec ca
 _REPLY_TIMEOUT: Final = 10.0
 _CONNECT_TIMEOUT: Final = 10.0
 _MAX_LINE: Final = 4 * 1024 * 1024
+"""Bytes of one line of tmux that are kept: a wrapped line of an agent may be much longer."""
+
+_CHUNK: Final = 64 * 1024
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _CONF: Final = Path(__file__).with_name("tmux.conf")
 
 _log = structlog.get_logger(__name__)
@@ -44,12 +60,21 @@ class WindowGone(TmuxError):
     """The server runs, but has the window no more."""
 
 
-class _Reply:
-    """A command's answer on its way."""
+class _Disconnected(TmuxError):
+    """The client ended before the reply came; the server may still run."""
 
-    def __init__(self, future: asyncio.Future[list[str]]) -> None:
-        self.future = future
-        self.lines: list[str] = []
+
+class _OutOfStep(Exception):
+    """What the client says does not fit the commands that it was given."""
+
+
+@dataclass
+class _Reply:
+    """A command's reply on its way. `expected` is its text, where that is known beforehand."""
+
+    future: asyncio.Future[list[str]]
+    expected: str | None = None
+    lines: list[str] = field(default_factory=list)
 
 
 class ControlClient:
@@ -71,6 +96,8 @@ class ControlClient:
         self._reading: asyncio.Task[None] | None = None
         self._reviving: asyncio.Task[None] | None = None
         self._pending: deque[_Reply] = deque()
+        self._batches = itertools.count()
+        self._reading_hello = False
         self._connecting = asyncio.Lock()
         self._closed = False
 
@@ -84,8 +111,11 @@ class ControlClient:
         async with self._connecting:
             if self._closed:
                 raise TmuxGone("The connection to tmux is closed")
-            if self._process is not None and self._process.returncode is None and self._reading:
-                return
+            if self._reading is not None:
+                if self._process is not None and self._process.returncode is None:
+                    return
+                # Its last words are about its own commands, not about the next client's.
+                await asyncio.wait({self._reading}, timeout=_REPLY_TIMEOUT)
             verb = (
                 ["new-session", "-A", "-s", SESSION, "-n", SESSION,
                  "-x", str(WIDTH), "-y", str(HEIGHT), *_LOBBY]
@@ -100,7 +130,6 @@ class ControlClient:
                     stdin=PIPE,
                     stdout=PIPE,
                     env=_client_environment(os.environ),
-                    limit=_MAX_LINE,
                 )
             except FileNotFoundError:
                 raise TmuxError(
@@ -108,12 +137,15 @@ class ControlClient:
                 ) from None
             self._process = process
             self._pending = deque([hello])
+            self._reading_hello = True
             self._reading = asyncio.create_task(self._read(process), name="tmux client")
             try:
                 await asyncio.wait_for(asyncio.shield(hello.future), _CONNECT_TIMEOUT)
             except TimeoutError:
                 process.kill()
                 raise TmuxError("tmux did not start in time") from None
+            except _Disconnected:
+                raise TmuxGone("There is no tmux server") from None
         await self.run(
             ("refresh-client", "-C", f"{WIDTH}x{HEIGHT}"),
             ("refresh-client", "-B", "ended:%*:#{pane_dead}"),
@@ -126,18 +158,26 @@ class ControlClient:
             TmuxGone: there is no server, or it ended meanwhile.
             TmuxError: tmux refused a command, or did not answer in time.
         """
+        batch = f"outrider {next(self._batches)}"
+        lines = "".join(map(_line, [*commands, ("display-message", "-p", batch)]))
         await self.connect(create=False)
         process = self._process
         if process is None or process.stdin is None or process.returncode is not None:
             raise TmuxGone("The tmux server has ended")
         loop = asyncio.get_running_loop()
         replies = [_Reply(loop.create_future()) for _ in commands]
-        self._pending.extend(replies)
-        lines = "".join(" ".join(map(_quote, command)) + "\n" for command in commands)
-        process.stdin.write(lines.encode("utf-8", "surrogatepass"))
-        _, late = await asyncio.wait([reply.future for reply in replies], timeout=_REPLY_TIMEOUT)
+        last = _Reply(loop.create_future(), expected=batch)
+        self._pending.extend([*replies, last])
+        process.stdin.write(lines.encode("utf-8", "surrogateescape"))
+        # The replies count only once the number behind them has come.
+        _, late = await asyncio.wait(
+            [reply.future for reply in (*replies, last)], timeout=_REPLY_TIMEOUT
+        )
         if late:
             raise TmuxError("tmux did not answer in time")
+        if isinstance(last.future.exception(), _Disconnected):
+            await self.connect(create=False)  # raises TmuxGone where the server has ended
+            raise TmuxError("The connection to tmux was lost")
         return [reply.future.result() for reply in replies]
 
     async def close(self) -> None:
@@ -159,40 +199,65 @@ class ControlClient:
         await asyncio.wait({reading}, timeout=5)
 
     async def _read(self, process: Child) -> None:
-        """Sort what the client says into replies and signals, until it ends."""
+        """Sort what the client says until it ends, or until it is out of step."""
         assert process.stdout is not None
-        guard: str | None = None  # the end of the reply that is being read
-        reply: _Reply | None = None
-        lines = process.stdout
-        while raw := await lines.readline():
-            line = raw[:-1].decode("utf-8", "replace")
-            if guard is not None:
-                kind, _, rest = line.partition(" ")
-                if rest == guard and kind in {"%end", "%error"}:
-                    guard = None
-                    if reply is not None:
-                        _settle(reply, failed=kind == "%error")
-                elif reply is not None:
-                    reply.lines.append(line)
-            elif line.startswith("%output "):
-                self._changed(line.split(" ", 2)[1])
-            elif line.startswith("%begin "):
-                guard = line.partition(" ")[2]
-                reply = self._pending.popleft() if self._pending else None
-            elif line.startswith("%subscription-changed "):
-                self._changed(line.split(" ")[5])
-            elif line.startswith(("%window-close", "%unlinked-window-close")):
-                self._changed(None)
-        await process.wait()
-        process.close()
-        for lost in self._pending:
-            if not lost.future.done():
-                lost.future.set_exception(TmuxGone("The tmux server has ended"))
-                lost.future.exception()  # seen here, whoever has stopped waiting for it
-        self._pending.clear()
-        self._reading = None
+        try:
+            await self._sort(_lines(process.stdout))
+        except _OutOfStep as error:
+            _log.error("tmux client terminated", socket=self._socket, reason=str(error))
+        finally:
+            process.kill()
+            await process.wait()
+            process.close()
+            for lost in self._pending:
+                _fail(lost, _Disconnected("The connection to tmux was lost"))
+            self._pending.clear()
+            self._reading = None
         if not self._closed and self._wanted():
             self._reviving = asyncio.create_task(self._revive(), name="tmux reconnect")
+
+    async def _sort(self, lines: AsyncIterator[str]) -> None:
+        """Sort lines into replies and signals.
+
+        Raises:
+            _OutOfStep: a reply has no command, or is that of another one.
+        """
+        end: str | None = None  # what ends the reply that is being read
+        reply: _Reply | None = None
+        async for line in lines:
+            kind, _, rest = line.partition(" ")
+            if end is not None:
+                if rest == end and kind in {"%end", "%error"}:
+                    end = None
+                    if reply is not None:
+                        _resolve(reply, failed=kind == "%error")
+                elif reply is not None:
+                    reply.lines.append(line)
+            elif kind == "%output":
+                self._changed(rest.partition(" ")[0])
+            elif kind == "%begin":
+                end, reply = rest, self._reply_to(rest)
+            elif kind in {"%end", "%error"}:
+                # A screen had a line that looked like the end of the reply that it was in.
+                raise _OutOfStep(f"{line!r} ends no reply")
+            elif kind == "%subscription-changed":
+                self._changed(line.split(" ")[5])
+            elif kind in {"%window-close", "%unlinked-window-close"}:
+                self._changed(None)
+
+    def _reply_to(self, guard: str) -> _Reply | None:
+        """Return the reply that begins with this guard; None where it is not for this client.
+
+        The guard is time, number and flags. Flag 1 marks replies to commands of this client; the
+        first reply, to the command that connected it, and those to hooks do not have it.
+        """
+        ours = guard.endswith(" 1")
+        if self._pending and (ours or self._reading_hello):
+            self._reading_hello = False
+            return self._pending.popleft()
+        if ours:
+            raise _OutOfStep(f"the reply {guard!r} has no command")
+        return None
 
     async def _revive(self) -> None:
         """The client has ended: connect again where the server still runs; tell everybody."""
@@ -204,23 +269,47 @@ class ControlClient:
         self._changed(None)
 
 
-def _settle(reply: _Reply, *, failed: bool) -> None:
-    if reply.future.done():
-        return
+def _resolve(reply: _Reply, *, failed: bool) -> None:
+    if reply.expected is not None and reply.lines != [reply.expected]:
+        _fail(reply, _Disconnected("The connection to tmux was lost"))
+        raise _OutOfStep(f"another reply came where {reply.expected!r} was expected")
     if failed:
-        text = " ".join(reply.lines) or "tmux refused the command"
+        text = " ".join(reply.lines)
         kind = WindowGone if text.startswith("can't find") else TmuxError
-        reply.future.set_exception(kind(text))
-        reply.future.exception()  # seen, even where nobody waits for it any more
-    else:
+        _fail(reply, kind(text or "tmux refused the command"))
+    elif not reply.future.done():
         reply.future.set_result(reply.lines)
 
 
-def _quote(argument: str) -> str:
-    """Return `argument` as one word of a tmux command line."""
-    if "\n" in argument or "\r" in argument:
-        raise TmuxError("A word of a tmux command cannot hold a line break")
-    return "'" + argument.replace("'", "'\\''") + "'"
+def _fail(reply: _Reply, error: TmuxError) -> None:
+    if not reply.future.done():
+        reply.future.set_exception(error)
+        reply.future.exception()  # mark it as retrieved: the caller may have given up waiting
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yield each line; of a line that is too long, its beginning."""
+    line = bytearray()
+    while chunk := await stream.read(_CHUNK):
+        first, *others = chunk.split(b"\n")
+        line += first[: _MAX_LINE - len(line)]
+        for other in others:
+            yield line.decode("utf-8", "replace")
+            line = bytearray(other)
+
+
+def _line(command: Sequence[str]) -> str:
+    """Return a command as one line of tmux's language.
+
+    Raises:
+        TmuxError: it has a control character.
+    """
+    words = []
+    for word in command:
+        if _CONTROL.search(word):
+            raise TmuxError(f"A command of tmux cannot hold a control character: {word!r}")
+        words.append("'" + word.replace("'", "'\\''") + "'")
+    return " ".join(words) + "\n"
 
 
 def _client_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""Run in a new window, in place of it the agent: the exact environment, nothing in `ps`.
+"""Run in a new window, in place of it the agent: its exact directory and environment.
 
-`python -I launcher.py FILE`: FILE (mode 0600, removed here) holds a JSON object with
-`argv` and `environment`. Only TERM is tmux's, for the terminal is tmux's too.
+`python -I launcher.py FILE`: FILE (mode 0600, removed here) holds a JSON object with `argv`,
+`environment` and `directory`, so that neither tmux nor `ps` sees them. Only TERM is tmux's, for
+the terminal is tmux's too.
 """
 
 import json
@@ -16,6 +17,10 @@ def main() -> None:
     file = Path(sys.argv[1])
     order = json.loads(file.read_bytes())
     file.unlink()
+    try:
+        os.chdir(order["directory"])
+    except OSError as error:
+        sys.exit(f"The directory cannot be entered: {error}")
     environment = {**order["environment"], "TERM": os.environ.get("TERM", "screen-256color")}
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python's own choice must not be inherited
     os.execvpe(order["argv"][0], order["argv"], environment)  # noqa: S606

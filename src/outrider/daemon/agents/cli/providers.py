@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.scrollback import HISTORY as WHOLE_HISTORY
 from outrider.daemon.agents.cli.scrollback import Scrollback
-from outrider.daemon.agents.cli.tmux import HISTORY, Pane, Tmux
+from outrider.daemon.agents.cli.tmux import HISTORY, Pane, Tmux, private_file
 from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.record import OfProcess, Transcript
 from outrider.daemon.agents.cli.watch import END_GRACE
@@ -79,15 +78,15 @@ class CliProvider:
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent in a window of its own and return once it is ready, or asks."""
-        environment = self._environment()
+        environment = self._environment() | {"PWD": record.path}
         record.native |= {name: environment[name] for name in _PLACES if name in environment}
         await self._prepare(record, environment)
-        order = await asyncio.to_thread(_write_order, self._arguments(record), environment)
+        argv = self._arguments(record)
+        order = await asyncio.to_thread(_write_order, argv, environment, record.path)
         try:
             pane = await self._tmux.open(
                 record.id,
                 [sys.executable, "-I", "-S", str(_LAUNCHER), str(order)],
-                record.path,
                 history=WHOLE_HISTORY if self.file.record is None else HISTORY,
             )
             record.native |= processes.mark(pane.pid)
@@ -204,9 +203,7 @@ def _conversation(record: SessionRecord) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, record.id))
 
 
-def _write_order(argv: list[str], environment: dict[str, str]) -> Path:
-    """Write down for the launcher what to run; only this user may read it."""
-    file, path = tempfile.mkstemp(prefix="outrider-", suffix=".json")
-    with os.fdopen(file, "w", encoding="utf-8") as stream:
-        json.dump({"argv": argv, "environment": environment}, stream)
-    return Path(path)
+def _write_order(argv: list[str], environment: Mapping[str, str], directory: str) -> Path:
+    """Write down for the launcher what to run, and where."""
+    order = {"argv": argv, "environment": environment, "directory": directory}
+    return Path(private_file(json.dumps(order).encode()))

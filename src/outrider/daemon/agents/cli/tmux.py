@@ -21,6 +21,9 @@ from outrider.daemon.agents.cli.control import (
 HISTORY: Final = 2000
 """Lines above its screen that a window keeps unless others are asked for."""
 
+MAX_TITLE: Final = 1000
+"""Characters of a terminal's title that are kept; a program may set one of a megabyte."""
+
 _REOPEN_PAUSES: Final = (0.1, 0.4)
 _REAP_LOOKS: Final = 3
 _REAP_PAUSE: Final = 0.1
@@ -31,6 +34,20 @@ _STATE: Final = (
     "#{window_name} #{cursor_x},#{cursor_y} "
     "#{pane_dead} #{?pane_dead_status,#{pane_dead_status},-} #{pane_title}"
 )
+
+
+def private_file(content: bytes) -> str:
+    """Write a file that only this user may read, and return its path, for use in a tmux command.
+
+    `load-buffer` expands formats in it, and no command may have a control character.
+    """
+    folder = tempfile.gettempdir()
+    if "#" in folder or not folder.isprintable():
+        folder = "/tmp"  # noqa: S108  # mkstemp makes it mode 0600
+    file, path = tempfile.mkstemp(prefix="outrider-", dir=folder)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(content)
+    return path
 
 
 @dataclass(frozen=True)
@@ -74,11 +91,12 @@ class Tmux:
 
     # Windows
 
-    async def open(self, name: str, argv: Sequence[str], cwd: str, history: int = HISTORY) -> Pane:
+    async def open(self, name: str, argv: Sequence[str], history: int = HISTORY) -> Pane:
         """Start `argv` in a new window and return its pane.
 
-        `history` is how many lines above its screen the window keeps. Nothing of tmux's own
-        environment is meant for the program: see `launcher.py`.
+        `history` is how many lines above its screen the window keeps. tmux chooses directory and
+        environment of the program; `launcher.py` puts the agent's in their place. The directory is
+        not given to tmux: it would expand formats in it, and `#(…)` is a shell command.
 
         Raises:
             TmuxError: tmux is not installed, or refused.
@@ -86,18 +104,21 @@ class Tmux:
         async with self._windows:
             for pause in _REOPEN_PAUSES:
                 try:
-                    return await self._open(name, argv, cwd, history)
+                    return await self._open(name, argv, history)
                 except TmuxGone:  # that was a server on its way out: the next one is ours
                     await asyncio.sleep(pause)
-            return await self._open(name, argv, cwd, history)
+                except TmuxError:
+                    await self._discard(name)
+                    raise
+            return await self._open(name, argv, history)
 
-    async def _open(self, name: str, argv: Sequence[str], cwd: str, history: int) -> Pane:
+    async def _open(self, name: str, argv: Sequence[str], history: int) -> Pane:
         await self._client.connect(create=True)
         # A window takes it over when it is made, and never again.
         await self.run("set-option", "-t", f"={SESSION}:", "history-limit", str(history))
         (line,) = await self.run(
             "new-window", "-d", "-P", "-F", "#{pane_id} #{pane_pid}", "-n", name,
-            "-c", cwd, "-t", f"={SESSION}:", *argv,
+            "-t", f"={SESSION}:", *argv,
         )  # fmt: skip
         pane_id, pid = line.split()
         # From here on the window keeps its size, whoever attaches. (As a global option,
@@ -105,17 +126,24 @@ class Tmux:
         await self.run("resize-window", "-t", pane_id, "-x", str(WIDTH), "-y", str(HEIGHT))
         return Pane(name, pane_id, int(pid))
 
+    async def _discard(self, name: str) -> None:
+        """Close the window of an `open` that failed: its reply may be all that was lost."""
+        pane = await self.find(name)
+        if pane is not None:
+            with contextlib.suppress(TmuxError):
+                await self.run("kill-pane", "-t", pane.id)
+
     async def find(self, name: str) -> Pane | None:
         """Return the pane of the window called `name`, None where there is none."""
         try:
             lines = await self.run(
                 "list-panes", "-s", "-t", f"={SESSION}:", "-F",
-                "#{window_name} #{pane_id} #{pane_pid}",
+                "#{pane_id} #{pane_pid} #{window_name}",
             )  # fmt: skip
         except TmuxError:
             return None
         for line in lines:
-            window, pane_id, pid = line.split(" ")
+            pane_id, pid, window = line.split(" ", 2)  # a person's window may have spaces
             if window == name:
                 return Pane(name, pane_id, int(pid))
         return None
@@ -152,9 +180,11 @@ class Tmux:
             ("display-message", "-p", "-t", pane.id, _STATE),
             ("capture-pane", "-p", "-t", pane.id),
         )
-        window, cursor, dead, code, title = (*state, "")[0].split(" ", 4)
+        window, *others = "".join(state).split(" ", 4)
         if window != pane.name:  # a new server counts its panes from the beginning again
             raise WindowGone(f"The window {pane.name} is gone")
+        cursor, dead, code, title = others
+        title = title[:MAX_TITLE]
         if dead != "1":
             return Snapshot("\n".join(lines), title, None, cursor)
         for _ in range(_REAP_LOOKS):  # tmux may see the terminal's end before the process's
@@ -186,10 +216,8 @@ class Tmux:
 
     async def paste(self, pane: Pane, text: str) -> None:
         """Put `text` into the pane as a paste (bracketed, where the program asks for that)."""
-        file, path = tempfile.mkstemp(prefix="outrider-")
+        path = private_file(text.encode("utf-8", "surrogatepass"))
         try:
-            with os.fdopen(file, "w", encoding="utf-8", errors="surrogatepass") as stream:
-                stream.write(text)
             buffer = f"outrider{pane.id.lstrip('%')}"
             await self.run("load-buffer", "-b", buffer, path)
             await self.run("paste-buffer", "-p", "-d", "-b", buffer, "-t", pane.id)
