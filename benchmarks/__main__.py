@@ -1,6 +1,6 @@
 """Runs every benchmark, one after the other."""
 
-from benchmarks import access, acp, agents, fleet, ides, roundtrip, webhooks
+from benchmarks import access, acp, agents, fleet, hostile, ides, roundtrip, webhooks
 from benchmarks.command import main
 
 main(
@@ -12,4 +12,5 @@ main(
     acp.benchmark,
     agents.benchmark,
     ides.benchmark,
+    hostile.benchmark,
 )

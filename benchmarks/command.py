@@ -39,8 +39,9 @@ def main(*benchmarks: Benchmark) -> None:
     parser.add_argument("--seconds", type=int, default=3, help="length of a run (default 3)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each figure (default 5)")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="AGENT",
-        help="agents: measure this kind (as often as you like; default: the five CLI agents)",
+        "--only", action="append", default=[], metavar="NAME",
+        help="agents: measure this kind; hostile: this attack (as often as you like; "
+        "default: the five CLI agents, all attacks)",
     )  # fmt: skip
     parser.add_argument(
         "--machines", type=int, default=10_000, help="fleet: how many machines (default 10,000)"

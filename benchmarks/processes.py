@@ -51,6 +51,16 @@ class Program:
         full = self._figures.memory_full_info()
         return full.rss, full.pss
 
+    def peak_memory(self) -> int:
+        """Return the most resident memory since its start or `reset_peak`, in bytes."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
+        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+
+    def reset_peak(self) -> None:
+        """Set the peak of its resident memory to what it has now."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="utf-8")
+
     def children_memory(self) -> int:
         """Return the resident memory of the programs that it has started, in bytes."""
         return sum(child.memory_info().rss for child in self._figures.children(recursive=True))

@@ -59,6 +59,7 @@ class Installation:
     Args:
         copy_of: an installation whose data it begins with.
         database: the address of its database, where it is not SQLite in the directory.
+        settings: further settings, by their variables.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Installation:
         copy_of: "Installation | None" = None,
         *,
         database: str | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self._stage = stage
         self._name = name
@@ -81,6 +83,7 @@ class Installation:
             "OUTRIDER_RATE_LIMIT_IP": _NO_LIMIT,
             "OUTRIDER_RATE_LIMIT_AUTH": _NO_LIMIT,
             "OUTRIDER_LOG_LEVEL": "warning",
+            **(settings or {}),
         }
         if copy_of is None:
             (stage.directory / name).mkdir()

@@ -1,0 +1,6 @@
+"""Runs this benchmark alone."""
+
+from benchmarks.command import main
+from benchmarks.hostile import benchmark
+
+main(benchmark)

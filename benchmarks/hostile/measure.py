@@ -1,0 +1,133 @@
+"""Measures a service at peace and under attack in turns, so that a busy moment hits both."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+import msgspec
+from rich.console import Console
+
+from benchmarks.command import Effort
+from benchmarks.hostile import bench
+from benchmarks.hostile.attacks import MAX_SECONDS, Attack
+from benchmarks.hostile.bench import Bench
+from benchmarks.hostile.prober import Latencies, probe
+from benchmarks.processes import Stage, split_processors, stage
+from benchmarks.report import Figure, Report, Section, Target
+
+_RECOVERY_SECONDS: Final = 60.0
+_SETTLE_SECONDS: Final = 0.5
+_MEGABYTE: Final = 1e6
+
+_MEDIAN: Final = Target("at most", 3, of="ratio")
+_LONGEST: Final = Target("at most", 1000)
+_NONE: Final = Target("at most", 0)
+
+_ATTACKS: Final[dict[str, Callable[[Stage, str], AbstractContextManager[Bench]]]] = {
+    "trailer_lines": bench.service,
+    "trailer_value": bench.service,
+    "pings": bench.service,
+    "sockets": bench.service,
+    "titles": bench.service,
+    "events": bench.service,
+    "timeouts": bench.machine,
+    "redaction": bench.machine,
+}
+"""Methods of `Attack`, and what each is aimed at."""
+
+
+def benchmark(effort: Effort, progress: Console) -> Report:
+    """Measure under each attack, or under those of `--only`; each on a service of its own."""
+    chosen = [name for name in _ATTACKS if name in effort.only] or list(_ATTACKS)
+    sections = []
+    with stage() as here:
+        for name in chosen:
+            with _ATTACKS[name](here, name) as target:
+                sections.append(_measure(name, target, here, effort, progress))
+    return Report(benchmark="hostile", sections=sections)
+
+
+def _measure(name: str, target: Bench, here: Stage, effort: Effort, progress: Console) -> Section:
+    peace: list[Latencies] = []
+    attacked: list[Latencies] = []
+    counts = Counter[str]()
+    probe(target.server, target.path, 1)  # warm up
+    before, _ = target.victim.memory()
+    target.victim.reset_peak()
+    for number in range(effort.rounds):
+        progress.print(f"{name}, round {number + 1} of {effort.rounds}", style="dim")
+        peace.append(probe(target.server, target.path, effort.seconds))
+        latencies, more = _under_attack(f"{name}-{number}", name, target, here, effort.seconds)
+        attacked.append(latencies)
+        counts.update(more)
+        _recovered(target)
+    peak = target.victim.peak_memory() - before
+    return Section(
+        title=f"{name}: {_description(name)}",
+        figures=[
+            _compared("median latency", attacked, peace, lambda run: run.median, _MEDIAN),
+            _compared("99th percentile", attacked, peace, lambda run: run.p99),
+            _compared("longest", attacked, peace, lambda run: run.longest, _LONGEST),
+            Figure(
+                name="requests of the other client that failed",
+                unit="",
+                runs=[sum(run.failed for run in attacked)],
+                target=_NONE,
+            ),
+            Figure(name="memory, above the start at most", unit="MB", runs=[peak / _MEGABYTE]),
+            *(
+                Figure(name=f"the attack: {what}", unit="in all", runs=[number])
+                for what, number in sorted(counts.items())
+            ),
+        ],
+    )
+
+
+def _under_attack(
+    run: str, name: str, target: Bench, here: Stage, seconds: int
+) -> tuple[Latencies, Counter[str]]:
+    """Probe while the attack runs; return what was seen, and the attack's counts."""
+    result = here.directory / f"{run}.json"
+    lasting = min(seconds + 1, MAX_SECONDS)
+    program = here.start(
+        run,
+        ["-m", "benchmarks.hostile.attacks", name, str(lasting), str(result)],
+        {"AIM": msgspec.json.encode(target.aim).decode()},
+        split_processors()[1],
+    )
+    program.wait_until(result.exists, "under way")
+    time.sleep(_SETTLE_SECONDS)
+    found = probe(target.server, target.path, seconds)
+    program.wait_for_success(_RECOVERY_SECONDS)
+    program.end()
+    return found, Counter(msgspec.json.decode(result.read_bytes(), type=dict[str, int]))
+
+
+def _recovered(target: Bench) -> None:
+    """Wait until the status is answered again, so that the next run begins at peace."""
+    target.server.program.wait_until(
+        lambda: target.server.answers(target.path), "answering again", _RECOVERY_SECONDS
+    )
+    time.sleep(_SETTLE_SECONDS)
+
+
+def _compared(
+    name: str,
+    attacked: list[Latencies],
+    peace: list[Latencies],
+    of: Callable[[Latencies], float],
+    target: Target | None = None,
+) -> Figure:
+    return Figure(
+        name=name,
+        unit="ms",
+        runs=[of(run) for run in attacked],
+        baseline=[of(run) for run in peace],
+        target=target,
+    )
+
+
+def _description(name: str) -> str:
+    return (getattr(Attack, name).__doc__ or "").partition(".")[0]
