@@ -80,6 +80,7 @@ class Installation:
             "OUTRIDER_PORT": str(self._port),
             # What is measured is the way of a request, not how one is refused.
             "OUTRIDER_RATE_LIMIT_KEY": _NO_LIMIT,
+            "OUTRIDER_RATE_LIMIT_SESSION": _NO_LIMIT,
             "OUTRIDER_RATE_LIMIT_IP": _NO_LIMIT,
             "OUTRIDER_RATE_LIMIT_AUTH": _NO_LIMIT,
             "OUTRIDER_LOG_LEVEL": "warning",

@@ -107,6 +107,7 @@ def settings(data_dir: Path, store: Store, **changes: Any) -> Settings:
         "port": 0,
         "data_dir": data_dir,
         "rate_limit_key": 1_000_000,
+        "rate_limit_session": 1_000_000,
         "rate_limit_ip": 1_000_000,
         "rate_limit_auth": 1_000_000,
     }

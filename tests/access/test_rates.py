@@ -18,7 +18,7 @@ from outrider.cloud.access.rates import RateLimited, Rates
 from outrider.cloud.access.windows import WindowStorage
 from outrider.cloud.settings import Settings
 from tests.access.clock import Clock
-from tests.access.people import PASSWORD, V1, dashboard, person
+from tests.access.people import PASSWORD, V1, dashboard, logged_in, person
 from tests.conftest import StartSite
 from tests.service.errors import assert_error
 
@@ -55,17 +55,20 @@ def limits(response: httpx.Response) -> dict[str, tuple[int, int, int]]:
 class TestHeaders:
     async def test_every_limited_response_has_them(self, start_site: StartSite) -> None:
         """contract.md, Limits: RateLimit-Policy and RateLimit."""
-        owner = await person(await start_site(rate_limit_ip=100, rate_limit_key=50))
+        owner = await person(
+            await start_site(rate_limit_ip=100, rate_limit_key=50, rate_limit_session=20)
+        )
         page = await dashboard(owner)
         listed = await owner.api.get(f"{V1}/daemons")
         assert limits(listed) == {"ip": (100, 60, 99), "key": (50, 60, 49)}
         missing = await owner.api.get(f"{V1}/daemons/machine_x/status")
         assert limits(missing) == {"ip": (100, 60, 98), "key": (50, 60, 48)}
-        assert limits(await page.get(f"{V1}/daemons")) == {"ip": (100, 60, 97)}
+        assert limits(await page.get(f"{V1}/daemons")) == {"session": (20, 60, 19)}
+        assert limits(await page.get(f"{V1}/nothing")) == {"session": (20, 60, 18)}
         stranger = owner.site.client()
-        assert limits(await stranger.get(f"{V1}/daemons")) == {"ip": (100, 60, 96)}
-        assert limits(await stranger.get(f"{V1}/nothing")) == {"ip": (100, 60, 95)}
-        assert limits(await stranger.put(f"{V1}/daemons")) == {"ip": (100, 60, 94)}
+        assert limits(await stranger.get(f"{V1}/daemons")) == {"ip": (100, 60, 97)}
+        assert limits(await stranger.get(f"{V1}/nothing")) == {"ip": (100, 60, 96)}
+        assert limits(await stranger.put(f"{V1}/daemons")) == {"ip": (100, 60, 95)}
 
     async def test_a_refusal_tells_when_to_come_back(self, start_site: StartSite) -> None:
         """contract.md: 429 adds Retry-After in whole seconds."""
@@ -103,6 +106,52 @@ class TestCounting:
         owner = await person(await start_site(rate_limit_ip=20))
         answers = await asyncio.gather(*(owner.api.get(f"{V1}/daemons") for _ in range(50)))
         assert Counter(answer.status_code for answer in answers) == {200: 20, 429: 30}
+
+    async def test_a_session_counts_for_itself_and_not_for_its_address(
+        self, start_site: StartSite
+    ) -> None:
+        """contract-2.md, Limits."""
+        site = await start_site(rate_limit_ip=1, rate_limit_session=10, rate_limit_key=100)
+        owner = await person(site)
+        one, two = await dashboard(owner), await dashboard(owner)
+        assert (await owner.api.get(f"{V1}/daemons")).status_code == 200
+        assert_error(await owner.api.get(f"{V1}/daemons"), 429, "RATE_LIMITED")
+        for page in (one, two):
+            answers = [await page.get(f"{V1}/daemons") for _ in range(11)]
+            assert [answer.status_code for answer in answers] == [200] * 10 + [429]
+            assert limits(answers[-1]) == {"session": (10, 60, 0)}
+
+    async def test_the_cookie_counts_for_its_session_too(self, start_site: StartSite) -> None:
+        site = await start_site(rate_limit_ip=1, rate_limit_session=5)
+        cookie = {"outrider_session": (await logged_in(await person(site))).token}
+        page = site.client()
+        page.cookies.update(cookie)
+        assert limits(await page.get(f"{V1}/daemons")) == {"session": (5, 60, 4)}
+
+    async def test_an_ended_session_counts_for_its_address(self, start_site: StartSite) -> None:
+        """And for itself: the database is not asked as often as one likes whether it lives."""
+        site = await start_site(rate_limit_ip=3, rate_limit_session=9, rate_limit_auth=100)
+        owner = await person(site)
+        page = await dashboard(owner)
+        assert (await page.post(f"{V1}/auth/logout")).status_code == 200
+        for left in (2, 1, 0):
+            refused = await page.get(f"{V1}/daemons")
+            assert_error(refused, 401, "AUTH_INVALID")
+            assert limits(refused)["ip"] == (3, 60, left)
+        answers = [await page.get(f"{V1}/daemons") for _ in range(10)]
+        for refused in answers:
+            assert_error(refused, 429, "RATE_LIMITED")
+        assert limits(answers[0]).keys() == {"session", "ip"}
+        assert limits(answers[-1]) == {"session": (9, 60, 0)}
+
+    async def test_a_forged_session_counts_for_its_address(self, start_site: StartSite) -> None:
+        site = await start_site(rate_limit_ip=2, rate_limit_session=9)
+        token = (await logged_in(await person(site))).token
+        forger = site.client(token[:-6] + "AAAAAA")
+        for _ in range(2):
+            assert_error(await forger.get(f"{V1}/daemons"), 401, "AUTH_INVALID")
+        assert_error(await forger.get(f"{V1}/daemons"), 429, "RATE_LIMITED")
+        assert (await site.client(token).get(f"{V1}/daemons")).status_code == 200
 
     async def test_routes_that_take_credentials(self, start_site: StartSite) -> None:
         """spec.md, Limits: 10 per 5 minutes; contract.md: every /auth route, and enrolment."""
@@ -294,6 +343,15 @@ class TestAddresses:
         assert bucket("192.0.2.2") != bucket("192.0.2.1")
         assert bucket("fe80::1%eth0") == bucket("fe80::2%eth1")
         assert bucket("") == ""
+
+    @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+    async def test_loopback_is_counted_unless_told_otherwise(self, address: str) -> None:
+        assert Addresses([]).counted_as(address) == bucket(address)
+        assert Addresses([], limit_loopback=False).counted_as(address) is None
+
+    @pytest.mark.parametrize("address", ["192.0.2.1", "10.0.0.1", "::", "fe80::1", "", "rubbish"])
+    async def test_any_other_address_is_counted(self, address: str) -> None:
+        assert Addresses([], limit_loopback=False).counted_as(address) == bucket(address)
 
     async def test_the_service_believes_whom_it_is_told_to(self, start_site: StartSite) -> None:
         trusting = await start_site(rate_limit_ip=1, trusted_proxies="127.0.0.0/8")

@@ -17,6 +17,7 @@ DEFAULTS = {
     "database_url": None,
     "secret_key": None,
     "rate_limit_key": 120,
+    "rate_limit_session": 600,
     "rate_limit_ip": 60,
     "rate_limit_auth": 10,
     "command_timeout": 60,

@@ -27,6 +27,7 @@ def environment(data_dir: Path, **settings: str) -> dict[str, str]:
         "OUTRIDER_DATA_DIR": str(data_dir),
         "OUTRIDER_CONFIG_DIR": str(data_dir.parent / "config"),
         "OUTRIDER_RATE_LIMIT_KEY": "1000000",
+        "OUTRIDER_RATE_LIMIT_SESSION": "1000000",
         "OUTRIDER_RATE_LIMIT_IP": "1000000",
         "OUTRIDER_RATE_LIMIT_AUTH": "1000000",
         "NO_COLOR": "1",

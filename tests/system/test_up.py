@@ -164,3 +164,20 @@ async def test_odd_characters_are_a_400_with_a_sentence(env: dict[str, str]) -> 
         ):
             error = await up.call("POST", path, body, status=400)
             assert [detail["path"] for detail in error["details"]] == [field]
+
+
+async def test_ones_own_laptop_is_not_limited_by_address(env: dict[str, str]) -> None:
+    """contract-2.md, Limits: neither are wrong credentials; an API key still is."""
+    env |= {"OUTRIDER_RATE_LIMIT_IP": "2", "OUTRIDER_RATE_LIMIT_AUTH": "2"}
+    async with Up("-m", "outrider", "up", env=env | {"OUTRIDER_RATE_LIMIT_KEY": "10"}) as up:
+        await up.greeting()
+        for _ in range(4):
+            answer = await up.client.get(f"{up.url}/api/v1/daemons")
+            assert answer.status_code == 401
+            assert "ratelimit" not in answer.headers
+            body = {"email": "nobody@example.org", "password": "not the password"}
+            answer = await up.client.post(f"{up.url}/api/v1/auth/login", json=body)
+            assert answer.status_code == 401
+        for _ in range(10):
+            await up.call("GET", "/daemons")
+        await up.call("GET", "/daemons", status=429)

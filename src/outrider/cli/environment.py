@@ -25,6 +25,7 @@ SERVICE: Final = frozenset(
         "RATE_LIMIT_AUTH",
         "RATE_LIMIT_IP",
         "RATE_LIMIT_KEY",
+        "RATE_LIMIT_SESSION",
         "RECENT_LOGIN",
         "REDIS_URL",
         "SECRET_KEY",

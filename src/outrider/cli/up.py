@@ -63,8 +63,9 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     url = f"http://{_reachable(host)}:{port}"
     local = await _local_account(settings)
     serving = asyncio.Event()
+    service = run_service(settings, [listener], stop, serving.set, limit_loopback=False)
     halves = (
-        asyncio.create_task(run_service(settings, [listener], stop, serving.set), name="service"),
+        asyncio.create_task(service, name="service"),
         asyncio.create_task(_machine(settings, url, local, serving, stop), name="machine"),
     )
     # Whichever ends, for whatever reason, the other one stops too.

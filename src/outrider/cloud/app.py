@@ -60,9 +60,13 @@ _log = structlog.get_logger(__name__)
 
 
 class Service:
-    """The service: an ASGI application, and the life of what it uses."""
+    """The service: an ASGI application, and the life of what it uses.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        limit_loopback: whether the limits by address hold for loopback addresses too.
+    """
+
+    def __init__(self, settings: Settings, *, limit_loopback: bool = True) -> None:
         self._settings = settings
         self._is_draining = False
         self._database = database = Database(settings.sqlalchemy_url)
@@ -134,9 +138,10 @@ class Service:
         services = Services(
             settings=settings,
             database=database,
-            addresses=Addresses(settings.trusted_proxies),
+            addresses=Addresses(settings.trusted_proxies, limit_loopback=limit_loopback),
             rates=Rates(
                 key=settings.rate_limit_key,
+                session=settings.rate_limit_session,
                 ip=settings.rate_limit_ip,
                 auth=settings.rate_limit_auth,
                 shared=None if redis is None else SharedWindows(redis),

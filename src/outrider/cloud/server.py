@@ -63,6 +63,8 @@ async def run_service(
     listeners: Sequence[socket.socket],
     stop: asyncio.Event,
     ready: Callable[[], None] = lambda: None,
+    *,
+    limit_loopback: bool = True,
 ) -> None:
     """Serve on the listeners until `stop` is set; then take the node out of service in order.
 
@@ -73,11 +75,12 @@ async def run_service(
 
     Args:
         ready: called once requests are answered.
+        limit_loopback: whether the limits by address hold for loopback addresses too.
 
     Raises:
         OutriderError: the service could not start; the text says why.
     """
-    service = Service(settings)
+    service = Service(settings, limit_loopback=limit_loopback)
     config = uvicorn.Config(
         service.app,
         interface="asgi3",

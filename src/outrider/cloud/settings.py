@@ -25,6 +25,7 @@ class Settings(BaseSettings):
     redis_url: str | None = None
     secret_key: str | None = None
     rate_limit_key: Positive = 120
+    rate_limit_session: Positive = 600
     rate_limit_ip: Positive = 60
     rate_limit_auth: Positive = 10
     command_timeout: Seconds = 60

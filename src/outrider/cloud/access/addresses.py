@@ -10,10 +10,15 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Addresses:
-    """Finds the client's address, believing `X-Forwarded-For` only from trusted proxies."""
+    """Finds the client's address, believing `X-Forwarded-For` only from trusted proxies.
 
-    def __init__(self, trusted: Sequence[Network]) -> None:
+    Args:
+        limit_loopback: whether the limits by address hold for loopback addresses too.
+    """
+
+    def __init__(self, trusted: Sequence[Network], *, limit_loopback: bool = True) -> None:
         self._trusted = tuple(trusted)
+        self._limit_loopback = limit_loopback
 
     def client(self, scope: Scope) -> str:
         """Return the address of whoever made the request.
@@ -37,6 +42,12 @@ class Addresses:
             if not self._trusts(peer):
                 break
         return peer
+
+    def counted_as(self, address: str) -> str | None:
+        """Return what requests from an address are counted as; None where they are not counted."""
+        if not self._limit_loopback and _is_loopback(address):
+            return None
+        return bucket(address)
 
     def is_https(self, scope: Scope) -> bool:
         """Tell whether the client speaks https, as far as a trusted proxy may say so."""
@@ -69,6 +80,12 @@ def _plain(address: str) -> str:
     """Return an address in its one plain form: no brackets or zone, IPv4 as IPv4."""
     parsed = _parsed(address)
     return address if parsed is None else str(parsed)
+
+
+@lru_cache(maxsize=10_000)
+def _is_loopback(address: str) -> bool:
+    parsed = _parsed(address)
+    return parsed is not None and parsed.is_loopback
 
 
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -61,6 +61,13 @@ class Authenticator:
         known = self._remembered.get(digest)
         return None if known is None or known.until <= now else self._using(known, now)
 
+    def session_of(self, token: str) -> str | None:
+        """Return the session that a token was made for, alive or not; None for anything else."""
+        if not token.startswith(_JWT_START) or len(token) > _MAX_TOKEN:
+            return None
+        claimed = self._sessions.claimed(token)
+        return None if claimed is None or claimed.session is None else claimed.session.id
+
     async def principal(self, token: str) -> Principal:
         """Return who has this credential: an API key, or a session's token.
 

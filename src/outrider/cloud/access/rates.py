@@ -1,4 +1,4 @@
-"""The rate limits: per key, per address, and on the routes that take credentials.
+"""The rate limits: per key, session and address, and on the routes that take credentials.
 
 The headers are those of the IETF draft `RateLimit header fields for HTTP`
 (draft-ietf-httpapi-ratelimit-headers). The counting is a storage for the `limits` library, asked
@@ -17,11 +17,12 @@ from outrider.cloud.access.windows import Taken, WindowStorage
 from outrider.cloud.store.redis import RedisAway
 from outrider.contract.errors import ApiError, ErrorCode
 
-LimitName = Literal["key", "ip", "auth"]
+LimitName = Literal["key", "session", "ip", "auth"]
 
-_SECONDS: Final[dict[LimitName, int]] = {"key": 60, "ip": 60, "auth": 300}
+_SECONDS: Final[dict[LimitName, int]] = {"key": 60, "session": 60, "ip": 60, "auth": 300}
 _WHOSE: Final[dict[LimitName, str]] = {
     "key": "this API key",
+    "session": "this session",
     "ip": "this address",
     "auth": "this address on routes that take credentials",
 }
@@ -80,7 +81,7 @@ class Rates:
     """Counts requests in sliding windows.
 
     Args:
-        key, ip: requests per minute of one API key, of one address.
+        key, session, ip: requests per minute of one API key, session, address.
         auth: requests per 5 minutes of one address on the routes that take credentials.
         shared: what all nodes count in. While it is away, each counts by itself: a limit is
             then one of each node, and nobody is refused for the absence.
@@ -93,13 +94,14 @@ class Rates:
         key: int,
         ip: int,
         auth: int,
+        session: int = 600,
         shared: SharedWindows | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._shared = shared
         self._clock = clock
         self._warned_at = 0.0
-        amounts: dict[LimitName, int] = {"key": key, "ip": ip, "auth": auth}
+        amounts: dict[LimitName, int] = {"key": key, "session": session, "ip": ip, "auth": auth}
         self._limits = {
             name: _Limit(name, amount, _SECONDS[name], WindowStorage(clock=clock))
             for name, amount in amounts.items()

@@ -96,8 +96,8 @@ class Sessions:
         """End a session: its tokens are worth nothing from now on."""
         await sessions.end(self._database, session_id)
 
-    async def principal(self, token: str) -> Principal | None:
-        """Return who has this token; None where it is not one that works."""
+    def claimed(self, token: str) -> Principal | None:
+        """Return whom a token was made for, by its signature alone: the session may have ended."""
         try:
             claims = jwt.decode(
                 token,
@@ -106,18 +106,23 @@ class Sessions:
                 issuer=_ISSUER,
                 options={"require": ["exp", "sub"], "verify_exp": False, "verify_iat": False},
             )
-            session = SessionRef(claims["sid"], int(claims["exp"]) * 1000)
-            principal = Principal(
+            return Principal(
                 "session",
                 claims["sub"],
                 claims["account"],
                 ALL_SCOPES,
                 auth_time=int(claims["authTime"]),
-                session=session,
+                session=SessionRef(claims["sid"], int(claims["exp"]) * 1000),
             )
         except (jwt.InvalidTokenError, KeyError, TypeError, ValueError):
             return None
-        if not await sessions.lives(self._database, session.id, self._now()):
+
+    async def principal(self, token: str) -> Principal | None:
+        """Return who has this token; None where it is not one that works."""
+        principal = self.claimed(token)
+        if principal is None or principal.session is None:
+            return None
+        if not await sessions.lives(self._database, principal.session.id, self._now()):
             return None
         return principal
 

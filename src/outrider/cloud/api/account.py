@@ -23,9 +23,10 @@ class Usage(Wire, kw_only=True):
 
 
 class Limits(Wire, kw_only=True):
-    """The limits that hold: requests per minute of a key and of an address, and the plan's."""
+    """The limits that hold: requests per minute of a key, a session, an address; the plan's."""
 
     requests_per_minute_per_key: int
+    requests_per_minute_per_session: int
     requests_per_minute_per_ip: int
     auth_requests_per_five_minutes: int
     calls_per_month: int | None
@@ -108,6 +109,7 @@ async def account(services: Services, call: Call) -> Account:
         usage=Usage(month=month, calls=calls, limit=plan.calls_per_month),
         limits=Limits(
             requests_per_minute_per_key=settings.rate_limit_key,
+            requests_per_minute_per_session=settings.rate_limit_session,
             requests_per_minute_per_ip=settings.rate_limit_ip,
             auth_requests_per_five_minutes=settings.rate_limit_auth,
             calls_per_month=plan.calls_per_month,

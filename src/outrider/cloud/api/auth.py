@@ -2,7 +2,6 @@
 
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.addresses import bucket
 from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Done
@@ -93,7 +92,9 @@ async def device_token(services: Services, call: Call) -> Enrolled:
     """
     request: TokenRequest = call.body
     if not await services.enrolment.knows_device(request.device_code):
-        await services.rates.hit("auth", bucket(call.address))
+        address = services.addresses.counted_as(call.address)
+        if address is not None:
+            await services.rates.hit("auth", address)
     call.acted_for, enrolled = await services.enrolment.device_token(request.device_code)
     await services.gateway.token_replaced(call.acted_for, enrolled.daemon_id)
     return enrolled

@@ -64,7 +64,7 @@ class Resource:
 class Refusal:
     """The ASGI application for what no endpoint serves: always the same error.
 
-    The limit of its address holds for such a request too.
+    The limit of its session or address holds for such a request too.
     """
 
     path = "none"
@@ -82,7 +82,7 @@ class Refusal:
         admission = Admission(self._services.addresses.client(scope))
         answer, headers = _told(self._error), list(self._headers)
         try:
-            await self._gate.limit_address(admission)
+            await self._gate.limit(scope, admission)
         except ApiError as error:
             answer, headers = _told(error), _headers_of(error)
         headers = [*self._services.rates.headers(admission.standings), *headers]
