@@ -93,12 +93,15 @@ class ScriptedProvider:
             install=f"buy a {kind}",
         )
         self.installed = True
+        self.error: str | None = None
         self.made: list[ScriptedAdapter] = []
         self.next_first = Observation(status="idle")
         self.breaks: Exception | None = None
 
     def describe(self) -> Description:
-        return self.file.described("/bin/true" if self.installed else None)
+        described = self.file.described("/bin/true" if self.installed else None)
+        described.error = self.error
+        return described
 
     async def launch(self, record: SessionRecord) -> ScriptedAdapter:
         adapter = ScriptedAdapter()

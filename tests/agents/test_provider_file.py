@@ -21,6 +21,20 @@ screen = '^>>>$'
 """
 
 
+QUESTION = (
+    MINIMAL
+    + """
+[[rules]]
+name = "question"
+status = "waiting_approval"
+screen = 'Which\\?'
+[rules.dialog]
+option = '^(?P<key>.)\\) (?P<label>.*)'
+keys = ["{", "{key}"]
+"""
+)
+
+
 def test_a_minimal_file(tmp_path: Path) -> None:
     (tmp_path / "python.toml").write_text(MINIMAL)
     (file,) = read_provider_files([tmp_path])
@@ -38,6 +52,21 @@ def test_a_minimal_file(tmp_path: Path) -> None:
         (MINIMAL.replace("screen = '^>>>$'", ""), "`screen` or `title`"),
         (MINIMAL.replace('"idle"', '"waiting_approval"'), "`dialog`"),
         (MINIMAL.replace('["python3", "-q"]', "[]"), "command"),
+        (MINIMAL.replace('"-q"', '"nul\\u0000"'), "command[1]"),
+        (MINIMAL.replace('"Python"', '"Py\\u001b[31m"'), "display_name"),
+        (MINIMAL.replace('"Python"', f'"{"x" * 300}"'), "display_name"),
+        (MINIMAL.replace('"python"', '"Pyth on"'), "type"),
+        (MINIMAL + "dialog_like = 'nothing'\n", "`dialog`"),
+        (MINIMAL + "[environment]\nset = { 'A=B' = 'c' }\n", "environment"),
+        (MINIMAL + "[environment]\nset = { A = 'nul\\u0000' }\n".replace("'", '"'), "environment"),
+        (MINIMAL + "[[hints]]\nmatch = '['\ntext = 'x'\n", "match: not a regular expression"),
+        (MINIMAL + "[input]\nempty = '('\n", "empty: not a regular expression"),
+        (QUESTION.replace("(?P<key>.)", "(.)"), "(?P<key>"),
+        (QUESTION.replace("(?P<label>", "(?P<text>"), "(?P<label>"),
+        (MINIMAL.replace("'^>>>$'", "'a{99999999999999999999}'"), "rule 'prompt', screen"),
+        ("a = " + "[" * 100_000, "recursion"),
+        ("a = 1" + "0" * 5000, "4300 digits"),
+        (f"# {'x' * 2**20}", "more than 1048576 bytes"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
@@ -46,6 +75,8 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
         read_provider_files([tmp_path])
     assert str(tmp_path / "python.toml") in str(error.value)
     assert said in str(error.value)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1000
 
 
 def test_a_later_file_changes_a_built_in_one(tmp_path: Path) -> None:
@@ -89,20 +120,13 @@ def test_only_known_placeholders_are_filled_in(text: str, filled: str) -> None:
 
 def test_braces_in_a_rule_s_message_and_in_an_option_s_keys(tmp_path: Path) -> None:
     (tmp_path / "python.toml").write_text(
-        MINIMAL
+        QUESTION
         + """
 [[rules]]
 name = "failed"
 status = "error"
 screen = 'failed: (?P<error>.*)'
 message = "{it} says {error}"
-[[rules]]
-name = "question"
-status = "waiting_approval"
-screen = 'Which\\?'
-[rules.dialog]
-option = '^(?P<key>.)\\) (?P<label>.*)'
-keys = ["{", "{key}"]
 """
     )
     (file,) = read_provider_files([tmp_path])

@@ -117,6 +117,9 @@ def test_a_mistake_is_told_with_the_file(shell: Shell) -> None:
         assert done.returncode == 1
         assert str(path) in done.stderr
         assert "colour" in done.stderr
+    rows = {line.split()[0]: line.split() for line in shell.run("list").stdout.splitlines()}
+    assert rows["python"][1:4] == ["cli", "error", "no"]
+    assert rows["claude-code"][3] == "yes"
 
 
 def test_check_tells_that_an_agent_is_ready(shell: Shell) -> None:

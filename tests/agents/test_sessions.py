@@ -359,3 +359,33 @@ async def test_a_session_that_cannot_be_restored_does_not_stop_the_others(desk: 
     desk.open()
     await desk.sessions.restore()  # the next start tries again
     assert len(desk.sessions.describe()) == 2
+
+
+async def test_a_type_whose_file_is_wrong_is_not_launched(desk: Desk) -> None:
+    desk.provider.error = "/x/robot.toml: nonsense"
+    with pytest.raises(
+        ApiError, match=r"'robot' cannot be launched .* /x/robot\.toml: nonsense"
+    ) as e:
+        await desk.launch()
+    assert e.value.status == 400
+    desk.provider.error = None
+    assert (await desk.launch()).state().status == "idle"
+
+
+async def test_a_session_is_found_again_once_its_provider_file_is_corrected(desk: Desk) -> None:
+    session = await desk.launch()
+    other = await desk.launch("android")
+    await desk.sessions.detach()
+    desk.journal.close()
+    desk.provider.error = "/x/robot.toml: nonsense"
+    desk.open()
+    with capture_logs() as logs:
+        await desk.sessions.restore()
+    assert [s.id for s in desk.sessions.describe()] == [other.record.id]
+    assert [log["session"] for log in logs] == [session.record.id]
+    await desk.sessions.restore_rest()
+    assert len(desk.sessions.describe()) == 1
+    desk.provider.error = None
+    await asyncio.gather(*(desk.sessions.restore_rest() for _ in range(3)))
+    assert [s.id for s in desk.sessions.describe()] == [other.record.id, session.record.id]
+    assert len(desk.provider.made) == 2

@@ -5,6 +5,7 @@ Holds spec.md, "Daemons", and contract.md, "Responses of each endpoint".
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from outrider.contract.errors import ErrorDetail
@@ -12,7 +13,7 @@ from outrider.contract.frames import Failure
 from outrider.contract.resources import AgentSummary
 from tests.service.errors import assert_error, paths
 from tests.service.machine import payload_of
-from tests.service.samples import MACHINE, RESULTS, as_json, session
+from tests.service.samples import HOUSE_PROVIDER, MACHINE, PROVIDER, RESULTS, as_json, session
 from tests.service.site import Owner
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -148,6 +149,16 @@ class TestStatus:
                 "path",
                 "verified",
             }
+
+    async def test_a_wrong_provider_file_is_shown(self, owner: Owner) -> None:
+        wrong = msgspec.structs.replace(
+            HOUSE_PROVIDER, installed=False, path=None, error="/x/house.toml: nonsense"
+        )
+        machine = await owner.machine(providers=[PROVIDER, wrong])
+        shown = (await owner.api.get(f"/api/v1/daemons/{machine.id}/status")).json()
+        errors = {p["type"]: p.get("error") for p in shown["availableProviders"]}
+        assert errors == {"claude-code": None, "house-agent": "/x/house.toml: nonsense"}
+        assert "error" not in shown["availableProviders"][0]
 
     async def test_the_service_sets_target_ids_itself(self, owner: Owner) -> None:
         """A machine cannot pass its session off as another machine's."""

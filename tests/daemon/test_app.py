@@ -18,6 +18,7 @@ from outrider.contract.frames import (
     CommandResult,
     Event,
     Goodbye,
+    Snapshot,
 )
 from outrider.daemon.app import run_daemon
 from outrider.daemon.journal import Journal
@@ -195,3 +196,47 @@ async def test_a_damaged_journal_is_a_sentence(settings: DaemonSettings) -> None
     settings.journal_file.write_bytes(b"not a database" * 1000)
     with pytest.raises(SettingsError, match=r"journal.db cannot be used .* move it away"):
         await run_daemon(settings, asyncio.Event())
+
+
+async def test_a_wrong_provider_file_stops_nothing_and_is_read_again_when_corrected(
+    service: ScriptedService, settings: DaemonSettings
+) -> None:
+    file = settings.config_dir / "providers" / "mine.toml"
+    file.parent.mkdir()
+    file.write_text(PROVIDER + "colour = 3\n")
+    stop = asyncio.Event()
+    with capture_logs() as logs:
+        running = asyncio.create_task(run_daemon(settings, stop))
+        peer = await service.connection()
+        hello = await peer.welcome()
+    shown = {provider.type: provider for provider in hello.providers}
+    assert shown["claude-code"].error is None
+    assert shown["mine"].error is not None
+    assert str(file) in shown["mine"].error
+    assert "colour" in shown["mine"].error
+    (log,) = [log for log in logs if log["event"] == "provider file rejected"]
+    assert (log["type"], log["error"]) == ("mine", shown["mine"].error)
+
+    file.write_text(PROVIDER)
+    again = await peer.hear(Snapshot)
+    (mine,) = [provider for provider in again.providers if provider.type == "mine"]
+    assert (mine.error, mine.installed) == (None, True)
+
+    # a launch does not wait for the next look
+    file.write_text(PROVIDER.replace('"mine"', '"yours"'))
+    payload = msgspec.Raw(b'{"cliType": "yours", "dir": "/nowhere"}')
+    await peer.say(Command(id="cmd_1", command="launch_cli", payload=payload, timeout_ms=9000))
+    failure = (await peer.hear(CommandResult)).error
+    assert failure is not None
+    assert "/nowhere" in failure.message
+    stop.set()
+    await running
+
+
+PROVIDER = """
+type = "mine"
+category = "acp"
+display_name = "Mine"
+command = ["sh"]
+install = "-"
+"""

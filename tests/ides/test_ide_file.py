@@ -25,13 +25,13 @@ input = "textarea"
 
 def decoded(folder: Path, text: str) -> str:
     (folder / "some.toml").write_text(text)
-    ((path, table),) = read_tables([folder])
-    return decode_ide(path, table)[1]
+    (table,) = read_tables([folder])
+    return decode_ide(table.path, table.fields)[1]
 
 
 def test_the_built_in_files_are_right() -> None:
-    tables = [(p, t) for p, t in read_tables([BUILT_IN]) if t.get("category") == "ide"]
-    files = {file.type: file for file, _ in (decode_ide(path, table) for path, table in tables)}
+    tables = [table for table in read_tables([BUILT_IN]) if table.fields.get("category") == "ide"]
+    files = {table.type: decode_ide(table.path, table.fields)[0] for table in tables}
     assert files.keys() == {kind for kind, (category, _) in KNOWN.items() if category == "ide"}
     assert all(file.agents for file in files.values())
     assert {kind for kind, file in files.items() if file.verified} == {
@@ -51,10 +51,13 @@ def test_the_script_beside_the_file_is_read(tmp_path: Path) -> None:
     [
         (('"^http"', '"("'), "pages: not a regular expression"),
         (("[[agents]]", 'script = "none.js"\n[[agents]]'), "none.js"),
+        (("[[agents]]", 'script = "../none.js"\n[[agents]]'), "../none.js"),
+        (("[[agents]]", 'debug_args = ["nul\\u0000"]\n[[agents]]'), "debug_args"),
         (('input = "textarea"', ""), "input"),
         (('name = "One"', 'name = "One"\nguard_before = "["'), "guard_before"),
         (('name = "One"', 'name = "One"\nnonsense = 1'), "nonsense"),
         ((ENOUGH[ENOUGH.index("[[agents") :], 'agents_from = "nobody"'), "nobody"),
+        ((ENOUGH[ENOUGH.index("[[agents") :], 'agents_from = "aider"'), "aider"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, change: tuple[str, str], said: str) -> None:

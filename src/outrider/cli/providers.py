@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from outrider.contract.resources import PendingAction
+    from outrider.contract.resources import PendingAction, Provider
 
 app = typer.Typer(
     no_args_is_help=True, help="Show the agents that this machine knows, and try them."
@@ -21,7 +21,8 @@ _LINE = 100
 def list_() -> None:
     """List every agent that this machine knows, and the file that describes it.
 
-    Long paths lose their beginning; `check` shows them in full.
+    Long paths lose their beginning; `check` shows them in full. Files that are wrong are named
+    at the end, and the exit code is 1 then.
     """
     from outrider.cli.running import fail
     from outrider.contract.errors import OutriderError
@@ -33,6 +34,7 @@ def list_() -> None:
         known = known_providers(DaemonSettings.from_environment())
     except OutriderError as error:
         fail(str(error))
+    wrong = [each.description.error for each in known if each.description.error is not None]
     rows = [("TYPE", "KIND", "INSTALLED", "VERIFIED", "PROGRAM", "FILE")]
     for each in known:
         description = each.description
@@ -40,7 +42,7 @@ def list_() -> None:
             (
                 description.type,
                 description.category,
-                "yes" if description.installed else "no",
+                _installed(description),
                 "yes" if description.verified else "no",
                 _short(description.path or "-"),
                 "built in" if each.file.parent == BUILT_IN else _short(str(each.file)),
@@ -50,6 +52,14 @@ def list_() -> None:
     for row in rows:
         cells = (_end(cell, width) for cell, width in zip(row, widths, strict=True))
         typer.echo("  ".join(cells).rstrip())
+    if wrong:
+        fail("\n".join(wrong))
+
+
+def _installed(description: "Provider") -> str:
+    if description.error is not None:
+        return "error"
+    return "yes" if description.installed else "no"
 
 
 def _short(path: str) -> str:
@@ -95,6 +105,8 @@ def check(
         fail(f"Unknown type {kind!r}: this machine knows {', '.join(known)}", 2)
     told = known[kind].description
     typer.echo(f"{told.display_name} ({told.type}, {told.category}), from {known[kind].file}")
+    if told.error is not None:
+        fail(told.error)
     if told.path is None:
         fail(f"not installed: its program is not on this shell's PATH ({known[kind].install})")
     typer.echo(f"installed: {told.path}")

@@ -86,11 +86,13 @@ class Machine(Wire, kw_only=True, gc=False):
     uptime: float
 
 
-class Provider(Wire, kw_only=True, gc=False):
+class Provider(Wire, kw_only=True, omit_defaults=True, gc=False):
     """A kind of agent or IDE that a machine can launch.
 
     `path` is where its program was found, null where it is not installed. `verified` is
-    false for a provider that has never been run against the real program.
+    false for a provider that has never been run against the real program. `error` is there only
+    for one whose provider file is wrong: which file, and why. It cannot be launched until the
+    file is corrected.
     """
 
     type: str
@@ -99,6 +101,7 @@ class Provider(Wire, kw_only=True, gc=False):
     installed: bool
     path: str | None
     verified: bool
+    error: str | None = None
 
 
 class CliEntry(Wire, kw_only=True):

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import structlog
@@ -10,7 +10,7 @@ import structlog
 from outrider import __version__
 from outrider.contract.frames import Snapshot
 from outrider.daemon.agents.cli.tmux import Tmux
-from outrider.daemon.agents.providers import load_providers
+from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.agents.sessions import Sessions, epoch_millis
 from outrider.daemon.handlers import handlers
 from outrider.daemon.journal import Journal
@@ -26,6 +26,9 @@ _CLOSE_SECONDS: Final = 4.0
 """What the named terminals and the agents have to end, or to be let go."""
 
 _TMUX_CLOSE_SECONDS: Final = 2.0
+
+_PROVIDERS_SECONDS: Final = 3.0
+"""Seconds between two looks whether provider files have changed: 0.5 ms of work each."""
 
 _log = structlog.get_logger(__name__)
 
@@ -43,7 +46,6 @@ async def run_daemon(
     Raises:
         SettingsError: the machine is not set up, or another agent runs with these settings.
         LinkRefusedError: the service refuses this machine for good.
-        ProviderFileError: a provider file is wrong.
     """
     connection = settings.load_connection()
     with settings.locked():
@@ -66,7 +68,6 @@ async def run_daemon(
                 emit=outgoing.event,
             )
             terminals = Terminals()
-            router = Router(handlers(sessions, terminals))
 
             def snapshot() -> Snapshot:
                 return Snapshot(
@@ -75,6 +76,15 @@ async def run_daemon(
                     sessions=sessions.describe(),
                 )
 
+            async def reload() -> None:
+                """Read provider files that have changed, and tell the service what follows."""
+                if await providers.refresh():
+                    _log.info("provider files read again")
+                    _log_errors(providers)
+                    await sessions.restore_rest()
+                    outgoing.snapshot(snapshot)
+
+            router = Router(handlers(sessions, terminals, reload))
             link = Link(
                 connection,
                 outgoing=outgoing,
@@ -83,10 +93,14 @@ async def run_daemon(
                 on_connected=on_connected,
             )
             _log.info("machine agent starts", version=__version__, tmux=settings.tmux_socket)
+            watching = asyncio.create_task(_repeat(reload), name="provider files")
+            _log_errors(providers)
             try:
                 await sessions.restore()
                 await link.run(stop)
             finally:
+                watching.cancel()
+                await asyncio.wait({watching})
                 await router.close(within=1)
                 await _bounded(_CLOSE_SECONDS, terminals.close(), sessions.detach())
         finally:
@@ -104,6 +118,21 @@ def _open_journal(settings: DaemonSettings) -> Journal:
             "has room and the file is writable; if it is damaged, move it away (its sessions "
             "are forgotten then)"
         ) from error
+
+
+def _log_errors(providers: Providers) -> None:
+    for kind, error in providers.errors.items():
+        _log.error("provider file rejected", type=kind, error=error)
+
+
+async def _repeat(work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work` from time to time, also after it has failed."""
+    while True:
+        await asyncio.sleep(_PROVIDERS_SECONDS)
+        try:
+            await work()
+        except Exception:  # noqa: BLE001  # the next look may find the files in order
+            _log.exception("provider files not read")
 
 
 async def _bounded(seconds: float, *work: Coroutine[Any, Any, None]) -> None:

@@ -1,5 +1,7 @@
 """How this machine carries out each command."""
 
+from collections.abc import Awaitable, Callable
+
 from outrider.contract.commands import (
     AgentStatusQuery,
     ChatDebug,
@@ -22,8 +24,13 @@ from outrider.daemon.router import Handler
 from outrider.daemon.terminal import Terminals
 
 
-def handlers(sessions: Sessions, terminals: Terminals) -> dict[CommandType, Handler]:
-    """Return how this machine carries out each command."""
+def handlers(
+    sessions: Sessions, terminals: Terminals, reload: Callable[[], Awaitable[None]]
+) -> dict[CommandType, Handler]:
+    """Return how this machine carries out each command.
+
+    `reload` reads provider files that have changed; it is called before each launch.
+    """
 
     async def send_chat(payload: SendChat, _: float) -> Result:
         return await sessions.find(payload).send(payload)
@@ -41,9 +48,11 @@ def handlers(sessions: Sessions, terminals: Terminals) -> dict[CommandType, Hand
         return await debug(sessions, payload)
 
     async def launch_cli(payload: LaunchCli, _: float) -> Result:
+        await reload()
         return await sessions.launch_cli(payload)
 
     async def launch_ide(payload: LaunchIde, _: float) -> Result:
+        await reload()
         return await sessions.launch_ide(payload)
 
     async def stop_cli(payload: StopCli, _: float) -> Result:

@@ -25,7 +25,6 @@ from outrider.daemon.agents.cli.providers import CliProvider
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.agents.provider import Provider
-from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError, read_tables
 from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.sessions import epoch_millis
 from outrider.daemon.child import start
@@ -88,18 +87,10 @@ class Look:
 
 
 def known_providers(settings: DaemonSettings) -> list[Known]:
-    """Return every provider that this machine knows, by type.
-
-    Raises:
-        ProviderFileError: a provider file is wrong.
-    """
-    files = {
-        str(table.get("type", path.stem)): path
-        for path, table in read_tables([BUILT_IN, settings.config_dir / "providers"])
-    }
+    """Return every provider that this machine knows, by type; also those whose file is wrong."""
     with _Bench(settings, "outrider") as bench:
         return [
-            Known(provider.describe(), provider.file.install, files[kind])
+            Known(provider.describe(), provider.file.install, bench.providers.path(kind))
             for kind, provider in sorted(bench.providers.items())
         ]
 
@@ -130,8 +121,7 @@ async def try_start(settings: DaemonSettings, kind: str) -> Start:
     It runs as the daemon would run it from this shell, in a tmux server of its own.
 
     Raises:
-        InspectionError: there is no such type.
-        ProviderFileError: a provider file is wrong.
+        InspectionError: there is no such type, or its provider file is wrong.
     """
     with (
         _Bench(settings, f"outrider-check-{uuid.uuid4().hex[:8]}") as bench,
@@ -209,17 +199,15 @@ class _Bench:
     def __init__(self, settings: DaemonSettings, socket: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="outrider-")
         folder = Path(self._folder.name)
-        (folder / "providers").symlink_to(settings.config_dir.absolute() / "providers")
         self._journal = Journal(folder / "journal.db")
         self.tmux = Tmux(socket)
-        try:
-            self.providers = load_providers(
-                folder, tmux=self.tmux, journal=self._journal, note_refusal=lambda *_: None
-            )
-        except ProviderFileError as error:
-            self.__exit__()
-            said = str(error).replace(str(folder), str(settings.config_dir))
-            raise ProviderFileError(said) from error
+        self.providers = load_providers(
+            folder,
+            tmux=self.tmux,
+            journal=self._journal,
+            note_refusal=lambda *_: None,
+            own=settings.config_dir / "providers",
+        )
 
     def __enter__(self) -> "_Bench":
         return self
@@ -233,6 +221,9 @@ class _Bench:
         if provider is None:
             known = ", ".join(sorted(self.providers))
             raise InspectionError(f"Unknown type {kind!r}: this machine knows {known}")
+        error = provider.describe().error
+        if error is not None:
+            raise InspectionError(error)
         return provider
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -12,16 +13,42 @@ from msgspec import Meta
 from outrider.contract.errors import OutriderError
 from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
+from outrider.contract.text import MAX_NAME, NO_NUL, PRINTABLE, printable
 
 BUILT_IN: Final = Path(__file__).parents[1] / "providers"
 """The provider files that come with Outrider."""
 
+MAX_BYTES: Final = 1024 * 1024
+"""Bytes of the largest provider file that is read."""
+
+_MAX_ERROR: Final = 500
+_TYPE: Final = r"^[a-z0-9][a-z0-9-]{0,63}$(?!\n)"
+_TYPE_LINE: Final = re.compile(
+    r"""^\s{0,8}type\s{0,8}=\s{0,8}["']([a-z0-9][a-z0-9-]{0,63})["']""", re.MULTILINE
+)
+"""A type in a file that is no TOML."""
+
 Text = Annotated[str, Meta(min_length=1)]
 Keys = Annotated[list[Text], Meta(min_length=1)]
+Word = Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
+"""A program or an argument of one."""
+Words = Annotated[list[Word], Meta(min_length=1)]
+"""A program with its arguments."""
+Title = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
+"""A name that people see."""
+TypeName = Annotated[str, Meta(pattern=_TYPE)]
+Variable = Annotated[str, Meta(pattern=r"^[^=\x00]+$")]
+"""The name of an environment variable."""
 
 
 class ProviderFileError(OutriderError):
-    """A provider file that cannot be used: which file, which field, and what is wrong."""
+    """A provider file that cannot be used: which file, which field, and what is wrong.
+
+    Its text is one printable line of bounded length.
+    """
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(printable(f"{path}: {problem[:_MAX_ERROR]}"))
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -31,7 +58,7 @@ class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Environment(Part, kw_only=True):
     """How the agent's environment differs from the daemon's."""
 
-    set: dict[str, str] = {}
+    set: dict[Variable, Annotated[str, Meta(pattern=NO_NUL)]] = {}
     unset: list[str] = []
 
 
@@ -46,22 +73,19 @@ class Hint(Part, kw_only=True):
     root: bool = False
 
     def __post_init__(self) -> None:
-        try:
-            re.compile(self.match)
-        except re.error as error:
-            raise ValueError(f"`match` is not a regular expression: {error}") from error
+        check_pattern("match", self.match)
 
 
 class AgentFile(Part, kw_only=True):
     """One kind of agent that is started by a command. `ready_timeout` is seconds."""
 
-    type: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    type: TypeName
     category: Category
-    display_name: Text
+    display_name: Title
     verified: bool = False
-    command: Keys
-    args: list[Text] = []
-    model_args: list[Text] = []
+    command: Words
+    args: list[Word] = []
+    model_args: list[Word] = []
     install: Text
     ready_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
     environment: Environment = msgspec.field(default_factory=Environment)
@@ -106,22 +130,38 @@ class AgentFile(Part, kw_only=True):
 File = TypeVar("File", bound=Part)
 
 
-def read_tables(directories: list[Path]) -> list[tuple[Path, dict[str, Any]]]:
+@dataclass(frozen=True)
+class ProviderTable:
+    """What the provider files say of one type.
+
+    Attributes:
+        path: the file that was read last.
+        fields: what the files hold together.
+        error: why one of the files cannot be read; the others are not used either then, as an
+            agent without the changes of a machine's own file may be the wrong one.
+    """
+
+    type: str
+    path: Path
+    fields: dict[str, Any]
+    error: ProviderFileError | None = None
+
+
+def read_tables(directories: list[Path]) -> list[ProviderTable]:
     """Return what the `*.toml` files of these directories hold, one table for each type.
 
     A file in a later directory whose type (or name) is one of an earlier directory changes
     only the fields that it has; its own `rules` are tried before those of the earlier.
-
-    Raises:
-        ProviderFileError: a file is not TOML.
     """
-    tables: dict[str, tuple[Path, dict[str, Any]]] = {}
+    tables: dict[str, ProviderTable] = {}
     for directory in directories:
         for path in sorted(directory.glob("*.toml")):
-            table = _table(path)
-            name = str(table.get("type", path.stem))
-            base = tables.get(name)
-            tables[name] = (path, table if base is None else _merge(base[1], table))
+            table = _read(path)
+            base = tables.get(table.type)
+            if base is not None:
+                merged = _merge(base.fields, table.fields)
+                table = replace(table, fields=merged, error=table.error or base.error)
+            tables[table.type] = table
     return list(tables.values())
 
 
@@ -133,6 +173,23 @@ def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), text)
 
 
+def check_pattern(field: str, pattern: str | None, *groups: str) -> None:
+    """Check that a field is a regular expression with these named groups, or nothing.
+
+    Raises:
+        ValueError: it is not; the text names the field.
+    """
+    if pattern is None:
+        return
+    try:
+        named = re.compile(pattern).groupindex
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{field}: not a regular expression: {error}") from error
+    missing = [name for name in groups if name not in named]
+    if missing:
+        raise ValueError(f"{field}: no group (?P<{missing[0]}>…) in the pattern")
+
+
 def decode(path: Path, table: dict[str, Any], kind: type[File]) -> File:
     """Return the table as a file of this kind.
 
@@ -142,14 +199,36 @@ def decode(path: Path, table: dict[str, Any], kind: type[File]) -> File:
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise ProviderFileError(f"{path}: {error}") from error
+        raise ProviderFileError(path, str(error)) from error
 
 
-def _table(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> ProviderTable:
+    text = b""
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
-    except (OSError, UnicodeError, msgspec.DecodeError) as error:
-        raise ProviderFileError(f"{path}: not a readable TOML file: {error}") from error
+        text = _content(path)
+        fields = msgspec.toml.decode(text, type=dict[str, Any])
+    except (OSError, ValueError, RecursionError) as error:  # among them what TOML and UTF-8 raise
+        found = _TYPE_LINE.search(text.decode("utf-8", "replace"))
+        problem = ProviderFileError(path, f"not a readable TOML file: {error}")
+        return ProviderTable(found[1] if found else _name(path), path, {}, problem)
+    named = fields.get("type")
+    if not isinstance(named, str) or not re.search(_TYPE, named):
+        named = _name(path)  # the decoding tells what is wrong
+    return ProviderTable(named, path, fields)
+
+
+def _content(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a regular file")  # reading a pipe would wait for ever
+    with path.open("rb") as file:
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise OSError(f"it has more than {MAX_BYTES} bytes")
+    return text
+
+
+def _name(path: Path) -> str:
+    return printable(path.stem)[:64]
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

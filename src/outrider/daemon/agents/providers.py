@@ -1,13 +1,17 @@
 """Every provider of this machine, of whatever category, from its file."""
 
+import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from outrider.contract.errors import ApiError
+from outrider.contract.providers import Category
+from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.acp.providers import AcpProvider, forget_others
-from outrider.daemon.agents.adapter import NoteRefusal
+from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.cli.provider_file import decode_cli
 from outrider.daemon.agents.cli.providers import CliProvider
 from outrider.daemon.agents.cli.tmux import Tmux
@@ -16,11 +20,24 @@ from outrider.daemon.agents.ide.provider_file import decode_ide
 from outrider.daemon.agents.ide.providers import IdeProvider
 from outrider.daemon.agents.ide.providers import forget_others as forget_other_ides
 from outrider.daemon.agents.provider import Provider
-from outrider.daemon.agents.provider_file import BUILT_IN, ProviderFileError, decode, read_tables
+from outrider.daemon.agents.provider_file import (
+    BUILT_IN,
+    AgentFile,
+    ProviderFileError,
+    ProviderTable,
+    decode,
+    read_tables,
+)
 from outrider.daemon.agents.sessions import epoch_millis
-from outrider.daemon.journal import Journal
+from outrider.daemon.journal import Journal, SessionRecord
 
-CATEGORIES: Final = ("cli", "acp", "ide")
+CATEGORIES: Final[tuple[Category, ...]] = ("cli", "acp", "ide")
+
+_Make = Callable[[ProviderTable], Provider]
+"""Makes a provider from a table without an error; raises `ProviderFileError` where it is wrong."""
+
+_State = tuple[tuple[str, int, int, int], ...]
+"""What tells whether files have changed: path, time of change, size and inode of each."""
 
 
 def load_providers(
@@ -30,28 +47,31 @@ def load_providers(
     journal: Journal,
     note_refusal: NoteRefusal,
     environment: Mapping[str, str] | None = None,
-) -> dict[str, Provider]:
-    """Return every provider of the built-in files and of `<config_dir>/providers/*.toml`, by type.
+    own: Path | None = None,
+) -> "Providers":
+    """Return every provider of the built-in files and of this machine's own ones, by type.
 
-    `note_refusal` is told what agents were kept from. `environment` is what agents inherit, the
-    daemon's own where it is not given.
+    The chats and other files of sessions that the journal does not know are deleted.
 
-    Raises:
-        ProviderFileError: a file is wrong; the text names the file and the field.
+    Args:
+        config_dir: where chats and the state of IDEs are kept.
+        note_refusal: told what agents were kept from.
+        environment: what agents inherit, the daemon's own where it is not given.
+        own: the directory of this machine's own files, `<config_dir>/providers` if not given.
     """
     given = os.environ if environment is None else environment
-    chats = config_dir / "chats"
-    ides, driver = config_dir / "ides", Driver()
+    chats, ides = config_dir / "chats", config_dir / "ides"
+    driver, followed = Driver(), set[str]()
     kept = [record.id for record in journal.sessions()]
     forget_others(chats, kept)
     forget_other_ides(ides, kept)
-    providers: dict[str, Provider] = {}
-    for path, table in read_tables([BUILT_IN, config_dir / "providers"]):
-        match table.get("category", "cli"):
+
+    def make(table: ProviderTable) -> Provider:
+        path, fields = table.path, table.fields
+        match fields.get("category", "cli"):
             case "cli":
-                cli = decode_cli(path, table)
-                providers[cli.type] = CliProvider(
-                    cli,
+                return CliProvider(
+                    decode_cli(path, fields),
                     tmux=tmux,
                     journal=journal,
                     chats=chats,
@@ -59,13 +79,11 @@ def load_providers(
                     clock=epoch_millis,
                 )
             case "acp":
-                acp = decode(path, table, AcpFile)
-                providers[acp.type] = AcpProvider(
-                    acp, chats, given, clock=epoch_millis, note_refusal=note_refusal
-                )
+                acp = decode(path, fields, AcpFile)
+                return AcpProvider(acp, chats, given, clock=epoch_millis, note_refusal=note_refusal)
             case "ide":
-                ide, script = decode_ide(path, table)
-                providers[ide.type] = IdeProvider(
+                ide, script = decode_ide(path, fields)
+                return IdeProvider(
                     ide,
                     script,
                     ides,
@@ -73,8 +91,111 @@ def load_providers(
                     journal=journal,
                     clock=epoch_millis,
                     driver=driver,
+                    followed=followed,
                 )
             case other:
                 known = ", ".join(CATEGORIES)
-                raise ProviderFileError(f"{path}: category: {other!r} is none of {known}")
-    return providers
+                raise ProviderFileError(path, f"category: {other!r} is none of {known}")
+
+    return Providers([BUILT_IN, own or config_dir / "providers"], make)
+
+
+class Providers(Mapping[str, Provider]):
+    """The providers that the files of some directories describe, by type.
+
+    A type whose file is wrong is there too: it cannot be launched, and says why. Sessions keep
+    the provider that they were started with when a file changes.
+
+    Attributes:
+        errors: by type, which file is wrong and why.
+    """
+
+    def __init__(self, directories: list[Path], make: _Make) -> None:
+        self._directories = directories
+        self._make = make
+        self._reading = asyncio.Lock()
+        self._paths: dict[str, Path] = {}
+        self._providers: dict[str, Provider] = {}
+        self.errors: dict[str, str] = {}
+        self._state = _state(directories)
+        self._take(read_tables(directories))
+
+    def __getitem__(self, kind: str) -> Provider:
+        return self._providers[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._providers)
+
+    def __len__(self) -> int:
+        return len(self._providers)
+
+    def path(self, kind: str) -> Path:
+        """Return the file that describes a type, or changes it last."""
+        return self._paths[kind]
+
+    async def refresh(self) -> bool:
+        """Read the files again if any has changed, come or gone; tell whether they were read."""
+        async with self._reading:
+            state = await asyncio.to_thread(_state, self._directories)
+            if state == self._state:
+                return False
+            self._take(await asyncio.to_thread(read_tables, self._directories))
+            self._state = state
+            return True
+
+    def _take(self, tables: list[ProviderTable]) -> None:
+        errors: dict[str, str] = {}
+        providers: dict[str, Provider] = {}
+        for table in tables:
+            try:
+                if table.error is not None:
+                    raise table.error
+                providers[table.type] = self._make(table)
+            except ProviderFileError as error:
+                errors[table.type] = str(error)
+                providers[table.type] = UnusableProvider(table, str(error))
+        self._providers, self.errors = providers, errors
+        self._paths = {table.type: table.path for table in tables}
+
+
+class UnusableProvider:
+    """A type whose file is wrong: shown with what is wrong, and never launched."""
+
+    def __init__(self, table: ProviderTable, error: str) -> None:
+        category = table.fields.get("category", "cli")
+        self.file = AgentFile(
+            type=table.type,
+            category=category if category in CATEGORIES else "cli",
+            display_name=table.type,
+            command=[table.type],
+            install=f"correct {table.path}",
+        )
+        self._error = error
+
+    def describe(self) -> Description:
+        """Return what the API tells of it."""
+        description = self.file.described(None)
+        description.error = self._error
+        return description
+
+    async def launch(self, record: SessionRecord) -> Adapter:  # noqa: ARG002
+        """Refuse."""
+        raise ApiError(500, self._error)
+
+    async def restore(self, record: SessionRecord) -> Adapter:  # noqa: ARG002
+        """Refuse."""
+        raise ApiError(500, self._error)
+
+
+def _state(directories: list[Path]) -> _State:
+    """Return what changes when a provider file or a script beside one does."""
+    found = []
+    for directory in directories:
+        for path in sorted([*directory.glob("*.toml"), *directory.glob("*.js")]):
+            try:
+                status = path.stat()
+            except OSError:
+                found.append((str(path), 0, 0, 0))
+            else:
+                found.append((str(path), status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)

@@ -67,6 +67,7 @@ class Sessions:
         self._emit = emit
         self._clock = clock
         self._sessions: dict[str, AgentSession] = {}
+        self._unrestored: dict[str, SessionRecord] = {}
 
     def describe(self) -> list[Session]:
         """Return every session, oldest first."""
@@ -79,14 +80,26 @@ class Sessions:
     async def restore(self) -> None:
         """Find the sessions again that ran before this daemon started.
 
-        One that cannot be followed does not keep the others away; the next start tries it again.
+        Those whose provider file is wrong stay as they are until `restore_rest`.
         """
         for record in self._journal.sessions():
-            provider = self._providers.get(record.type)
-            if provider is None:
+            if record.type in self._providers:
+                self._unrestored[record.id] = record
+            else:
                 _log.warning("session dropped: its provider is gone", session=record.id)
                 self._journal.remove_session(record.id)
+        await self.restore_rest()
+        for record in self._unrestored.values():
+            _log.error("session not restored: its provider file is wrong", session=record.id)
+
+    async def restore_rest(self) -> None:
+        """Find those sessions again whose provider file has been corrected meanwhile."""
+        for record in list(self._unrestored.values()):
+            provider = self._providers.get(record.type)
+            if provider is None or provider.describe().error is not None:
                 continue
+            if self._unrestored.pop(record.id, None) is None:
+                continue  # another call has taken it
             try:
                 self._follow(record, await provider.restore(record))
             except Exception:  # noqa: BLE001  # whatever is wrong with one record
@@ -187,6 +200,12 @@ class Sessions:
         native: dict[str, str] | None = None,
     ) -> Launched:
         description = provider.describe()
+        if description.error is not None:
+            raise bad_request(
+                f"{description.type!r} cannot be launched on this machine: {description.error}. "
+                "Correct the file there, then launch it again",
+                "type",
+            )
         if not description.installed:
             raise bad_request(
                 f"{description.display_name} is not installed on this machine. Install it there "

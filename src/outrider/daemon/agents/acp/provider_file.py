@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import Literal
 
-from outrider.daemon.agents.provider_file import AgentFile, Text
+from outrider.daemon.agents.provider_file import AgentFile, Text, check_pattern
 
 
 class AcpFile(AgentFile, kw_only=True):
@@ -29,10 +29,7 @@ class AcpFile(AgentFile, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("login_needed", "guard_before", "notices"):
-            try:
-                _compiled(getattr(self, name))
-            except re.error as error:
-                raise ValueError(f"`{name}` is not a regular expression: {error}") from error
+            check_pattern(name, getattr(self, name))
 
     def login_pattern(self) -> re.Pattern[str] | None:
         """Return what errors match that mean a missing login."""

@@ -1,6 +1,5 @@
 """What a provider's TOML file holds, and how one is read. docs/providers.md explains it."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +13,8 @@ from outrider.daemon.agents.provider_file import (
     Part,
     ProviderFileError,
     Text,
+    Words,
+    check_pattern,
     decode,
     read_tables,
 )
@@ -40,12 +41,19 @@ class Input(Part, kw_only=True):
     guard_mark: Text = " "
     pause: Annotated[float, Meta(ge=0, le=5)] = 0.0
 
+    def __post_init__(self) -> None:
+        for name in ("empty", "prompt", "guard_before", "guard_behind"):
+            check_pattern(name, getattr(self, name))
+
 
 class Kind(Part, kw_only=True):
     """Labels that `match` are options of this kind; the first that matches counts."""
 
     match: Text
     kind: OptionKind
+
+    def __post_init__(self) -> None:
+        check_pattern("match", self.match)
 
 
 class Choice(Part, kw_only=True):
@@ -81,6 +89,10 @@ class Dialog(Part, kw_only=True):
             raise ValueError("a question's text has `begin` or `head`")
         if self.option is not None and not self.keys:
             raise ValueError("`option` needs `keys`, such as ['{key}']")
+        check_pattern("begin", self.begin)
+        check_pattern("head", self.head)
+        check_pattern("end", self.end)
+        check_pattern("option", self.option, "key", "label")
 
 
 class Rule(Part, kw_only=True):
@@ -108,6 +120,8 @@ class Rule(Part, kw_only=True):
         asks = self.dialog is not None or self.dialog_like is not None
         if asks != (self.status == "waiting_approval"):
             raise ValueError("`dialog` belongs to the status waiting_approval, and only to it")
+        check_pattern(f"rule {self.name!r}, screen", self.screen)
+        check_pattern(f"rule {self.name!r}, title", self.title)
 
 
 class Prepare(Part, kw_only=True):
@@ -117,7 +131,7 @@ class Prepare(Part, kw_only=True):
     of `args`, and `{now}`, the time in epoch milliseconds. `timeout` is seconds.
     """
 
-    command: Keys
+    command: Words
     file: Text | None = None
     timeout: Annotated[float, Meta(gt=0, le=120)] = 30.0
 
@@ -143,15 +157,17 @@ def read_provider_files(directories: list[Path]) -> list[ProviderFile]:
     Raises:
         ProviderFileError: a file is not TOML, or a field of it is wrong.
     """
-    return [
-        decode_cli(path, table)
-        for path, table in read_tables(directories)
-        if table.get("category", "cli") == "cli"
-    ]
+    files = []
+    for table in read_tables(directories):
+        if table.error is not None:
+            raise table.error
+        if table.fields.get("category", "cli") == "cli":
+            files.append(decode_cli(table.path, table.fields))
+    return files
 
 
 def decode_cli(path: Path, table: dict[str, Any]) -> ProviderFile:
-    """Return the table of a file of this category, with every pattern checked.
+    """Return the table of a file of this category, checked.
 
     Raises:
         ProviderFileError: a field is wrong; the text names it.
@@ -159,32 +175,9 @@ def decode_cli(path: Path, table: dict[str, Any]) -> ProviderFile:
     decoded = decode(path, table, ProviderFile)
     names = {rule.name: rule for rule in decoded.rules}
     for rule in decoded.rules:
-        patterns = {"screen": rule.screen, "title": rule.title}
-        if rule.dialog is not None:
-            dialog = rule.dialog
-            patterns |= {
-                "dialog.begin": dialog.begin,
-                "dialog.head": dialog.head,
-                "dialog.end": dialog.end,
-                "dialog.option": dialog.option,
-            }
-            patterns |= {f"dialog.kinds {kind.match!r}": kind.match for kind in dialog.kinds}
-        for field, pattern in patterns.items():
-            _check_pattern(path, f"rule {rule.name!r}, {field}", pattern)
         like = rule.dialog_like
         if like is not None and (like not in names or names[like].dialog is None):
             raise ProviderFileError(
-                f"{path}: rule {rule.name!r}: no rule {like!r} with a dialog for `dialog_like`"
+                path, f"rule {rule.name!r}: no rule {like!r} with a dialog for `dialog_like`"
             )
-    _check_pattern(path, "input.empty", decoded.input.empty)
-    _check_pattern(path, "input.prompt", decoded.input.prompt)
-    _check_pattern(path, "input.guard_before", decoded.input.guard_before)
-    _check_pattern(path, "input.guard_behind", decoded.input.guard_behind)
     return decoded
-
-
-def _check_pattern(path: Path, field: str, pattern: str | None) -> None:
-    try:
-        re.compile(pattern or "")
-    except re.error as error:
-        raise ProviderFileError(f"{path}: {field}: not a regular expression: {error}") from error

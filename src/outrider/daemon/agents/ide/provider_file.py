@@ -1,6 +1,5 @@
 """What the TOML file of an IDE holds. docs/ides.md explains it."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,10 +9,14 @@ from outrider.contract.resources import OptionKind
 from outrider.daemon.agents.provider_file import (
     BUILT_IN,
     AgentFile,
-    Keys,
     Part,
     ProviderFileError,
     Text,
+    Title,
+    TypeName,
+    Word,
+    Words,
+    check_pattern,
     decode,
     read_tables,
 )
@@ -63,8 +66,8 @@ class Agent(Part, kw_only=True):
     Messages that match `guard_before` get an invisible character (U+200B) in front.
     """
 
-    type: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
-    name: Text
+    type: TypeName
+    name: Title
     panel: Text
     input: Text
     open: Text | None = None
@@ -78,12 +81,17 @@ class Agent(Part, kw_only=True):
     messages: Messages | None = None
     guard_before: Text | None = None
 
+    def __post_init__(self) -> None:
+        check_pattern("guard_before", self.guard_before)
+
 
 class Browser(Part, kw_only=True):
     """What shows a web IDE: `command` is a list of browsers, the first that is there is used."""
 
-    url: Text
-    command: Keys = field(default_factory=lambda: ["chromium", "chromium-browser", "google-chrome"])
+    url: Word
+    command: Words = field(
+        default_factory=lambda: ["chromium", "chromium-browser", "google-chrome"]
+    )
     install: Text = "apt-get install chromium"
 
 
@@ -100,7 +108,7 @@ class IdeFile(AgentFile, kw_only=True):
 
     category: Literal["ide"]
     pages: Text
-    debug_args: list[Text] = []
+    debug_args: list[Word] = []
     adopt_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     browser: Browser | None = None
     script: Text | None = None
@@ -108,6 +116,9 @@ class IdeFile(AgentFile, kw_only=True):
     begin_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
     agents_from: Text | None = None
     agents: Annotated[list[Agent], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        check_pattern("pages", self.pages)
 
 
 def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeFile, str]:
@@ -118,25 +129,17 @@ def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeFile, str]:
     """
     like = table.get("agents_from")
     if isinstance(like, str) and "agents" not in table:
-        source = next((t for _, t in read_tables([BUILT_IN]) if t.get("type") == like), None)
-        if source is None:
-            raise ProviderFileError(f"{path}: agents_from: no built-in provider is called {like!r}")
+        source = next((t.fields for t in read_tables([BUILT_IN]) if t.type == like), {})
+        if "agents" not in source:
+            raise ProviderFileError(path, f"agents_from: no built-in IDE is called {like!r}")
         table = table | {"agents": source["agents"]}
     file = decode(path, table, IdeFile)
-    patterns = {"pages": file.pages}
-    for agent in file.agents:
-        patterns[f"agent {agent.type!r}, guard_before"] = agent.guard_before or ""
-    for name, pattern in patterns.items():
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ProviderFileError(f"{path}: {name}: not a regular expression: {error}") from error
     if file.script is None:
         return file, "{}"
     try:
         return file, _script(path, file.script)
-    except (OSError, UnicodeError) as error:
-        raise ProviderFileError(f"{path}: script: {file.script!r} cannot be read") from error
+    except (OSError, ValueError) as error:
+        raise ProviderFileError(path, f"script: {file.script!r} cannot be read: {error}") from error
 
 
 def _script(path: Path, name: str) -> str:

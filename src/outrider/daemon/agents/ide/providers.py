@@ -33,6 +33,7 @@ class IdeProvider:
     Args:
         folder: where each session keeps its chats, its browser's profile and its logs.
         environment: what the IDE inherits, before the file's changes.
+        followed: the addresses of all IDEs in use, shared by all providers.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class IdeProvider:
         journal: Journal,
         clock: Clock,
         driver: Driver,
+        followed: set[str],
     ) -> None:
         self.file = file
         self._script = script
@@ -53,7 +55,7 @@ class IdeProvider:
         self._journal = journal
         self._clock = clock
         self._driver = driver
-        self._followed: set[str] = set()
+        self._followed = followed
 
     def describe(self) -> Description:
         """Return what the API tells of it. Looks for its program on the agent's PATH."""
