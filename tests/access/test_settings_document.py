@@ -15,6 +15,7 @@ ROWS = dict(re.findall(r"^\| `(OUTRIDER_\w+)` \| (.+?) \|", TEXT, re.MULTILINE))
 
 # These are told in words.
 IN_WORDS = {
+    "allowed_hosts",
     "database_url",
     "public_url",
     "redis_url",

@@ -140,7 +140,7 @@ async def raw_answer(owner: Owner, site: Site, headers: str, body: bytes = b"") 
     address = urlparse(site.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(
-        f"POST /api/v1/daemons/{machine.id}/terminal HTTP/1.1\r\nHost: x\r\n"
+        f"POST /api/v1/daemons/{machine.id}/terminal HTTP/1.1\r\nHost: localhost\r\n"
         f"Authorization: Bearer {owner.key}\r\n{headers}\r\n".encode()
     )
     writer.write(body)
@@ -162,7 +162,7 @@ async def test_a_body_that_says_it_is_too_large_is_not_waited_for(owner: Owner, 
     assert (await raw_answer(owner, site, headers)).startswith(b"HTTP/1.1 413")
 
 
-_UPGRADE = "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+_UPGRADE = "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
 _KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 
 
@@ -170,9 +170,9 @@ _KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     ("sent", "status"),
     [
         ("hello\r\n\r\n", 400),
-        ("BREW /api/v1/daemons HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        ("BREW /api/v1/daemons HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         ("GET /api/v1/daemons HTTP/1.1\r\nno colon\r\n\r\n", 400),
-        ("POST /api/v1/webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+        ("POST /api/v1/webhooks HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
         (f"{_UPGRADE.format(path='/api/v1/daemons')}{_KEY}Sec-WebSocket-Version: 13\r\n\r\n", 403),
         (f"{_UPGRADE.format(path='/api/v1/daemon/connect')}\r\n", 400),
         (f"{_UPGRADE.format(path='/api/v1/daemon/connect')}{_KEY}\r\n", 400),

@@ -13,6 +13,7 @@ PREFIX: Final = "OUTRIDER_"
 SERVICE: Final = frozenset(
     PREFIX + name
     for name in (
+        "ALLOWED_HOSTS",
         "COMMAND_TIMEOUT",
         "DATABASE_URL",
         "DATA_DIR",

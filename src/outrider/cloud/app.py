@@ -41,6 +41,7 @@ from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.redis_bus import RedisBus
 from outrider.cloud.fleet.routes import Routes
 from outrider.cloud.fleet.state import MachineState
+from outrider.cloud.hosts import AllowedHosts
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.clock import SharedClock
@@ -172,9 +173,9 @@ class Service:
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
         others.router.redirect_slashes = False
-        self.app = Outermost(
-            Paths(_resources(services, gate), others, {GATEWAY_PATH: self._gateway}), registry
-        )
+        paths = Paths(_resources(services, gate), others, {GATEWAY_PATH: self._gateway})
+        hosts = settings.served_hosts
+        self.app = Outermost(paths if hosts is None else AllowedHosts(paths, hosts), registry)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -183,6 +184,11 @@ class Service:
         Raises:
             DatabaseError: the database cannot be used.
         """
+        if self._settings.served_hosts is None:
+            _log.warning(
+                "host names not checked",
+                advice="Set OUTRIDER_PUBLIC_URL or OUTRIDER_ALLOWED_HOSTS",
+            )
         try:
             await self._database.migrate()
             await self._nodes.join(alone=self._settings.is_single_node)

@@ -20,13 +20,22 @@ def refusal(status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> 
         headers: those it has beside the usual ones.
     """
     body = msgspec.json.encode(ApiError(status, text).body())
+    usual = {"content-type": "application/json", "content-length": str(len(body))}
+    pairs = [*headers, *usual.items()]
+    return head(status, [(name.encode(), value.encode("latin-1")) for name, value in pairs]) + body
+
+
+def head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the first part of a response, after which the connection is to be closed.
+
+    Args:
+        headers: those it has beside its `X-Request-Id`.
+    """
     lines = [
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
-        *(f"{name}: {value}" for name, value in headers),
-        "content-type: application/json",
-        f"content-length: {len(body)}",
-        f"x-request-id: {uuid_utils.uuid7()}",
-        "connection: close",
-        "\r\n",
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(),
+        *(b"%s: %s" % header for header in headers),
+        f"x-request-id: {uuid_utils.uuid7()}".encode(),
+        b"connection: close",
+        b"\r\n",
     ]
-    return "\r\n".join(lines).encode("latin-1") + body
+    return b"\r\n".join(lines)

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from outrider.cloud.hosts import host_name, is_loopback
+
 Seconds = Annotated[float, Field(gt=0)]
 Positive = Annotated[int, Field(gt=0)]
 
@@ -20,6 +22,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8400
     public_url: str | None = None
+    allowed_hosts: Annotated[list[str], NoDecode] = Field(default=[])
     data_dir: Path = Path("~/.local/share/outrider")
     database_url: str | None = None
     redis_url: str | None = None
@@ -48,7 +51,7 @@ class Settings(BaseSettings):
         except RuntimeError as error:
             raise ValueError(f"there is no home directory for {str(value)!r}") from error
 
-    @field_validator("trusted_proxies", "webhook_retry_delays", mode="before")
+    @field_validator("allowed_hosts", "trusted_proxies", "webhook_retry_delays", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return (
@@ -56,6 +59,14 @@ class Settings(BaseSettings):
             if isinstance(value, str)
             else value
         )
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_hosts(cls, value: list[str]) -> list[str]:
+        names = [host_name(host) for host in value]
+        if None in names or "*" in "".join(value):
+            raise ValueError("it must be host names such as outrider.example.com, 10.0.0.5")
+        return [name for name in names if name is not None]
 
     @field_validator("public_url")
     @classmethod
@@ -77,6 +88,13 @@ class Settings(BaseSettings):
     def public_host(self) -> str | None:
         """The host of `public_url`, without its port; None where that is not set."""
         return None if self.public_url is None else urlsplit(self.public_url).hostname
+
+    @property
+    def served_hosts(self) -> frozenset[str] | None:
+        """The host names that are served beside the loopback ones; None for every host."""
+        if not (is_loopback(self.host) or self.public_host or self.allowed_hosts):
+            return None
+        return frozenset(self.allowed_hosts) | ({self.public_host} if self.public_host else set())
 
     @property
     def allow_private_webhooks(self) -> bool:
@@ -114,12 +132,3 @@ class Settings(BaseSettings):
             "sqlite": "sqlite+aiosqlite",
         }
         return drivers.get(scheme, scheme) + separator + rest
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host name or address, without a port, is this machine's own."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        name = host.lower().removesuffix(".")
-        return name == "localhost" or name.endswith(".localhost")

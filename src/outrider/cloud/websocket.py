@@ -22,7 +22,7 @@ from websockets.protocol import SERVER
 from websockets.protocol import Protocol as Wire
 from websockets.server import ServerProtocol
 
-from outrider.cloud.refusal import refusal
+from outrider.cloud.refusal import head, refusal
 
 CLOSE_SECONDS: Final = 10.0
 """How long a closed socket waits for the other side's word before it goes."""
@@ -92,6 +92,7 @@ class WebSocket(asyncio.Protocol):
     __slots__ = (
         "_accepted",
         "_closing",
+        "_denial",
         "_disconnect",
         "_drained",
         "_is_paused",
@@ -119,6 +120,7 @@ class WebSocket(asyncio.Protocol):
         self._server = server
         self._pulse = pulse
         self._accepted: bytes | None = accepted
+        self._denial: bytes | None = None
         self._wire = Wire(SERVER, max_size=max_size)
         self._started = False
         self._parts: list[bytes] | None = None
@@ -183,6 +185,10 @@ class WebSocket(asyncio.Protocol):
             self._accept()
         elif kind == "websocket.close":
             self._close(message.get("code", 1000), message.get("reason") or "")
+        elif kind == "websocket.http.response.start" and self._accepted is not None:
+            self._denial = head(message["status"], message["headers"])
+        elif kind == "websocket.http.response.body" and self._denial is not None:
+            self._deny(self._denial + message.get("body", b""))
         else:
             raise RuntimeError(f"{kind} is not for a WebSocket")
 
@@ -267,10 +273,7 @@ class WebSocket(asyncio.Protocol):
     def _close(self, code: int, reason: str) -> None:
         """Close politely: the other side has a while to say that it has heard."""
         if self._accepted is not None:  # refused before it was a WebSocket
-            self._accepted = None
-            self._transport.write(refusal(403, "No WebSocket is opened at this path now"))
-            self._end(_ABNORMAL, "")
-            self._transport.close()
+            self._deny(refusal(403, "No WebSocket is opened at this path now"))
         elif self._disconnect is None:
             self._wire.send_close(code, reason)
             self._flush()
@@ -278,6 +281,13 @@ class WebSocket(asyncio.Protocol):
             self._read_on()
             loop = asyncio.get_running_loop()
             self._closing = loop.call_later(CLOSE_SECONDS, self._transport.close)
+
+    def _deny(self, response: bytes) -> None:
+        """Answer the handshake with this HTTP response instead."""
+        self._accepted = self._denial = None
+        self._transport.write(response)
+        self._end(_ABNORMAL, "")
+        self._transport.close()
 
     def _end(self, code: int, reason: str) -> None:
         """Note how the socket ended, where nothing did before, and tell the application."""

@@ -1,0 +1,81 @@
+"""The names that a service answers to: `Host` is checked, against DNS rebinding.
+
+A page of another site can have its own name lead to a loopback address, and then talk to whatever
+listens there as if it were of the same site. What it cannot change is the `Host` of its requests.
+"""
+
+import ipaddress
+import re
+from collections.abc import Awaitable
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from outrider.contract.errors import ApiError
+
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]\\]+)(?::[0-9]*)?")
+
+_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""What load balancers and monitoring ask, by whatever name or address they have."""
+
+_REFUSAL: Final = ApiError(
+    HTTPStatus.MISDIRECTED_REQUEST,
+    "This service does not go by the name that the request has as its Host: use its own address. "
+    "The operator allows further names with OUTRIDER_PUBLIC_URL or OUTRIDER_ALLOWED_HOSTS",
+)
+
+
+def host_name(header: str) -> str | None:
+    """Return the name or address in a `Host` header in lower case, without brackets and port.
+
+    None where it has not the form of one.
+    """
+    found = _HOST.fullmatch(header)
+    return None if found is None else found[1].strip("[]").lower().removesuffix(".")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address, without a port, is this machine's own."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        name = host.lower().removesuffix(".")
+        return name == "localhost" or name.endswith(".localhost")
+
+
+class AllowedHosts:
+    """An ASGI application that answers 421 to requests for other hosts, and passes on the rest.
+
+    Args:
+        names: as `host_name` returns them; loopback names and addresses are always allowed.
+    """
+
+    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
+        self._app = app
+
+        @lru_cache(maxsize=1000)
+        def allows(header: bytes) -> bool:
+            name = host_name(header.decode("latin-1"))
+            return name is not None and (name in names or is_loopback(name))
+
+        self._allows = allows
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve a request. Not itself a coroutine: every quiet socket would keep its frame."""
+        if scope["path"] in _OPEN_PATHS:
+            return self._app(scope, receive, send)
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) == 1 and self._allows(hosts[0]):
+            return self._app(scope, receive, send)
+        return _refuse(scope, send)
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    body = msgspec.json.encode(_REFUSAL.body())
+    kind = "http" if scope["type"] == "http" else "websocket.http"  # the denial of a handshake
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": f"{kind}.response.start", "status": _REFUSAL.status, "headers": headers})
+    await send({"type": f"{kind}.response.body", "body": body})
