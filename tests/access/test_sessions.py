@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,9 +19,10 @@ from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
 from tests.access.clock import Clock
 from tests.access.people import PASSWORD, V1, dashboard, logged_in, login, person
-from tests.conftest import StartSite
+from tests.conftest import StartSite, settings
 from tests.service.errors import assert_error
 from tests.service.site import Owner, Site
+from tests.service.stores import PostgreSQL
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -159,17 +161,21 @@ class TestLife:
             assert_error(await user.site.client(token).get(AT), 401, "AUTH_INVALID")
         assert (await user.site.client(other).get(AT)).status_code == 200
 
-    async def test_logging_out_holds_on_every_node_at_once(self, start_site: StartSite) -> None:
-        one = await start_site()
-        owner = await person(one)
+    async def test_logging_out_holds_on_every_node_at_once(
+        self, tmp_path: Path, postgresql: PostgreSQL
+    ) -> None:
+        one = Site(settings(tmp_path, postgresql))
         two = Site(one.settings)
+        await one.start()
         await two.start()
         try:
+            owner = await person(one)
             token = (await logged_in(owner)).token
             assert (await two.client(token).get(AT)).status_code == 200
             assert (await one.client(token).post(f"{V1}/auth/logout")).status_code == 200
             assert_error(await two.client(token).get(AT), 401, "AUTH_INVALID")
         finally:
+            await one.close()
             await two.close()
 
     async def test_it_expires_after_twelve_hours(self, database: Database, clock: Clock) -> None:
@@ -246,6 +252,33 @@ class TestForgery:
         }[forge]
         assert (await user.site.client(token).get(AT)).status_code == 200
         assert_error(await user.site.client(forged).get(AT), 401, "AUTH_INVALID")
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"sid": 5},
+            {"sid": None},
+            {"sid": ["session_x"]},
+            {"sid": {"x": 1}},
+            {"sid": "session_\0"},
+            {"sid": "session_x\n"},
+            {"sub": "user_\ud800"},
+            {"account": 7},
+            {"account": ""},
+            {"authTime": "now"},
+            {"authTime": [1]},
+            {"exp": 1e400},
+        ],
+        ids=str,
+    )
+    async def test_a_claim_of_another_type(self, user: Owner, wrong: dict[str, Any]) -> None:
+        """contract.md: malformed credentials are 401 AUTH_INVALID, also ones with our signature."""
+        token = (await logged_in(user)).token
+        claims = jwt.decode(token, options={"verify_signature": False})
+        chosen = user.site.settings
+        key = derived(secret_key(chosen.secret_key, chosen.data_dir), "sessions")
+        signed = jwt.encode(claims | wrong, key, "HS256")
+        assert_error(await user.site.client(signed).get(AT), 401, "AUTH_INVALID")
 
 
 class TestCookie:

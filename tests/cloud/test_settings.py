@@ -136,3 +136,12 @@ class TestSecretKey:
         (tmp_path / "secret.key").write_text(left)
         with pytest.raises(SecretKeyError, match="damaged"):
             secret_key(None, tmp_path)
+
+    @pytest.mark.parametrize("mode", [0o640, 0o604, 0o602, 0o620, 0o644, 0o777])
+    def test_a_file_that_others_may_read_or_write(self, tmp_path: Path, mode: int) -> None:
+        made = secret_key(None, tmp_path)
+        (tmp_path / "secret.key").chmod(mode)
+        with pytest.raises(SecretKeyError, match=f"{mode:04o}.*chmod 600"):
+            secret_key(None, tmp_path)
+        (tmp_path / "secret.key").chmod(0o400)
+        assert secret_key(None, tmp_path) == made

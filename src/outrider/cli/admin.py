@@ -13,6 +13,8 @@ from outrider.cli.running import fail, run, service_settings
 from outrider.cloud.access import passwords, secrets
 from outrider.cloud.access.enrolment import Enrolment
 from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.access.sealing import key_file
+from outrider.cloud.installation import prepare
 from outrider.cloud.store import accounts, api_keys
 from outrider.cloud.store.database import Database
 from outrider.contract.ids import new_id
@@ -199,9 +201,10 @@ async def issue_key(
 def _on_database(work: Callable[[Database], Awaitable[T]]) -> T:
     async def with_database() -> T:
         # Not in a directory of its own: a mistyped setting would make a second, empty service.
-        database = Database(service_settings().sqlalchemy_url, makes_directory=False)
+        settings = service_settings()
+        database = Database(settings.sqlalchemy_url, makes_directory=False)
         try:
-            await database.migrate()
+            await prepare(database, used_before=key_file(settings.data_dir).exists())
             return await work(database)
         finally:
             await database.close()

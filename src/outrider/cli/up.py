@@ -17,7 +17,9 @@ from outrider.cli.admin import issue_key
 from outrider.cloud.access import passwords
 from outrider.cloud.access.enrolment import Enrolment
 from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.access.sealing import key_file
 from outrider.cloud.access.secrets import digest
+from outrider.cloud.installation import prepare
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts, api_keys, machines
@@ -131,7 +133,7 @@ async def _local_account(settings: Settings) -> Local:
     path = settings.data_dir / "local.json"
     database = Database(settings.sqlalchemy_url)
     try:
-        await database.migrate()
+        await prepare(database, used_before=key_file(settings.data_dir).exists())
         local = _read(path)
         if local is not None and await accounts.find(database, local.account_id) is not None:
             known = await api_keys.by_hash(database, digest(local.key))

@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from outrider.cloud import installation
 from outrider.cloud.access.addresses import Addresses
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.authenticate import Authenticator
@@ -21,7 +22,7 @@ from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rates import Rates
 from outrider.cloud.access.refusals import Refusals
-from outrider.cloud.access.sealing import Sealer, derived, secret_key
+from outrider.cloud.access.sealing import Sealer, derived, key_file, secret_key
 from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.access.shared_windows import SharedWindows
 from outrider.cloud.api import operations, pages
@@ -75,6 +76,7 @@ class Service:
         self._clock: Callable[[], float]
         self._clock = clock = time.time if settings.is_single_node else shared_clock
         self._registry = CollectorRegistry()
+        self._used_before = key_file(settings.data_dir).exists()
         secret = secret_key(settings.secret_key, settings.data_dir)
         sealer = Sealer(secret)
         guard = Guard(allow_private=settings.allow_private_webhooks)
@@ -183,14 +185,21 @@ class Service:
 
         Raises:
             DatabaseError: the database cannot be used.
+            InstallationError: another service uses it.
         """
+        with installation.lock(self._database):
+            async with self._running():
+                yield
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
         if self._settings.served_hosts is None:
             _log.warning(
                 "host names not checked",
                 advice="Set OUTRIDER_PUBLIC_URL or OUTRIDER_ALLOWED_HOSTS",
             )
         try:
-            await self._database.migrate()
+            await installation.prepare(self._database, used_before=self._used_before)
             await self._nodes.join(alone=self._settings.is_single_node)
             if self._settings.is_single_node:
                 await deliveries.release_all(self._database)

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import structlog
 import uvicorn
@@ -74,13 +74,27 @@ async def run_service(
     20 s more than `drain_delay`; without other nodes, 6 s.
 
     Args:
+        listeners: closed at the end, also where the service does not start.
         ready: called once requests are answered.
         limit_loopback: whether the limits by address hold for loopback addresses too.
 
     Raises:
         OutriderError: the service could not start; the text says why.
     """
-    service = Service(settings, limit_loopback=limit_loopback)
+    with ExitStack() as held:
+        for listener in listeners:
+            held.enter_context(listener)
+        service = Service(settings, limit_loopback=limit_loopback)
+        await _serve(service, settings, listeners, stop, ready)
+
+
+async def _serve(
+    service: Service,
+    settings: Settings,
+    listeners: Sequence[socket.socket],
+    stop: asyncio.Event,
+    ready: Callable[[], None],
+) -> None:
     config = uvicorn.Config(
         service.app,
         interface="asgi3",
@@ -108,8 +122,6 @@ async def run_service(
             stopper.cancel()
             with suppress(asyncio.CancelledError):
                 await stopper
-            for listener in listeners:
-                listener.close()
 
 
 def _settle_memory() -> None:

@@ -6,6 +6,8 @@ derived with HKDF-SHA256 (RFC 5869), one for each purpose.
 
 import os
 import secrets
+import shlex
+import stat
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -17,6 +19,7 @@ from outrider.contract.errors import OutriderError
 
 _NONCE = 12
 _SHORTEST = 16
+_OTHERS = 0o077
 
 
 class SecretKeyError(OutriderError):
@@ -55,11 +58,17 @@ def derived(secret_key: str, purpose: str) -> bytes:
     ).derive(secret_key.encode())
 
 
+def key_file(data_dir: Path) -> Path:
+    """Return where the secret key is kept that was made on the first start."""
+    return data_dir / "secret.key"
+
+
 def secret_key(chosen: str | None, data_dir: Path) -> str:
     """Return the key that the operator chose, or the one made on the first start.
 
     Raises:
-        SecretKeyError: it is too short, or its file cannot be read or written.
+        SecretKeyError: it is too short, or its file cannot be read or written, or others can
+            read it too.
     """
     if chosen is not None:
         if len(chosen) < _SHORTEST:
@@ -67,7 +76,7 @@ def secret_key(chosen: str | None, data_dir: Path) -> str:
                 f"OUTRIDER_SECRET_KEY is too short: give it {_SHORTEST} characters or more"
             )
         return chosen
-    path = data_dir / "secret.key"
+    path = key_file(data_dir)
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -78,6 +87,7 @@ def secret_key(chosen: str | None, data_dir: Path) -> str:
                 raise SecretKeyError(
                     f"The secret key {path} is damaged: restore it, or remove it to get a new one"
                 ) from None
+            _refuse_other_readers(path)
             return kept
         made = secrets.token_urlsafe(48)
         with os.fdopen(handle, "w") as file:
@@ -85,3 +95,12 @@ def secret_key(chosen: str | None, data_dir: Path) -> str:
     except OSError as error:
         raise SecretKeyError(f"The secret key {path} cannot be used: {error.strerror}") from error
     return made
+
+
+def _refuse_other_readers(path: Path) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & _OTHERS:
+        raise SecretKeyError(
+            f"Other users of this machine may read the secret key {path} (its mode is {mode:04o}): "
+            f"run `chmod 600 {shlex.quote(str(path))}`, or remove the file to get a new key"
+        )

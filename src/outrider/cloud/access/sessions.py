@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Annotated, Final
 
 import jwt
+import msgspec
 
 from outrider.cloud.access import passwords
 from outrider.cloud.access.principal import ALL_SCOPES, Principal, SessionRef
@@ -41,6 +42,19 @@ class LoggedIn(Wire, kw_only=True):
     expires_at: int
     auth_time: int
     user: UserView
+
+
+_Id = Annotated[str, msgspec.Meta(pattern=r"^\w{1,64}\Z")]
+
+
+class _Claims(Wire, kw_only=True):
+    """What a token says of its session, checked for its types."""
+
+    sub: _Id
+    account: _Id
+    sid: _Id
+    auth_time: int
+    exp: int
 
 
 class Sessions:
@@ -99,23 +113,24 @@ class Sessions:
     def claimed(self, token: str) -> Principal | None:
         """Return whom a token was made for, by its signature alone: the session may have ended."""
         try:
-            claims = jwt.decode(
+            decoded = jwt.decode(
                 token,
                 self._key,
                 algorithms=[_ALGORITHM],
                 issuer=_ISSUER,
                 options={"require": ["exp", "sub"], "verify_exp": False, "verify_iat": False},
             )
-            return Principal(
-                "session",
-                claims["sub"],
-                claims["account"],
-                ALL_SCOPES,
-                auth_time=int(claims["authTime"]),
-                session=SessionRef(claims["sid"], int(claims["exp"]) * 1000),
-            )
-        except (jwt.InvalidTokenError, KeyError, TypeError, ValueError):
+            claims = msgspec.convert(decoded, _Claims)
+        except (jwt.InvalidTokenError, msgspec.ValidationError):
             return None
+        return Principal(
+            "session",
+            claims.sub,
+            claims.account,
+            ALL_SCOPES,
+            auth_time=claims.auth_time,
+            session=SessionRef(claims.sid, claims.exp * 1000),
+        )
 
     async def principal(self, token: str) -> Principal | None:
         """Return who has this token; None where it is not one that works."""

@@ -80,6 +80,16 @@ class Database:
             ) from error
 
     @property
+    def name(self) -> str:
+        """Its address, for people: without the password."""
+        return self.url.render_as_string(hide_password=True)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that holds it; None for a server's, and for one in memory."""
+        return _file(self.url)
+
+    @property
     def is_embedded(self) -> bool:
         """Whether it is a file of this machine, for a single node, and no server."""
         return self.url.get_backend_name() == "sqlite"
@@ -110,8 +120,8 @@ class Database:
         async with self.read() as connection:
             await connection.execute(text("SELECT 1"))
 
-    async def migrate(self) -> None:
-        """Bring the schema to `HEAD`. Harmless if it is there already.
+    async def migrate(self) -> bool:
+        """Bring the schema to `HEAD`, and return whether there was none.
 
         Raises:
             DatabaseError: the database cannot be reached or written, or is of a newer Outrider.
@@ -122,7 +132,7 @@ class Database:
             revision = await self._revision()
             if revision is not None and revision > HEAD:
                 raise DatabaseError(
-                    f"The database {self.url.render_as_string(hide_password=True)} is of a newer "
+                    f"The database {self.name} is of a newer "
                     f"Outrider (schema {revision}; this one knows {HEAD}): update this one"
                 )
             if revision != HEAD:
@@ -134,10 +144,8 @@ class Database:
                     await connection.run_sync(upgrade)
         except (DBAPIError, sqlite3.Error, OSError) as error:
             cause = getattr(error, "orig", None) or error
-            raise DatabaseError(
-                f"The database {self.url.render_as_string(hide_password=True)} "
-                f"cannot be used: {cause}"
-            ) from error
+            raise DatabaseError(f"The database {self.name} cannot be used: {cause}") from error
+        return revision is None
 
     async def close(self) -> None:
         """Close every connection."""

@@ -1,0 +1,71 @@
+"""What a service makes sure of before it uses its database: that it is alone, and is not robbed."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from outrider.cloud.store.database import Database
+from outrider.contract.errors import OutriderError
+
+_log = structlog.get_logger(__name__)
+
+
+class InstallationError(OutriderError):
+    """The service may not use the database: another one does, or that cannot be found out."""
+
+
+@contextmanager
+def lock(database: Database) -> Iterator[None]:
+    """Hold an SQLite database while the block runs: one service at a time may use it.
+
+    `outrider admin` may work beside a service, and takes no lock. Nor is there one for
+    PostgreSQL, which several services share.
+
+    Raises:
+        InstallationError: another service holds it, or the lock file cannot be written.
+    """
+    if database.file is None:
+        yield
+        return
+    path = database.file.with_name(f"{database.file.name}.lock")
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # no child inherits it
+    except OSError as error:
+        raise InstallationError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
+            raise InstallationError(
+                f"A service uses the database {database.file} already (process {holder}): stop "
+                "that one first, or choose another OUTRIDER_DATA_DIR"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+async def prepare(database: Database, *, used_before: bool) -> None:
+    """Bring the database's schema up to date, and warn of one that has lost its tables.
+
+    Args:
+        used_before: whether a service with this data directory has run before.
+
+    Raises:
+        DatabaseError: the database cannot be used.
+    """
+    was_empty = await database.migrate()
+    if was_empty and used_before:
+        _log.warning(
+            "database found empty",
+            database=database.name,
+            advice="The data directory was in use before (it has a secret.key), but this database "
+            "has no tables: all accounts, keys and machines are gone. If you miss them, stop the "
+            "service and restore the database",
+        )
