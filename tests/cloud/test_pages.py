@@ -3,9 +3,12 @@
 import base64
 import hashlib
 import re
+from unittest.mock import Mock
 
 import pytest
 
+from outrider.cloud.api import docs, openapi
+from tests.conftest import StartSite
 from tests.service.site import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -26,3 +29,19 @@ async def test_a_page_loads_nothing_but_what_it_brings(site: Site, path: str) ->
 async def test_the_code_of_the_address_is_not_written_into_the_page(site: Site) -> None:
     response = await site.client().get("/device?code=<script>alert(1)</script>")
     assert "alert" not in response.text
+
+
+@pytest.mark.one_store
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+async def test_the_description_is_made_once(
+    start_site: StartSite, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may ask for it, and to make it takes milliseconds."""
+    spies = [Mock(wraps=docs.page), Mock(wraps=openapi.describe)]
+    monkeypatch.setattr(docs, "page", spies[0])
+    monkeypatch.setattr(openapi, "describe", spies[1])
+    client = (await start_site()).client()
+    first, second = await client.get(path), await client.get(path)
+    assert first.status_code == 200
+    assert first.content == second.content
+    assert [spy.call_count for spy in spies] == [int(path == "/docs"), 1]

@@ -1,6 +1,8 @@
 """What operators and their tools ask: health, metrics, and the API's own description."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from typing import Any
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -19,12 +21,19 @@ def routes(
     endpoints: Sequence[Endpoint], readiness: Readiness, registry: CollectorRegistry
 ) -> list[Route]:
     """Return the routes outside `/api/v1`."""
-    document: dict[str, object] = {}
 
-    def described() -> dict[str, object]:
-        if not document:
-            document.update(openapi.describe(endpoints))
-        return document
+    # Each is made once, when it is first asked for: that takes milliseconds.
+    @cache
+    def described() -> dict[str, Any]:
+        return openapi.describe(endpoints)
+
+    @cache
+    def encoded() -> bytes:
+        return msgspec.json.encode(described())
+
+    @cache
+    def page() -> bytes:
+        return docs.page(described()).encode()
 
     async def healthz(_request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -39,10 +48,10 @@ def routes(
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def openapi_json(_request: Request) -> Response:
-        return Response(msgspec.json.encode(described()), media_type="application/json")
+        return Response(encoded(), media_type="application/json")
 
     async def docs_page(_request: Request) -> Response:
-        return HTMLResponse(docs.page(described()))
+        return HTMLResponse(page())
 
     return [
         Route("/healthz", healthz),
