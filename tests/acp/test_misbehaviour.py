@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from outrider.contract.commands import LaunchCli, StopCli
+from outrider.contract.commands import LaunchCli, SendChat, StopCli
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.acp import peer, transport
 from outrider.daemon.agents.acp.process import STDERR_KEPT
@@ -190,7 +190,7 @@ async def test_a_change_that_is_never_answered(
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).suspend()
     with pytest.raises(ApiError) as refused:
-        await agent.session.adapter.change({"mode": "plan"})
+        await agent.session.send(SendChat(controls={"mode": "plan"}))
     assert refused.value.status == 500
 
 

@@ -22,7 +22,13 @@ OPTIONS = [
 class ScriptedAdapter:
     """Does what the test says, and remembers what it was told."""
 
-    def __init__(self) -> None:
+    answer_timeout = 5.0
+    camera = None
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.name = kind.title()
+        self.agents = {kind: self}
         self.observer: Observer | None = None
         self.first = Observation(status="idle")
         self.submitted: list[str] = []
@@ -37,7 +43,7 @@ class ScriptedAdapter:
 
     def see(self, status: str, **more: Any) -> None:
         assert self.observer is not None
-        self.observer(Observation(status=status, **more))  # type: ignore[arg-type]
+        self.observer(self.kind, Observation(status=status, **more))  # type: ignore[arg-type]
 
     def ask(self, action_id: str, message: str = "May I?") -> None:
         self.see(
@@ -47,9 +53,15 @@ class ScriptedAdapter:
 
     def observe(self, observer: Observer) -> None:
         self.observer = observer
-        observer(self.first)
+        observer(self.kind, self.first)
 
-    async def submit(self, message_id: str, message: ChatInput) -> None:
+    async def ready(self) -> None:
+        pass
+
+    async def show(self) -> None:
+        pass
+
+    async def deliver(self, message_id: str, message: ChatInput) -> None:
         await self.gate.wait()
         if self.refuse is not None:
             self.refused += 1
@@ -57,13 +69,13 @@ class ScriptedAdapter:
         self.submitted.append(message.as_text())
         self.see("generating")
 
-    async def answer(self, action: PendingAction, option: ActionOption) -> None:
+    async def choose(self, action: PendingAction, option: ActionOption) -> bool:
         await self.gate.wait()
         if self.refuse is not None:
-            self.see("waiting_approval", pending=action)
             raise self.refuse
         self.answered.append((action.id, option.id))
         self.see("generating")
+        return True
 
     async def messages(self) -> Sequence[Message]:
         return self.chat
@@ -104,7 +116,7 @@ class ScriptedProvider:
         return described
 
     async def launch(self, record: SessionRecord) -> ScriptedAdapter:
-        adapter = ScriptedAdapter()
+        adapter = ScriptedAdapter(record.type)
         adapter.first = self.next_first
         self.made.append(adapter)
         return adapter

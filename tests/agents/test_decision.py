@@ -72,12 +72,11 @@ class Case:
         return [seen.status for seen in self.decider.decide(reading, "")]
 
     def answers(self) -> None:
-        """Answer the question that stands there; it counts as over."""
+        """Answer the question that stands there."""
         asked = self.decider.asked
         assert asked is not None
-        self.decider.answering(asked)
-        self.decider.over(asked)
-        self.decider.start_anew()
+        with self.decider.answering(asked):
+            pass
 
 
 def test_a_question_whose_call_is_over_before_it_is_off_the_screen_is_not_asked_again() -> None:
@@ -103,6 +102,9 @@ def test_while_it_is_on_its_way_off_the_screen_the_turn_goes_on() -> None:
     case = Case("first/0")
     assert case.sees(ASKS)
     case.answers()
+    assert case.status(ASKS) == []
+    assert not case.decider.settled
+    case.record.asks = []
     assert case.status(ASKS) == ["generating"]
 
 
@@ -132,6 +134,7 @@ def test_the_same_one_in_the_next_turn_is_told_at_once() -> None:
     case = Case("first/0")
     first = case.sees(ASKS)
     case.answers()
+    case.sees(WORKS)
     case.decider.seen_prompts()  # a message was sent
     case.record.asks = ["second/1"]
     assert case.sees(ASKS) not in {None, first}

@@ -21,7 +21,7 @@ from outrider.contract.errors import ApiError
 from outrider.contract.events import AgentEvent
 from outrider.contract.resources import Message
 from outrider.daemon.agents.adapter import Observation
-from outrider.daemon.agents.queue import MAX_QUEUED
+from outrider.daemon.agents.core import MAX_QUEUED
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.journal import Journal

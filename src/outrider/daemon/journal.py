@@ -82,6 +82,9 @@ MAX_REFUSALS: Final = 1_000
 """Refusals that wait for the service; beyond it the oldest are dropped."""
 
 
+_SELECTED: Final = "agent"
+
+
 class SessionRecord(Wire, kw_only=True):
     """What it takes to find a session again after a restart.
 
@@ -102,6 +105,15 @@ class SessionRecord(Wire, kw_only=True):
     asked: str | None = None
     failed: str | None = None
     native: dict[str, str] = {}
+
+    @property
+    def selected_agent(self) -> str | None:
+        """The type of the agent that messages go to, in an IDE with several."""
+        return self.native.get(_SELECTED)
+
+    @selected_agent.setter
+    def selected_agent(self, agent: str) -> None:
+        self.native[_SELECTED] = agent
 
 
 def recorded_sessions(path: Path) -> list[SessionRecord]:

@@ -144,7 +144,7 @@ async def _start(provider: Provider, folder: str) -> Start:
     try:
         seconds = time.monotonic() - began
         told: list[Observation] = []
-        adapter.observe(told.append)  # begins with the present state
+        adapter.observe(lambda _, seen: told.append(seen))  # begins with the present state
         evidence, seen = adapter.evidence(), told[0]
         return Start(
             seconds,

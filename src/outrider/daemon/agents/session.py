@@ -1,54 +1,86 @@
-"""One session: an agent behind its adapter, with what is the same for every kind.
+"""One session: what carries out the commands of its core (core.py), around its adapter.
 
-The messages that it is given, the approval that only one caller wins, the status and the
-events that follow from it. All methods run on the event loop's thread.
+The core decides; here are the tasks, the timer, the journal and the callers that wait. All
+methods run on the event loop's thread.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Final
+
+import structlog
 
 from outrider.contract.commands import (
     Accepted,
     AgentState,
     Chat,
-    ChatInput,
     Launched,
     Picture,
     ReadChat,
     ResolveAction,
     Resolved,
+    Result,
     Screenshot,
     SendChat,
 )
-from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
+from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
-from outrider.contract.resources import (
-    Session,
-    SummaryMetadata,
-    Workspace,
+from outrider.contract.resources import Message, Session, SummaryMetadata, Workspace
+from outrider.daemon.agents.adapter import Adapter, Observation
+from outrider.daemon.agents.core import AgentCore
+from outrider.daemon.agents.core_protocol import (
+    Answer,
+    Change,
+    Choose,
+    Close,
+    Command,
+    Deliver,
+    Dequeue,
+    Done,
+    Emit,
+    Enqueue,
+    Event,
+    Failed,
+    Observed,
+    Postpone,
+    Prepare,
+    Publish,
+    Ready,
+    Refuse,
+    Reply,
+    Save,
+    SetTimer,
+    Submit,
+    Tick,
 )
-from outrider.daemon.agents.adapter import Adapter, Ide, Observation
-from outrider.daemon.agents.approvals import to_answer
-from outrider.daemon.agents.queue import MessageQueue
-from outrider.daemon.agents.reading import select
-from outrider.daemon.agents.turns import Turns
 from outrider.daemon.journal import Journal, SessionRecord
+
+MAX_CHAT_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of a chat in one response to read_chat; older messages are left out."""
+
+MAX_RECENT: Final = 32
+"""Events of a session that are kept for its debug bundle."""
+
+_STOP_TIMEOUT: Final = 5.0
+"""Seconds that an act has to end when the session is closed."""
 
 Clock = Callable[[], int]
 """Returns the time in epoch milliseconds."""
 
+_log = structlog.get_logger(__name__)
+
 
 class AgentSession:
-    """One running agent.
+    """One running agent, or an IDE with several.
 
     Args:
         record: what the journal knows of it.
         adapter: the running agent.
         daemon_id: this machine, for target ids.
         on_change: called after anything that `state` shows has changed.
-        turns: told of every change of status; makes the events.
+        emit: takes each agent event, in order.
     """
 
     def __init__(
@@ -59,7 +91,7 @@ class AgentSession:
         daemon_id: str,
         journal: Journal,
         clock: Clock,
-        turns: Turns,
+        emit: Callable[[AgentEvent], None],
         on_change: Callable[["AgentSession"], None],
     ) -> None:
         self.record = record
@@ -67,16 +99,23 @@ class AgentSession:
         self._daemon_id = daemon_id
         self._journal = journal
         self._clock = clock
-        self._turns = turns
+        self._emit = emit
         self._on_change = on_change
-        self._seen = Observation(status="generating")
-        self._followed = False
-        self._answered: deque[str] = deque(maxlen=64)
-        self._queue = MessageQueue(record.id, journal, give=self._submit, rests=lambda: self._rests)
-        self.updated_at = clock()
+        self._core = AgentCore(
+            record,
+            {kind: agent.name for kind, agent in adapter.agents.items()},
+            queue=journal.queue(record.id),
+            answer_timeout=adapter.answer_timeout,
+            now=clock(),
+        )
+        self._recent: deque[AgentEvent] = deque(maxlen=MAX_RECENT)
+        self._requests: dict[int, asyncio.Future[Result | None]] = {}
+        self._last_request = 0
+        self._acting: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to follow the agent."""
+        """Start to follow the agent."""
         self.adapter.observe(self._observed)
 
     # What it shows
@@ -84,7 +123,7 @@ class AgentSession:
     @property
     def status(self) -> str:
         """What the agent is doing now."""
-        return self._seen.status
+        return self._core.seen.status
 
     @property
     def target_id(self) -> str:
@@ -97,9 +136,14 @@ class AgentSession:
         path = self.record.path
         return Workspace(path=path, name=path.rstrip("/").rpartition("/")[2] or path)
 
+    @property
+    def recent_events(self) -> list[AgentEvent]:
+        """The session's last events since this daemon was started, oldest first."""
+        return list(self._recent)
+
     def describe(self) -> Session:
         """Return the session as the API shows it."""
-        seen, record = self._seen, self.record
+        seen, record = self._core.seen, self.record
         return Session(
             id=record.id,
             target_id=self.target_id,
@@ -115,11 +159,11 @@ class AgentSession:
             pending_action=seen.pending,
             error=seen.error,
             cdp_connected=seen.cdp_connected,
-            agents=list(seen.agents),
+            agents=self._core.agents(),
         )
 
     def launched(self) -> Launched:
-        """Return the answer to the launch that made this session."""
+        """Return the result of the launch that made this session."""
         record = self.record
         return Launched(
             id=f"{self._daemon_id}:{record.kind}:{record.type}",
@@ -127,16 +171,21 @@ class AgentSession:
             session_target_id=self.target_id,
             kind=record.kind,
             type=record.type,
-            status=self._seen.status,
+            status=self._core.seen.status,
         )
 
     def state(self, agent_type: str | None = None) -> AgentState:
-        """Return what the agent is doing and what its provider shows about it."""
-        seen = self._seen_of(agent_type)
+        """Return what the agent is doing and what its provider shows about it.
+
+        Raises:
+            ApiError: 404, the session has no such agent.
+        """
+        agent = self._core.agent(agent_type)
+        seen = self._core.state(agent)
         return AgentState(
             id=self.target_id,
             session_id=self.record.id,
-            agent_type=self._agent_type(agent_type),
+            agent_type=agent,
             status=seen.status,
             title=seen.title,
             summary_metadata=SummaryMetadata(items=list(seen.summary)),
@@ -144,38 +193,42 @@ class AgentSession:
             workspace=self.workspace,
             pending_action=seen.pending,
             error=seen.error,
-            updated_at=self.updated_at,
+            updated_at=self._core.updated_at,
         )
 
     async def read(self, query: ReadChat) -> Chat:
         """Return the chat: what follows `after`, or the last `limit` messages.
 
         Raises:
-            ApiError: 400, the chat has no message with the id `after`.
+            ApiError: 400, the chat has no message with the id `after`; 404, no such agent.
         """
-        agent = self._agent_type(query.agent_type)
-        if isinstance(self.adapter, Ide):
-            messages = list(await self.adapter.messages_of(agent))
-        else:
-            messages = list(await self.adapter.messages())
-        seen = self._seen_of(query.agent_type)
+        agent = self._core.agent(query.agent_type)
+        messages = list(await self.adapter.agents[agent].messages())
+        seen = self._core.state(agent)
         return Chat(
             id=self.target_id,
             session_id=self.record.id,
             agent_type=agent,
             title=seen.title,
             status=seen.status,
-            messages=select(messages, query),
+            messages=_selected(messages, query),
             pending_action=seen.pending,
             total_messages=len(messages),
         )
 
-    @property
-    def recent_events(self) -> list[AgentEvent]:
-        """The session's last events since this daemon was started, oldest first."""
-        return list(self._turns.recent)
+    async def screenshot(self, request: Screenshot) -> Picture:
+        """Return a picture of the IDE's window.
 
-    # What it is told
+        Raises:
+            ApiError: 400, this is no IDE; 409, its window is minimised or closed.
+        """
+        if self.adapter.camera is None:
+            raise bad_request(
+                f"Only IDEs have screenshots; {self.record.name} is not one", "target"
+            )
+        return await self.adapter.camera.screenshot(request.width)
+
+    # Requests
 
     async def send(self, request: SendChat) -> Accepted:
         """Give the agent a message, or queue it while the agent is generating.
@@ -186,31 +239,13 @@ class AgentSession:
             ApiError: 400, no such control or value; 409, the agent waits for an approval, or
                 the queue is full; 500, the agent is gone or did not take it.
         """
-        await self._turn_to(request.agent_type)
-        if request.has_message:
-            self._check_can_take()
-        if request.controls:
-            await self.adapter.change(request.controls)
-        if not request.has_message:
-            return Accepted(
-                message_id=None,
-                session_id=self.record.id,
-                status=self._seen.status,
-                queued=False,
-            )
-        message_id, message = new_id("msg"), request.as_input()
-        busy = self._seen.status == "generating" or self._queue.busy
-        self._check_can_take()
-        if busy:
-            self._queue.add(message_id, message)
-        else:
-            await self._queue.pass_by(message_id, message)
-        return Accepted(
-            message_id=message_id,
-            session_id=self.record.id,
-            status=self._seen.status,
-            queued=busy,
+        message = request.as_input() if request.has_message else None
+        submit = Submit(
+            self._request(), new_id("msg"), message, request.agent_type, request.controls
         )
+        result = await self._ask(submit)
+        assert isinstance(result, Accepted)
+        return result
 
     async def resolve(self, request: ResolveAction) -> Resolved:
         """Answer the pending action, once, whoever else tries at the same time.
@@ -219,109 +254,154 @@ class AgentSession:
             ApiError: 409, nothing is pending (`NO_PENDING_ACTION`), or the action has been
                 answered; 400, the action has no such option.
         """
-        await self._turn_to(request.agent_type)
-        pending, option = to_answer(request, self._seen.pending, self._answered)
-        before = self._seen
-        self._answered.append(pending.id)  # from here on every other caller is refused
-        self._set(replace(before, status="generating", pending=None, error=None))
-        try:
-            await self.adapter.answer(pending, option)
-        except ApiError as error:
-            if error.status != 409:
-                self._answered.remove(pending.id)
-                self._set(before)
-            raise
-        return Resolved(
-            action=request.action,
-            action_id=pending.id,
-            option_id=option.id,
-            status=self._seen.status,
-        )
-
-    async def screenshot(self, request: Screenshot) -> Picture:
-        """Return a picture of the IDE's window.
-
-        Raises:
-            ApiError: 400, this is no IDE; 409, its window is minimised or closed.
-        """
-        if not isinstance(self.adapter, Ide):
-            raise bad_request(
-                f"Only IDEs have screenshots; {self.record.name} is not one", "target"
-            )
-        return await self.adapter.screenshot(request.width)
+        result = await self._ask(Answer(self._request(), request))
+        assert isinstance(result, Resolved)
+        return result
 
     async def close(self) -> None:
         """End the agent. What still waits in its queue is dropped with it."""
-        await self._queue.stop()
+        await self._stop()
         await self.adapter.close()
 
     async def detach(self) -> None:
         """Leave the agent running and stop following it."""
-        await self._queue.stop()
+        await self._stop()
         await self.adapter.detach()
 
-    # What happens
+    def _request(self) -> int:
+        self._last_request += 1
+        return self._last_request
 
-    def _observed(self, observation: Observation) -> None:
-        pending = observation.pending
-        if pending is not None and pending.id in self._answered:
-            return  # the screen is older than the answer
-        self._set(observation)
+    async def _ask(self, event: Submit | Answer) -> Result | None:
+        """Have the core take a request; return what it replies."""
+        reply: asyncio.Future[Result | None] = asyncio.get_running_loop().create_future()
+        self._requests[event.request] = reply
+        try:
+            self._happens(event)
+            return await reply
+        finally:
+            del self._requests[event.request]
 
-    def _set(self, observation: Observation) -> None:
-        if observation == self._seen and self._followed:
-            return
-        previous, self._seen = self._seen, observation
-        now = self._clock()
-        self.updated_at = now
-        moved = observation.status != previous.status or observation.pending != previous.pending
-        if moved or not self._followed:
-            self._followed = True
-            self.record.last_activity_at = now
-            self._turns.moved(self.record, observation, now)
-            self._journal.save_session(self.record)
-        self._on_change(self)
-        if self._rests:
-            self._queue.drain()
+    async def _stop(self) -> None:
+        self._happens(Close())
+        if self._acting is not None and not self._acting.done():
+            self._acting.cancel()
+            await asyncio.wait({self._acting}, timeout=_STOP_TIMEOUT)
 
-    async def _submit(self, message_id: str, message: ChatInput) -> None:
-        self._check_can_take()
-        self.record.last_activity_at = self._clock()
-        await self.adapter.submit(message_id, message)
+    # Events and commands
 
-    @property
-    def _rests(self) -> bool:
-        """Whether the agent takes a message now: it is idle, or a turn failed and it still runs."""
-        return self._seen.status == "idle" or (self._seen.status == "error" and not self._seen.gone)
+    def _observed(self, agent: str, observation: Observation) -> None:
+        self._happens(Observed(agent, observation))
 
-    def _check_can_take(self) -> None:
-        seen = self._seen
-        if seen.gone:
-            raise ApiError(500, f"{seen.error or 'The agent has ended'}. Launch it again")
-        if seen.pending is not None:
-            raise conflict(
-                "The agent waits for an approval: approve or reject that first",
-                ErrorCode.APPROVAL_PENDING,
-            )
+    def _happens(self, event: Event) -> None:
+        for command in self._core.handle(event, self._clock()):
+            self._carry_out(command)
 
-    def _agent_type(self, wanted: str | None) -> str:
-        """Return the agent that is meant: in an IDE, without a name, the one used last."""
-        adapter = self.adapter
-        own = wanted is None or wanted in (self.record.type, self.record.name)
-        if isinstance(adapter, Ide):
-            return adapter.selected if own or wanted is None else adapter.named(wanted)
-        if not own:
-            raise not_found(f"This session has no agent {wanted!r}, only {self.record.type!r}")
-        return self.record.type
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Prepare() | Deliver() | Choose() | Change():
+                name = f"{type(command).__name__} {self.record.id}"
+                self._acting = asyncio.create_task(self._act(command), name=name)
+            case SetTimer(seconds):
+                self._set_timer(seconds)
+            case Enqueue(message_id, message):
+                self._journal.enqueue(self.record.id, message_id, message)
+            case Dequeue(message_id):
+                self._journal.dequeue(message_id)
+            case Save():
+                self._journal.save_session(self.record)
+            case Emit():
+                self._send(command)
+            case Publish():
+                self._on_change(self)
+            case Reply(request, result):
+                if (reply := self._requests.get(request)) is not None and not reply.done():
+                    reply.set_result(result)
+            case Refuse(request, error):
+                if (reply := self._requests.get(request)) is not None and not reply.done():
+                    reply.set_exception(error)
+            case Postpone(message_id, error):
+                _log.warning(
+                    "queued message not taken; it is tried again when the status changes",
+                    session=self.record.id,
+                    message=message_id,
+                    error=error.message,
+                )
 
-    def _seen_of(self, wanted: str | None) -> Observation:
-        agent = self._agent_type(wanted)
-        if isinstance(self.adapter, Ide) and agent != self.adapter.selected:
-            return self.adapter.observation(agent)
-        return self._seen
+    async def _act(self, command: Prepare | Deliver | Choose | Change) -> None:
+        """Have the adapter carry out a command, and tell the core what came of it."""
+        try:
+            try:
+                event = await self._acted(command)
+            except ApiError as error:
+                event = Failed(error)
+            self._happens(event)
+        except Exception:  # noqa: BLE001  # the callers that wait must get a reply
+            _log.exception("act failed", session=self.record.id, act=type(command).__name__)
+            broken = ApiError(500, "The machine agent failed: its log on the machine tells why")
+            self._happens(Failed(broken))
 
-    async def _turn_to(self, wanted: str | None) -> None:
-        """Make the agent that is meant the one that a message or an answer goes to."""
-        agent = self._agent_type(wanted)
-        if isinstance(self.adapter, Ide):
-            await self.adapter.select(agent)
+    async def _acted(self, command: Prepare | Deliver | Choose | Change) -> Event:
+        agents = self.adapter.agents
+        match command:
+            case Prepare(agent, for_message):
+                await agents[agent].ready()
+                if for_message:
+                    await agents[agent].show()
+                return Ready()
+            case Deliver(agent, message_id, message):
+                await agents[agent].deliver(message_id, message)
+            case Choose(agent, action, option):
+                return Done(offered=await agents[agent].choose(action, option))
+            case Change(agent, controls):
+                await agents[agent].change(controls)
+        return Done()
+
+    def _set_timer(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        due = None if seconds is None else loop.call_later(seconds, self._happens, Tick())
+        self._timer = due
+
+    def _send(self, command: Emit) -> None:
+        record = self.record
+        event = AgentEvent(
+            id=new_id("evt"),
+            event=command.event,
+            session_id=record.id,
+            ide_id=f"{self._daemon_id}:{record.kind}:{record.type}",
+            ide_type=record.type,
+            chat_title=command.title,
+            duration=command.duration,
+            timestamp=self._core.updated_at,
+            message=command.message,
+        )
+        self._recent.append(event)
+        self._emit(event)
+
+
+def _selected(messages: list[Message], query: ReadChat) -> list[Message]:
+    """Return what follows `query.after`, or the last `query.limit` messages.
+
+    Raises:
+        ApiError: 400, the chat has no message with the id `after`.
+    """
+    if query.after is not None:
+        index = next((i for i, m in enumerate(messages) if m.id == query.after), None)
+        if index is None:
+            raise bad_request(f"This chat has no message {query.after!r}", "after")
+        messages = messages[index + 1 :]
+        return _within(messages[: query.limit] if query.limit else messages, newest=False)
+    return _within(messages[-query.limit :] if query.limit else messages, newest=True)
+
+
+def _within(messages: list[Message], *, newest: bool) -> list[Message]:
+    """Return as many as fit into a response, from the newest or from the oldest on."""
+    room, count = MAX_CHAT_BYTES, 0
+    for message in reversed(messages) if newest else messages:
+        room -= len(message.content.encode("utf-8", "surrogatepass")) + 256
+        if room < 0 and count:
+            break
+        count += 1
+    return messages[len(messages) - count :] if newest else messages[:count]

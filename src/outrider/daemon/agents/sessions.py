@@ -25,7 +25,6 @@ from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.agents.provider import CDP, Provider
 from outrider.daemon.agents.session import AgentSession, Clock
-from outrider.daemon.agents.turns import Turns
 from outrider.daemon.directories import directory, expanded
 from outrider.daemon.journal import Journal, SessionRecord
 
@@ -242,7 +241,7 @@ class Sessions:
             daemon_id=self._daemon_id,
             journal=self._journal,
             clock=self._clock,
-            turns=Turns(f"{self._daemon_id}:{record.kind}:{record.type}", self._emit),
+            emit=self._emit,
             on_change=lambda changed: self._on_change(changed.describe()),
         )
         self._journal.save_session(record)

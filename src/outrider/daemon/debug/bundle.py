@@ -17,7 +17,6 @@ from outrider.contract.commands import ChatDebug, ChatDebugged, ReadChat
 from outrider.contract.debug import DebugBundle
 from outrider.contract.errors import ApiError
 from outrider.contract.frames import PROTOCOL_VERSION
-from outrider.daemon.agents.adapter import Ide
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.child import start
@@ -119,9 +118,9 @@ def _terminal(parser: dict[str, Any]) -> dict[str, Any] | None:
 
 async def _picture(session: AgentSession) -> dict[str, Any] | None:
     """Return a small picture of an IDE. It is not redacted: it must be too small to read."""
-    if not isinstance(session.adapter, Ide):
+    if session.adapter.camera is None:
         return None
-    taken = await session.adapter.thumbnail()
+    taken = await session.adapter.camera.thumbnail()
     fields = ("format", "width", "height", "data")
     picture = {name: getattr(taken, name) for name in fields}
     return picture if size(picture) <= _PICTURE_ROOM else None

@@ -12,7 +12,7 @@ from typing import Any, Final
 from acp.schema import PromptResponse
 
 from outrider.contract.commands import ChatInput
-from outrider.contract.errors import ApiError, ErrorCode, conflict
+from outrider.contract.errors import ApiError
 from outrider.contract.resources import ActionOption, AgentStatus, Message, PendingAction
 from outrider.daemon.agents.acp.changing import change
 from outrider.daemon.agents.acp.chat import Chat
@@ -34,9 +34,15 @@ from outrider.daemon.journal import SessionRecord
 CANCEL_TIMEOUT: Final = 1.0
 """Seconds that an agent has to end its turn before it is ended with it."""
 
+ANSWER_TIMEOUT: Final = 5.0
+"""Seconds within which a question that was answered must be gone; it is at once."""
+
 
 class AcpAdapter:
     """A running agent, or one that is gone and whose chat remains."""
+
+    answer_timeout = ANSWER_TIMEOUT
+    camera = None
 
     def __init__(
         self,
@@ -49,6 +55,8 @@ class AcpAdapter:
     ) -> None:
         self._file = file
         self._record = record
+        self.name = record.name
+        self.agents = {record.type: self}
         self._transcript = transcript
         terminals = Terminals(record.path, environment)
         self._questions = Questions(self._tell)
@@ -80,8 +88,6 @@ class AcpAdapter:
             on_change=self._changed,
         )
         self._observer: Observer | None = None
-        self._told: Observation | None = None
-        self._sending = asyncio.Lock()
         self._turn: Turn | None = None
         self._following: asyncio.Task[None] | None = None
         self._failure: str | None = None
@@ -90,47 +96,46 @@ class AcpAdapter:
     # The interface
 
     def observe(self, observer: Observer) -> None:
-        """Begin to tell `observer` of changes, the present state first."""
+        """Call `observer` with the present state, and after every change."""
         self._observer = observer
-        self._tell(again=True)
+        self._tell()
 
-    async def submit(self, message_id: str, message: ChatInput) -> None:
+    async def ready(self) -> None:
+        """Return once the session is open."""
+        await self._life.ready()
+
+    async def show(self) -> None:
+        """Do nothing: the agent always takes a message."""
+
+    async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Give the agent a message; return once it has taken it."""
-        async with self._sending:
-            running, session = await self._life.ready()
-            if self._questions.first is not None:
-                raise conflict(
-                    "The agent waits for an approval: approve or reject that first",
-                    ErrorCode.APPROVAL_PENDING,
-                )
-            if message_id in self._transcript:
-                return  # taken already, by the daemon that ran before this one
-            blocks, text = prompt_of(message, running.agent, self._file)
-            self._failure = None
-            self._updates.listening = True
-            self._turn = turn = Turn(message_id, text, self._chat, self._login)
-            self._following = following = asyncio.create_task(
-                self._follow(turn, running.peer.prompt(session, blocks)),
-                name=f"turn of {self._record.id}",
-            )
-            self._tell()
-            await turn.settled(following, running.peer.transport.drained)
-            if not turn.is_taken:
-                why = self._life.gone or self._failure or "The agent did not take the message"
-                raise ApiError(500, why)
+        running, session = await self._life.ready()
+        if message_id in self._transcript:
+            return  # taken already, by the daemon that ran before this one
+        blocks, text = prompt_of(message, running.agent, self._file)
+        self._failure = None
+        self._updates.listening = True
+        self._turn = turn = Turn(message_id, text, self._chat, self._login)
+        self._following = following = asyncio.create_task(
+            self._follow(turn, running.peer.prompt(session, blocks)),
+            name=f"turn of {self._record.id}",
+        )
+        self._tell()
+        await turn.settled(following, running.peer.transport.drained)
+        if not turn.is_taken:
+            why = self._life.gone or self._failure or "The agent did not take the message"
+            raise ApiError(500, why)
 
-    async def answer(self, action: PendingAction, option: ActionOption) -> None:
+    async def choose(self, action: PendingAction, option: ActionOption) -> bool:
         """Give the agent the answer to its question."""
-        try:
-            await self._life.ready()
-            self._questions.answer(action.id, option.id)
-        finally:
-            self._tell(again=True)
+        offered = self._questions.answer(action.id, option.id)
+        self._tell()
+        return offered
 
-    async def change(self, values: Mapping[str, Value]) -> None:
+    async def change(self, controls: Mapping[str, Value]) -> None:
         """Change controls, one after the other."""
         running, session = await self._life.ready()
-        await change(self._controls, values, running.peer, session, self._tell)
+        await change(self._controls, controls, running.peer, session, self._tell)
 
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat."""
@@ -225,13 +230,9 @@ class AcpAdapter:
             self._questions.cancel_all()
         self._tell()
 
-    def _tell(self, *, again: bool = False) -> None:
-        seen = self._state()
-        if seen == self._told and not again:
-            return
-        self._told = seen
+    def _tell(self) -> None:
         if self._observer is not None:
-            self._observer(seen)
+            self._observer(self._record.type, self._state())
 
     def _state(self) -> Observation:
         pending = self._questions.first

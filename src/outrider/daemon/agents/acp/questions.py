@@ -13,7 +13,6 @@ from acp.schema import (
     RequestPermissionResponse,
 )
 
-from outrider.contract.errors import ApiError, conflict
 from outrider.contract.ids import new_id
 from outrider.contract.resources import ActionOption, PendingAction
 
@@ -70,18 +69,17 @@ class Questions:
         finally:
             self._waiting.pop(action.id, None)
 
-    def answer(self, action_id: str, option_id: str) -> None:
+    def answer(self, action_id: str, option_id: str) -> bool:
         """Answer the first question; the next one comes first then.
 
-        Raises:
-            ApiError: 409, another question (or none) comes first.
+        Tell whether it was asked still: another one (or none) may come first by now.
         """
         first = self.first
         if first is None or first.id != action_id:
-            raise conflict("The agent asks something else by now, or nothing")
+            return False
         question = self._waiting.pop(action_id)
         if question.answer.done():
-            raise ApiError(409, "The agent has withdrawn its question")
+            return False
         question.answer.set_result(
             _CANCELLED
             if option_id == CANCEL
@@ -89,6 +87,7 @@ class Questions:
                 outcome=AllowedOutcome(outcome="selected", option_id=option_id)
             )
         )
+        return True
 
     def cancel_all(self) -> None:
         """Answer every question as cancelled: nobody will."""

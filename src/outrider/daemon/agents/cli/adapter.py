@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from outrider.contract.commands import ChatInput
-from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict
+from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.daemon.agents.adapter import Observation, Observer
 from outrider.daemon.agents.cli import processes
 from outrider.daemon.agents.cli.control import TmuxError
-from outrider.daemon.agents.cli.decision import Asked, Decider
+from outrider.daemon.agents.cli.decision import Decider
 from outrider.daemon.agents.cli.keyboard import Keyboard, typeable
 from outrider.daemon.agents.cli.provider_file import ProviderFile
-from outrider.daemon.agents.cli.screen import Judge, Offer
+from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.stillness import Stillness
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
@@ -41,8 +41,8 @@ One that is only slow would take the second Enter for an answer to its next ques
 """
 
 ANSWER_TIMEOUT: Final = 30.0
-"""Seconds within which a question that was answered must be gone: what is given up can be answered
-again, with keys that the agent's next question may take."""
+"""Seconds within which a question that was answered must be gone: one that is given up can be
+answered again, with keys that the agent's next question may take."""
 
 QUIT_TIMEOUT: Final = 1.5
 
@@ -66,6 +66,9 @@ class CliAdapter:
     `started` tells that it has been ready before.
     """
 
+    answer_timeout = ANSWER_TIMEOUT
+    camera = None
+
     def __init__(
         self,
         file: ProviderFile,
@@ -85,6 +88,8 @@ class CliAdapter:
         self._transcript = transcript
         self._scrollback = scrollback
         self._record = record
+        self.name = record.name
+        self.agents = {record.type: self}
         self._journal = journal
         self._guards = Guards(
             file.input.guard_before, file.input.guard_behind, file.input.guard_mark
@@ -99,56 +104,58 @@ class CliAdapter:
             scrollback=scrollback,
             record=record,
         )
-        self._typing = asyncio.Lock()
 
     def observe(self, observer: Observer) -> None:
-        """Begin to tell `observer` of changes, the present state first."""
+        """Call `observer` with the present state, and after every change."""
         self._watch.observe(observer)
 
-    async def submit(self, message_id: str, message: ChatInput) -> None:
+    async def ready(self) -> None:
+        """Look at the agent."""
+        await self._watch.look()
+
+    async def show(self) -> None:
+        """Do nothing: the agent's input is on its screen, and is cleared before a message."""
+
+    async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Type a message and return once the agent has taken it."""
         text = typeable(message.as_text())
-        async with self._typing:
-            keyboard = await self._keyboard()
-            if self._watch.seen.pending is not None:
-                raise conflict(
-                    "The agent waits for an approval: approve or reject that first",
-                    ErrorCode.APPROVAL_PENDING,
-                )
-            if self._taken_before(message_id, text):
-                return
-            after = 0 if self._transcript is None else self._transcript.prompts
-            self._record.native[_TYPING] = f"{message_id} {after}"
-            self._journal.save_session(self._record)
-            with self._watch.held():
-                try:
-                    typed = await keyboard.type(self._guards.add(text))
-                    await self._until_taken(keyboard, text, after, message_id, typed)
-                except TmuxError as error:
-                    raise ApiError(500, f"The agent did not take the message: {error}") from error
-                if self._scrollback is not None:
-                    self._scrollback.sent(message_id, text)
-                self._watch.tell(self._decider.generating())
-                self._decider.seen_prompts()
-
-    async def answer(self, action: PendingAction, option: ActionOption) -> None:
-        """Press the keys of `option` and return once the question is gone."""
-        async with self._typing:
+        if self._taken_before(message_id, text):
+            return
+        keyboard = self._keyboard()
+        after = 0 if self._transcript is None else self._transcript.prompts
+        self._record.native[_TYPING] = f"{message_id} {after}"
+        self._journal.save_session(self._record)
+        with self._watch.held():
             try:
-                keyboard = await self._keyboard()
-                asked, offer = self._offer(action, option)
-                with self._watch.held():
-                    await self._choose(keyboard, asked, offer)
+                typed = await keyboard.type(self._guards.add(text))
+                await self._until_taken(keyboard, text, after, message_id, typed)
+            except TmuxError as error:
+                raise ApiError(500, f"The agent did not take the message: {error}") from error
+            if self._scrollback is not None:
+                self._scrollback.sent(message_id, text)
+            self._watch.tell(self._decider.generating())
+            self._decider.seen_prompts()
+
+    async def choose(self, action: PendingAction, option: ActionOption) -> bool:
+        """Press the keys of `option`; the question is observed until it is gone."""
+        question, asked = self._watch.reading.question, self._decider.asked
+        if question is None or asked is None or asked.action.id != action.id:
+            return False
+        offers = question.offers if asked.fingerprint == question.fingerprint else ()
+        keys = next((offer.keys for offer in offers if offer.option.id == option.id), None)
+        if keys is None:
+            return False
+        keyboard = self._keyboard()
+        with self._decider.answering(asked):
+            try:
+                await keyboard.press(keys)
             except TmuxError as error:
                 raise ApiError(500, f"The agent could not be answered: {error}") from error
-            finally:
-                self._decider.start_anew()
-                await self._watch.look()
-                self._watch.tell(self._watch.seen, again=True)
+        return True
 
-    async def change(self, values: Mapping[str, str | bool]) -> None:
+    async def change(self, controls: Mapping[str, str | bool]) -> None:
         """Refuse: a terminal shows nothing that could be changed this way."""
-        names = ", ".join(values)
+        names = ", ".join(controls)
         raise bad_request(f"{self._file.display_name} has no controls: {names}", "controls")
 
     async def messages(self) -> Sequence[Message]:
@@ -222,16 +229,11 @@ class CliAdapter:
 
     # A message
 
-    async def _keyboard(self) -> Keyboard:
-        """Return the keyboard of an agent that runs, having looked at it.
-
-        Raises:
-            ApiError: 500, the agent has ended.
-        """
-        await self._watch.look()
-        pane, seen = self._watch.pane, self._watch.seen
-        if pane is None or seen.gone:
-            raise ApiError(500, f"{seen.error or 'The agent has ended'}. Launch it again")
+    def _keyboard(self) -> Keyboard:
+        """Return the keyboard of an agent that runs."""
+        pane = self._watch.pane
+        if pane is None:
+            raise ApiError(500, "The agent has ended")
         return Keyboard(self._tmux, pane, self._judge, self._file.input)
 
     async def _until_taken(
@@ -245,7 +247,7 @@ class CliAdapter:
             await asyncio.sleep(0.03)
             still = await stillness.look()
             if watch.seen.gone:
-                raise ApiError(500, f"{watch.seen.error}. Launch it again")
+                raise ApiError(500, "The agent has ended")
             if still >= ENTER_AGAIN:
                 stillness = Stillness(watch)
                 rests = watch.reading.status in {"idle", "error"}
@@ -282,30 +284,6 @@ class CliAdapter:
         if key is not None:
             self._journal.save_message_id(self._record.id, key, message_id)
         return key is not None
-
-    # An answer
-
-    def _offer(self, action: PendingAction, option: ActionOption) -> tuple[Asked, Offer]:
-        """Return the question that stands there, and what the agent offers as `option`."""
-        question, asked = self._watch.reading.question, self._decider.asked
-        if question is None or asked is None or asked.action.id != action.id:
-            raise conflict("The agent asks something else by now, or nothing")
-        for offer in question.offers:
-            if offer.option.id == option.id and asked.fingerprint == question.fingerprint:
-                return asked, offer
-        raise conflict(f"The agent does not offer the option {option.id!r} any more")
-
-    async def _choose(self, keyboard: Keyboard, asked: Asked, offer: Offer) -> None:
-        watch, decider = self._watch, self._decider
-        decider.answering(asked)
-        await keyboard.press(offer.keys)
-        if not await watch.until(
-            lambda: watch.seen.gone or decider.is_over(asked, watch.reading.question),
-            ANSWER_TIMEOUT,
-        ):
-            decider.unanswered(asked)
-            raise ApiError(500, "The agent did not react to the answer: look at its screen")
-        decider.over(asked)
 
     # The end
 

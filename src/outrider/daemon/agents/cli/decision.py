@@ -7,6 +7,7 @@ for a while), so that a model which is only silent is not taken for one that has
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -73,6 +74,7 @@ class Decider:
         self._clock = clock
         self._leaving: tuple[str, float] | None = None
         self._rested = self._unrecorded = False
+        self._answered: Asked | None = None
         self._answered_calls: set[str] = set()
         self._prompts = 0
         self._since: dict[str, float] = {}
@@ -80,6 +82,15 @@ class Decider:
     def decide(self, reading: Reading, screen: str) -> Iterator[Observation]:
         """Return what to tell of it now, in order: nothing, where it is not decided yet."""
         self.settled = True
+        if self._answered is not None:
+            if not self._is_gone(self._answered, reading.question):
+                self.settled = False
+                return
+            if self._answered.call is not None:
+                self._answered_calls.add(self._answered.call)
+            self._over(self._answered)
+            self._answered = None
+            self._since.clear()
         if reading.question is not None:
             yield from self._asks(reading.question)
             return
@@ -126,16 +137,20 @@ class Decider:
         self._rested = self._unrecorded = False
         self._prompts = 0 if self._transcript is None else self._transcript.prompts
 
-    def answering(self, asked: Asked) -> None:
-        """The keys that answer this question are about to be pressed."""
-        if asked.call is not None:
-            self._answered_calls.add(asked.call)
+    @contextmanager
+    def answering(self, asked: Asked) -> Iterator[None]:
+        """Press the keys that answer a question; nothing else is decided until it is gone.
 
-    def unanswered(self, asked: Asked) -> None:
-        """The keys had no effect."""
-        self._answered_calls.discard(asked.call or "")
+        Where the block fails, the question stands as before.
+        """
+        self._answered = asked
+        try:
+            yield
+        except BaseException:
+            self._answered = None
+            raise
 
-    def is_over(self, asked: Asked, shown: Question | None) -> bool:
+    def _is_gone(self, asked: Asked, shown: Question | None) -> bool:
         """Tell whether a question that was answered has gone; `shown` is what stands there."""
         if shown is None or shown.fingerprint != asked.fingerprint:
             return True
@@ -143,14 +158,10 @@ class Decider:
             return False
         return all(call.id != asked.call for call in self._transcript.open_calls())
 
-    def over(self, asked: Asked) -> None:
-        """This question is over, though it may still be drawn."""
+    def _over(self, asked: Asked) -> None:
+        """Take it that this question is over, though it may still be drawn."""
         self.asked = None
         self._leaving = (asked.fingerprint, self._clock() + LEAVING)
-
-    def start_anew(self) -> None:
-        """Measure from now on how long something has been the case."""
-        self._since.clear()
 
     def _rests(self, reading: Reading, screen: str) -> Iterator[Observation]:
         """No sign of work is on the screen: what does the record say?"""
@@ -182,7 +193,7 @@ class Decider:
         if asked is not None and asked.fingerprint != question.fingerprint:
             asked = self.asked = None
         if asked is not None and asked.call is not None and (call is None or call.id != asked.call):
-            self.over(asked)
+            self._over(asked)
             asked = None
         if asked is None:
             if self._is_leaving(question):

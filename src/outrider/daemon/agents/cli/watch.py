@@ -84,9 +84,9 @@ class Watch:
         return "" if self.snapshot is None else self.snapshot.text
 
     def observe(self, observer: Observer) -> None:
-        """Begin to follow the agent and to tell `observer`, the present state first."""
+        """Begin to follow the agent and to call `observer`, with the present state first."""
         self._observer = observer
-        observer(self.seen)
+        observer(self._record.type, self.seen)
         if self.pane is not None:
             self._following = asyncio.create_task(self._follow(), name=f"follow {self._record.id}")
             self._following.add_done_callback(self._followed)
@@ -110,13 +110,11 @@ class Watch:
             self._held = False
             self._changed.set()
 
-    def tell(self, observation: Observation, *, again: bool = False) -> None:
-        """Tell of a change, or of none where it is to be told `again`."""
-        if observation == self.seen and not again:
-            return
+    def tell(self, observation: Observation) -> None:
+        """Tell what the agent is seen to be doing."""
         self.seen = observation
         if self._observer is not None:
-            self._observer(observation)
+            self._observer(self._record.type, observation)
 
     async def look(self) -> Observation:
         """Look at the agent now and return what it is doing."""

@@ -1,24 +1,22 @@
-"""An IDE as a session sees it: one of its agents is selected, the others are summed up."""
+"""An IDE as a session drives it: a window with one agent or several."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
 
-from outrider.contract.commands import ChatInput, Picture
-from outrider.contract.errors import ApiError, ErrorCode, conflict, not_found
-from outrider.contract.resources import ActionOption, Message, PendingAction
-from outrider.daemon.agents.adapter import Observation, Observer
-from outrider.daemon.agents.ide import controls, writing
+from outrider.contract.commands import Picture
+from outrider.contract.errors import conflict
+from outrider.daemon.agents.adapter import Camera, Observation, Observer
+from outrider.daemon.agents.ide.agent import IdeAgent
 from outrider.daemon.agents.ide.chats import Chats
+from outrider.daemon.agents.ide.controls import choose_model
 from outrider.daemon.agents.ide.following import Following
-from outrider.daemon.agents.ide.panel import REDRAWN, Panel
 from outrider.daemon.agents.ide.picture import take_picture, take_thumbnail
-from outrider.daemon.agents.ide.provider_file import Agent, IdeFile
+from outrider.daemon.agents.ide.provider_file import IdeFile
 from outrider.daemon.agents.ide.running import Running
 from outrider.daemon.agents.ide.window import Window, WindowError
 from outrider.daemon.agents.session import Clock
@@ -27,10 +25,11 @@ from outrider.daemon.journal import Journal, SessionRecord
 _log = structlog.get_logger(__name__)
 
 ANSWER_TIMEOUT: Final = 5.0
+"""Seconds within which a question that was answered must be gone."""
 
 
 class IdeAdapter:
-    """A running IDE.
+    """A running IDE. The selected agent is the one that its record names.
 
     Args:
         folder: where its chats are kept.
@@ -38,6 +37,8 @@ class IdeAdapter:
             for an IDE that was adopted.
         forget: called when the session is over.
     """
+
+    answer_timeout = ANSWER_TIMEOUT
 
     def __init__(
         self,
@@ -54,12 +55,12 @@ class IdeAdapter:
         self._record = record
         self._programs = list(programs)
         self._forget = forget
-        self._agents = {agent.type: agent for agent in file.agents}
         self._following = Following(file, record, self._programs, self._looked)
         self._chats = Chats(self._following, record, folder, journal, clock)
+        self.agents = {
+            spec.type: IdeAgent(spec, self._following, self._chats) for spec in file.agents
+        }
         self._observer: Observer | None = None
-        self._told: Observation | None = None
-        self._acting = asyncio.Lock()
         self.observed = Observation(status=self._following.panel.last.status)
 
     # Beginning
@@ -90,91 +91,24 @@ class IdeAdapter:
         Raises:
             ApiError: 400, the IDE shows no such model.
         """
-        async with self._acting:
-            window, agent, panel = await self._ready()
-            try:
-                await window.ask("prepare", agent.type, seconds * 700, seconds=seconds)
-            except WindowError as error:
-                _log.info("an IDE could not be prepared", ide=self._file.type, error=str(error))
-            if model is not None:
-                await controls.choose_model(self._following, window, panel, model)
+        window = await self._following.ready()
+        try:
+            await window.ask("prepare", self.selected, seconds * 700, seconds=seconds)
+        except WindowError as error:
+            _log.info("an IDE could not be prepared", ide=self._file.type, error=str(error))
+        if model is not None:
+            await choose_model(self._following, window, self._following.panel, model)
 
     # The interface
 
     def observe(self, observer: Observer) -> None:
-        """Begin to tell `observer` of changes, the present state first."""
+        """Call `observer` with the present state of each agent, and after every change."""
         self._observer = observer
-        self._told = None
         self.look()
 
     def look(self) -> None:
         """Judge what is going on now."""
         self._following.look()
-
-    async def submit(self, message_id: str, message: ChatInput) -> None:
-        """Write a message into the agent's input and return once it stands in the chat."""
-        async with self._acting:
-            window, agent, panel = await self._ready()
-            chat = self._chats[agent.type]
-            if message_id in chat:
-                return  # taken already, by the daemon that ran before this one
-
-            async def read() -> None:
-                await self._chats.read(agent.type)
-
-            try:
-                await writing.show(self._following, window, agent)
-                if panel.last.pending is not None:
-                    raise conflict(
-                        "The agent waits for an approval: approve or reject that first",
-                        ErrorCode.APPROVAL_PENDING,
-                    )
-                await read()
-                await writing.write(
-                    window, agent, chat, read, message_id=message_id, text=message.as_text()
-                )
-            except WindowError as error:
-                raise ApiError(
-                    500, f"{self._file.display_name} did not take the message: {error}"
-                ) from error
-            panel.sent(time.monotonic())
-            self.look()
-
-    async def answer(self, action: PendingAction, option: ActionOption) -> None:
-        """Click the option and return once the question is gone.
-
-        One that the page draws anew just then is waited for; another question is never answered.
-        """
-        async with self._acting:
-            try:
-                window, agent, panel = await self._ready()
-                if not panel.asks(action.id) or not await window.ask(
-                    "choose", agent.type, panel.question, option.id, REDRAWN * 1000
-                ):
-                    panel.refused(action.id)
-                    raise conflict("The agent asks something else by now, or nothing")
-                panel.answered(action.id)
-                self.look()
-                if not await self._following.until(
-                    lambda: panel.last.pending is None or panel.last.pending.id != action.id,
-                    ANSWER_TIMEOUT,
-                ):
-                    raise ApiError(500, "The agent did not react to the answer: look at its window")
-            except WindowError as error:
-                raise ApiError(500, f"The agent could not be answered: {error}") from error
-            finally:
-                self._told = None
-                self.look()
-
-    async def change(self, values: Mapping[str, str | bool]) -> None:
-        """Change what the agent's panel shows as settings."""
-        async with self._acting:
-            window, _, panel = await self._ready()
-            await controls.change(self._following, window, panel, values)
-
-    async def messages(self) -> Sequence[Message]:
-        """Return the chat with the selected agent."""
-        return await self.messages_of(self.selected)
 
     async def close(self) -> None:
         """End what was started for this session; an IDE that was adopted goes on."""
@@ -210,42 +144,14 @@ class IdeAdapter:
     # What an IDE has besides
 
     @property
+    def camera(self) -> Camera:
+        """What takes pictures of its window."""
+        return self
+
+    @property
     def selected(self) -> str:
         """The type of the selected agent."""
         return self._following.selected
-
-    def named(self, agent: str) -> str:
-        """Return the type of the agent of this type or name."""
-        for kind, part in self._agents.items():
-            if agent in (kind, part.name):
-                return kind
-        known = ", ".join(repr(kind) for kind in self._agents)
-        raise not_found(f"{self._file.display_name} has no agent {agent!r}, only {known}")
-
-    async def select(self, agent: str) -> None:
-        """Make `agent` the selected one."""
-        async with self._acting:
-            if agent == self.selected:
-                return
-            if self.observed.status in {"generating", "waiting_approval"}:
-                raise conflict(
-                    f"{self._following.panel.name} is at work in this IDE: wait until it "
-                    "is idle, or answer it, before you turn to another agent"
-                )
-            self._following.select(agent)
-            self.look()
-
-    def observation(self, agent: str) -> Observation:
-        """Return what `agent` is doing now."""
-        return self._following.observation(agent)
-
-    async def messages_of(self, agent: str) -> Sequence[Message]:
-        """Return the chat with `agent`; what was read before, where its page is not there."""
-        try:
-            await self._chats.read(agent)
-        except WindowError as error:
-            _log.info("a chat cannot be read now", session=self._record.id, error=str(error))
-        return self._chats[agent].messages()
 
     async def screenshot(self, width: int | None) -> Picture:
         """Return a picture of the window."""
@@ -260,41 +166,20 @@ class IdeAdapter:
     def _looked(self) -> None:
         before = self.observed.status
         self.observed = self._following.observation(self.selected)
-        if self.observed != self._told and self._observer is not None:
-            self._told = self.observed
-            self._observer(self.observed)
+        if self._observer is not None:
+            for agent in self.agents:
+                self._observer(agent, self._following.observation(agent))
         if self._following.panel.awaits or self.observed.status != before:
             self._chats.catch_up()
 
     async def _shown(self, take: Callable[[Window], Awaitable[Picture]]) -> Picture:
-        window = self._alive()
+        window = self._following.alive()
         try:
             return await take(window)
         except WindowError as error:
             raise conflict(
                 f"{self._file.display_name} cannot be shown: {error}. Open it and try again"
             ) from error
-
-    def _alive(self) -> Window:
-        name, window = self._file.display_name, self._following.window
-        if self._following.gone is not None:
-            raise ApiError(500, f"{self._following.gone}. Launch it again")
-        if window is None:
-            raise conflict(
-                f"{name} was launched without its debugging port: launch it with enableCdp true"
-            )
-        return window
-
-    async def _ready(self) -> tuple[Window, Agent, Panel]:
-        """Return what there is to act on; a window that is about to be back is waited for."""
-        window = self._alive()
-        self.look()
-        if window.state in {"lost", "none"}:
-            await self._following.until(lambda: window.state == "there", self._following.grace)
-        if window.state != "there":
-            why = self.observed.error or "its window is not there yet"
-            raise ApiError(500, f"{self._file.display_name} cannot be reached: {why}")
-        return window, self._agents[self.selected], self._following.panel
 
     async def _let_go(self) -> None:
         self._observer = None

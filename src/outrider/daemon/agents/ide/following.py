@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from outrider.contract.resources import AgentSummary, SummaryItem
+from outrider.contract.errors import ApiError, conflict
+from outrider.contract.resources import SummaryItem
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.ide.panel import Judgement, Panel
 from outrider.daemon.agents.ide.provider_file import IdeFile
@@ -22,7 +23,6 @@ CONNECT_GRACE: Final = 10.0
 ALIVE: Final = 1.0
 """Seconds between two looks whether the IDE's programs still run."""
 
-_SELECTED: Final = "agent"
 _ANSWERS: Final = "answers:"
 _AWAITS: Final = "awaits"
 
@@ -35,7 +35,8 @@ class Following:
         programs: what was started for the IDE; if one ends, the IDE has ended.
         changed: called when something may be seen to be different.
 
-    `grace` is how long (seconds) the window may be away now before that is an error.
+    `grace` is how long (seconds) the window may be away now before that is an error, `name` the
+    IDE's, for people.
     """
 
     def __init__(
@@ -47,13 +48,14 @@ class Following:
     ) -> None:
         self.window: Window | None = None
         self.gone: str | None = None
+        self.name = file.display_name
         self._file = file
         self._record = record
         self._programs = programs
         self._changed = changed
         kinds = [agent.type for agent in file.agents]
-        known = record.native.get(_SELECTED)
-        self.selected = known if known in kinds else kinds[0]
+        if record.selected_agent not in kinds:
+            record.selected_agent = kinds[0]
         working = None if record.generating_since is None else self.selected
         self.panels = {
             agent.type: Panel(
@@ -77,20 +79,21 @@ class Following:
         self._moved = asyncio.Event()
 
     @property
+    def selected(self) -> str:
+        """The type of the selected agent."""
+        return self._record.selected_agent or next(iter(self.panels))
+
+    @property
     def panel(self) -> Panel:
         """The selected agent's."""
         return self.panels[self.selected]
-
-    def select(self, kind: str) -> None:
-        """Make this agent the selected one."""
-        self.selected = self._record.native[_SELECTED] = kind
 
     def select_usable(self) -> bool:
         """Tell whether a chat can be used; where the selected agent has none, another is."""
         seen = {} if self.window is None else self.window.seen()
         usable = [kind for kind in self.panels if kind in seen and seen[kind].input]
         if usable and self.selected not in usable:
-            self.select(usable[0])
+            self._record.selected_agent = usable[0]
         return bool(usable)
 
     def start(self, window: Window | None, url: str | None) -> None:
@@ -110,6 +113,36 @@ class Following:
             await self.window.stop()
         if self._timer is not None:
             self._timer.cancel()
+
+    def alive(self) -> Window:
+        """Return the window.
+
+        Raises:
+            ApiError: 500, the IDE is gone; 409, it has no debugging port.
+        """
+        if self.gone is not None:
+            raise ApiError(500, f"{self.gone}. Launch it again")
+        if self.window is None:
+            raise conflict(
+                f"{self.name} was launched without its debugging port: "
+                "launch it with enableCdp true"
+            )
+        return self.window
+
+    async def ready(self) -> Window:
+        """Return the window; one that is about to be back is waited for.
+
+        Raises:
+            ApiError: as `alive` does; 500, the window cannot be reached.
+        """
+        window = self.alive()
+        self.look()
+        if window.state in {"lost", "none"}:
+            await self.until(lambda: window.state == "there", self.grace)
+        if window.state != "there":
+            why = self.observation(self.selected).error or "its window is not there yet"
+            raise ApiError(500, f"{self.name} cannot be reached: {why}")
+        return window
 
     async def until(self, done: Callable[[], bool], seconds: float) -> bool:
         """Return whether `done` holds within so many seconds, which the IDE lives to see."""
@@ -178,11 +211,7 @@ class Following:
             model=model,
             gone=self.gone is not None,
             cdp_connected=window is not None and window.connected,
-            agents=tuple(
-                AgentSummary(type=name, name=other.name, status=self._beyond(other.last).status)
-                for name, other in self.panels.items()
-                if other.seen is not None
-            ),
+            listed=seen is not None,
             summary=() if model is None else (SummaryItem(id="model", label="Model", value=model),),
             controls=panel.controls(),
         )

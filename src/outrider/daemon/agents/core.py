@@ -1,0 +1,565 @@
+"""The state machine of one session, free of I/O: what to do about what happens to its agents.
+
+An IDE has several agents, one of which is selected; any other session has one. The rules are the
+same for all kinds of agents and stand here only: the queue, who may answer a question, one act at
+a time, which observations are repeated or out of date, and the events that follow from a status.
+
+    adapter, requests, timer ─ events ─▶ AgentCore.handle ─ commands ─▶ AgentSession (session.py)
+
+`handle` takes an event and yields commands. The caller carries out each command before it asks
+for the next one, runs `handle` to its end, and does not call it from inside a command. Time comes
+in as an argument. What outlives the daemon is in the `SessionRecord` and in the journal's queue.
+
+An act is what an agent is made to do: `Deliver` a message, `Choose` an option, `Change` controls,
+`InterruptAgent`. At most one is under way; the others wait, before the queue. Every act runs
+through the same steps, and the checks stand between `Ready` and the act, so that they see the
+agent as it is when it is acted upon:
+
+    Prepare ──▶ Ready ──▶ checks ──▶ the act ──▶ Done ──▶ its effect is observed ──▶ Reply
+                 │          │           │                          │ Tick
+                 └── Failed ┴───────────┴──────────────────────────┴──▶ Refuse, or Postpone
+
+Invariants, for a daemon that is killed at any moment:
+
+- A queued message is in the journal (`Enqueue`) before its sender is told that it is accepted,
+  and leaves the journal (`Dequeue`) only after the agent has taken it. Killed in between, it is
+  delivered again after the restart, under the same id, and `Adapter.deliver` does not give an
+  agent a message that it has taken already. So it is given once, and never lost.
+- A message that is not queued is accepted only after the agent has taken it. Killed before that,
+  its sender was told nothing, and nothing sends it again.
+- An event is emitted before the record says so (`Emit`, then `Save`). Killed in between, the next
+  daemon emits it again: at least once, never lost. Killed after `Save`, it is not repeated.
+- An answer is not in the journal. Killed before the agent has it, the question is asked again
+  after the restart; killed after it, the agent has gone on. The adapter derives the id of a
+  question from the question, so that the same one keeps its id, and its event is not repeated.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from outrider.contract.commands import Accepted, ChatInput, ResolveAction, Resolved
+from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
+from outrider.contract.events import EventName
+from outrider.contract.resources import ActionOption, AgentSummary, PendingAction
+from outrider.daemon.agents.adapter import Observation
+from outrider.daemon.agents.core_protocol import (
+    Act,
+    Answer,
+    Change,
+    Choose,
+    Close,
+    Command,
+    Deliver,
+    Dequeue,
+    Done,
+    Emit,
+    Enqueue,
+    Event,
+    Failed,
+    Interrupt,
+    InterruptAgent,
+    Observed,
+    Postpone,
+    Prepare,
+    Publish,
+    Ready,
+    Refuse,
+    Reply,
+    Save,
+    SetTimer,
+    Submit,
+    TakeBack,
+    Tick,
+)
+from outrider.daemon.journal import SessionRecord
+
+MAX_QUEUED: Final = 16
+"""Messages that may wait while an agent is generating."""
+
+INTERRUPT_TIMEOUT: Final = 10.0
+"""Seconds within which an agent that was interrupted must have ended its turn."""
+
+_MAX_ANSWERED: Final = 64
+"""Ids of answered actions that are remembered: more than a screen can be late by."""
+
+
+@dataclass
+class _Job:
+    """An act that waits or is under way.
+
+    Attributes:
+        request: who waits for it; None for a message from the queue.
+        submit: the message to go on with once controls are changed or the turn is over.
+        done: the act is done, and only its effect is awaited.
+    """
+
+    act: Act
+    request: int | None
+    submit: Submit | None = None
+    done: bool = False
+
+
+class AgentCore:
+    """The state of one session.
+
+    Args:
+        record: what the journal knows of the session; changed in place, persisted by `Save`.
+        agents: the name of each agent by its type; the first is selected unless the record
+            names another.
+        queue: the messages that the journal has for it, in order.
+        answer_timeout: seconds within which a question that was answered must be gone.
+        now: epoch milliseconds.
+
+    Attributes:
+        selected: the type of the agent that messages and answers go to.
+        seen: the state of the selected agent, as a client is to see it.
+        updated_at: when `seen` changed last, in epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        record: SessionRecord,
+        agents: Mapping[str, str],
+        *,
+        queue: Iterable[tuple[str, ChatInput]] = (),
+        answer_timeout: float,
+        now: int,
+    ) -> None:
+        self.record = record
+        known = record.selected_agent
+        self.selected = known if known and known in agents else next(iter(agents))
+        self.seen = Observation(status="generating")
+        self.updated_at = self._now = now
+        self._agents = dict(agents)
+        self._observed: dict[str, Observation] = {}
+        self._followed = False
+        self._queue = deque(queue)
+        self._postponed = False
+        self._jobs: deque[_Job] = deque()
+        self._job: _Job | None = None
+        self._answered: deque[str] = deque(maxlen=_MAX_ANSWERED)
+        self._answer_timeout = answer_timeout
+        self._closed = False
+
+    # What it shows
+
+    def agent(self, wanted: str | None) -> str:
+        """Return the type of the agent of this type or name; without one, the selected agent's.
+
+        Raises:
+            ApiError: 404, the session has no such agent.
+        """
+        if wanted is None or wanted in (self.record.type, self.record.name):
+            return self.selected
+        for kind, name in self._agents.items():
+            if wanted in (kind, name):
+                return kind
+        known = ", ".join(repr(kind) for kind in self._agents)
+        raise not_found(f"{self.record.name} has no agent {wanted!r}, only {known}")
+
+    def state(self, agent: str) -> Observation:
+        """Return the state of the agent of this type."""
+        if agent == self.selected:
+            return self.seen
+        return self._observed.get(agent, Observation(status="idle"))
+
+    def agents(self) -> list[AgentSummary]:
+        """Return the agents that the session lists; none where it is one agent itself."""
+        return [
+            AgentSummary(type=kind, name=name, status=self.state(kind).status)
+            for kind, name in self._agents.items()
+            if self.state(kind).listed
+        ]
+
+    # What happens
+
+    def handle(self, event: Event, now: int) -> Iterator[Command]:
+        """Take what happened at `now` (epoch milliseconds); yield what is to be done, in order."""
+        self._now = now
+        match event:
+            case Observed():
+                yield from self._observe(event)
+            case Submit() | Answer() | Interrupt() | TakeBack():
+                try:
+                    yield from self._request(event)
+                except ApiError as error:
+                    yield Refuse(event.request, error)
+            case Ready():
+                yield from self._prepared()
+            case Done(offered):
+                yield from self._done(offered=offered)
+            case Failed(error):
+                yield from self._failed(error)
+            case Tick():
+                yield from self._late()
+            case Close():
+                yield from self._close()
+        yield from self._next()
+
+    def _request(self, event: Submit | Answer | Interrupt | TakeBack) -> Iterator[Command]:
+        match event:
+            case Submit():
+                yield from self._submit(event)
+            case Answer():
+                yield from self._answer(event)
+            case Interrupt():
+                if self._is_at_rest:
+                    raise conflict(f"{self._name} is not generating: there is nothing to interrupt")
+                self._jobs.append(_Job(InterruptAgent(self.selected), event.request))
+            case TakeBack():
+                yield from self._take_back(event)
+
+    # Observations
+
+    def _observe(self, event: Observed) -> Iterator[Command]:
+        agent, seen, listed = event.agent, event.observation, self.agents()
+        self._observed[agent] = seen
+        if agent != self.selected:
+            if self.agents() != listed:
+                self.updated_at = self._now
+                yield Publish()
+        elif seen.pending is None or seen.pending.id not in self._answered:
+            yield from self._show(seen)  # else it is older than the answer
+        job = self._job
+        if job is not None and job.done and self._has_effect(job):
+            yield SetTimer(None)
+            yield from self._finish(job)
+
+    def _show(self, seen: Observation) -> Iterator[Command]:
+        """Make this the selected agent's state, with the events that follow from it."""
+        if seen == self.seen and self._followed:
+            return
+        before, self.seen = self.seen, seen
+        self.updated_at = self._now
+        moved = (seen.status, seen.pending, seen.error) != (
+            before.status,
+            before.pending,
+            before.error,
+        )
+        if moved or not self._followed:
+            self._followed = True
+            self.record.last_activity_at = self._now
+            yield from self._events(seen)
+            yield Save()
+        self._postponed = False
+        yield Publish()
+
+    def _events(self, seen: Observation) -> Iterator[Command]:
+        """Yield the events of a status; the record remembers those that have been emitted.
+
+        A turn begins when an agent starts to generate and ends when it is idle again, or fails;
+        an approval in between belongs to it. So each turn has one `generating_started`, and one
+        `generating_completed` or `error`, and each question one `waiting_approval`.
+        """
+        record = self.record
+        if seen.status != "error":
+            record.failed = None
+        match seen.status:
+            case "generating" if record.generating_since is None:
+                record.generating_since = self._now
+                yield Emit(EventName.GENERATING_STARTED, seen.title)
+            case "waiting_approval" if seen.pending and seen.pending.id != record.asked:
+                record.asked = seen.pending.id
+                yield Emit(EventName.WAITING_APPROVAL, seen.title, message=seen.pending.message)
+            case "error":
+                record.generating_since = None
+                if record.failed != (seen.error or ""):
+                    record.failed = seen.error or ""
+                    yield Emit(EventName.ERROR, seen.title, message=seen.error)
+            case "idle" if record.generating_since is not None:
+                duration = max(0, self._now - record.generating_since) / 1000
+                record.generating_since = None
+                yield Emit(EventName.GENERATING_COMPLETED, seen.title, duration=duration)
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether the agent takes a message now: it is idle, or a turn failed and it still runs."""
+        return self.seen.status in {"idle", "error"} and not self.seen.gone
+
+    @property
+    def _name(self) -> str:
+        return self._agents[self.selected]
+
+    # Messages
+
+    def _submit(self, event: Submit) -> Iterator[Command]:
+        yield from self._select(event.agent)
+        if event.message is not None:
+            self._check_can_take()
+        if event.controls:
+            change = Change(self.selected, event.controls)
+            self._jobs.append(_Job(change, event.request, submit=event))
+        else:
+            yield from self._take(event)
+
+    def _select(self, wanted: str | None) -> Iterator[Command]:
+        """Make the agent that is meant the one that messages and answers go to."""
+        agent = self.agent(wanted)
+        if agent == self.selected:
+            return
+        if self._is_busy or self.seen.status in {"generating", "waiting_approval"}:
+            raise conflict(
+                f"{self._name} is at work in this IDE: wait until it is idle, or answer it, "
+                "before you turn to another agent"
+            )
+        self.selected = self.record.selected_agent = agent
+        yield Save()
+        yield from self._show(self._observed.get(agent, Observation(status="idle")))
+
+    def _take(self, event: Submit) -> Iterator[Command]:
+        """Deliver a message now, or queue it while the agent is at work."""
+        if event.message is None:
+            yield self._accept(event.request, None)
+            return
+        self._check_can_take()
+        if not self._delivers and self.seen.status != "generating":
+            self._jobs.append(self._direct(event, event.message))
+        elif event.delivery == "interrupt":
+            interrupt = InterruptAgent(self.selected)
+            self._jobs.append(_Job(interrupt, event.request, submit=event))
+        elif event.delivery == "reject":
+            raise conflict(f"{self._name} is generating: wait until it is idle, or interrupt it")
+        else:
+            yield from self._enqueue(event.request, event.message_id, event.message)
+
+    def _direct(self, event: Submit, message: ChatInput) -> _Job:
+        return _Job(Deliver(self.selected, event.message_id, message), event.request)
+
+    def _enqueue(self, request: int, message_id: str, message: ChatInput) -> Iterator[Command]:
+        if len(self._queue) >= MAX_QUEUED:
+            raise conflict(
+                f"{MAX_QUEUED} messages wait for this agent already: "
+                "wait until it has taken one, or stop it"
+            )
+        yield Enqueue(message_id, message)
+        self._queue.append((message_id, message))
+        self._postponed = False
+        yield self._accept(request, message_id, queued=True)
+
+    def _take_back(self, event: TakeBack) -> Iterator[Command]:
+        """Remove a message from the queue, unless the agent is being given it."""
+        job = self._job
+        under_way = job is not None and job.request is None
+        waiting = list(self._queue)[1:] if under_way else list(self._queue)
+        found = next((entry for entry in waiting if entry[0] == event.message_id), None)
+        if found is None:
+            raise conflict(f"The message {event.message_id} is not in the queue any more")
+        self._queue.remove(found)
+        yield Dequeue(event.message_id)
+        yield Reply(event.request)
+
+    def _accept(self, request: int, message_id: str | None, *, queued: bool = False) -> Reply:
+        return Reply(
+            request,
+            Accepted(
+                message_id=message_id,
+                session_id=self.record.id,
+                status=self.seen.status,
+                queued=queued,
+            ),
+        )
+
+    def _check_runs(self) -> None:
+        if self.seen.gone:
+            raise self._gone()
+
+    def _gone(self) -> ApiError:
+        why = (self.seen.error or "The agent has ended").rstrip(".")
+        return ApiError(500, f"{why}. Launch it again")
+
+    def _check_can_take(self) -> None:
+        self._check_runs()
+        if self.seen.pending is not None:
+            raise conflict(
+                "The agent waits for an approval: approve or reject that first",
+                ErrorCode.APPROVAL_PENDING,
+            )
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._queue or self._jobs or self._job)
+
+    @property
+    def _delivers(self) -> bool:
+        """Whether another message is before this one: it waits, or is being delivered."""
+        acts = [*self._jobs, *([self._job] if self._job else [])]
+        return bool(self._queue) or any(isinstance(one.act, Deliver) for one in acts)
+
+    # Answers
+
+    def _answer(self, event: Answer) -> Iterator[Command]:
+        yield from self._select(event.answer.agent_type)
+        pending, option = self._to_answer(event.answer)
+        self._answered.append(pending.id)  # from here on every other caller is refused
+        yield from self._show(replace(self.seen, status="generating", pending=None, error=None))
+        self._jobs.append(_Job(Choose(self.selected, pending, option), event.request))
+
+    def _to_answer(self, answer: ResolveAction) -> tuple[PendingAction, ActionOption]:
+        """Return the question that is answered, and the option that is chosen."""
+        wanted, pending = answer.action_id, self.seen.pending
+        if wanted is not None and wanted in self._answered:
+            raise conflict(f"The action {wanted} has been answered already")
+        if pending is None:
+            raise conflict(
+                "The agent does not wait for an approval: nothing to approve or reject",
+                ErrorCode.NO_PENDING_ACTION,
+            )
+        if wanted is not None and wanted != pending.id:
+            raise conflict(
+                f"The action {wanted} is not pending any more; the agent now asks {pending.id}"
+            )
+        return pending, _chosen(pending, answer)
+
+    # Acts
+
+    def _next(self) -> Iterator[Command]:
+        """Begin the next act: what somebody waits for, then the oldest message of the queue."""
+        if self._job is not None or self._closed:
+            return
+        if self._jobs:
+            self._job = self._jobs.popleft()
+        elif self._queue and self._is_at_rest and not self._postponed:
+            self._job = _Job(Deliver(self.selected, *self._queue[0]), None)
+        else:
+            return
+        act = self._job.act
+        yield Prepare(act.agent, for_message=isinstance(act, Deliver))
+
+    def _prepared(self) -> Iterator[Command]:
+        """Act, if that is still right: the agent has been looked at again."""
+        job = self._job
+        if job is None:
+            return
+        act = job.act
+        try:
+            if isinstance(act, Deliver):
+                self._check_can_take()
+            else:
+                self._check_runs()
+            if isinstance(act, Choose) and not self._asks(act):
+                raise _asks_something_else()
+        except ApiError as error:
+            yield from self._failed(error)
+            return
+        if isinstance(act, InterruptAgent) and self._is_at_rest:
+            yield from self._finish(job)  # the turn has ended by itself
+        elif job.request is None and not self._is_at_rest:
+            self._job = None  # a person has begun a turn: the queue waits for its end
+        else:
+            yield act
+
+    def _done(self, *, offered: bool) -> Iterator[Command]:
+        job = self._job
+        if job is None:
+            return
+        if not offered:
+            yield from self._failed(_asks_something_else())
+        elif self._has_effect(job):
+            yield from self._finish(job)
+        else:
+            job.done = True
+            is_answer = isinstance(job.act, Choose)
+            yield SetTimer(self._answer_timeout if is_answer else INTERRUPT_TIMEOUT)
+
+    def _has_effect(self, job: _Job) -> bool:
+        """Tell whether the agent is seen to have reacted to an act that is done."""
+        match job.act:
+            case Choose() as choice:
+                return not self._asks(choice)
+            case InterruptAgent():
+                return self._is_at_rest or self.seen.gone
+        return True
+
+    def _asks(self, choice: Choose) -> bool:
+        seen = self._observed.get(choice.agent)
+        return seen is not None and seen.pending is not None and seen.pending.id == choice.action.id
+
+    def _finish(self, job: _Job) -> Iterator[Command]:
+        """End an act that is done; go on with what it was done for."""
+        self._job = None
+        act, submit, request = job.act, job.submit, job.request
+        if request is None:
+            message_id, _ = self._queue.popleft()
+            yield Dequeue(message_id)
+        elif isinstance(act, Deliver):
+            yield self._accept(request, act.message_id)
+        elif isinstance(act, Choose):
+            yield Reply(request, self._resolved(act))
+        elif submit is None:
+            yield Reply(request)
+        elif isinstance(act, InterruptAgent) and submit.message is not None:
+            self._jobs.appendleft(self._direct(submit, submit.message))
+        else:
+            try:
+                yield from self._take(submit)
+            except ApiError as error:
+                yield Refuse(request, error)
+
+    def _resolved(self, choice: Choose) -> Resolved:
+        return Resolved(
+            action="approve" if choice.option.kind.startswith("allow") else "reject",
+            action_id=choice.action.id,
+            option_id=choice.option.id,
+            status=self.seen.status,
+        )
+
+    def _failed(self, error: ApiError) -> Iterator[Command]:
+        job, self._job = self._job, None
+        if job is None:
+            return
+        if self.seen.gone and error.status >= 500:
+            error = self._gone()
+        if isinstance(job.act, Choose):  # as if it had not been given: it can be given again
+            self._answered.remove(job.act.action.id)
+            yield from self._show(self._observed[job.act.agent])
+        if job.request is not None:
+            yield Refuse(job.request, error)
+        elif isinstance(job.act, Deliver):
+            self._postponed = True
+            yield Postpone(job.act.message_id, error)
+
+    def _late(self) -> Iterator[Command]:
+        job = self._job
+        if job is None or not job.done:
+            return
+        to = "answer" if isinstance(job.act, Choose) else "interruption"
+        yield from self._failed(
+            ApiError(500, f"The agent did not react to the {to}: look at its screen or window")
+        )
+
+    def _close(self) -> Iterator[Command]:
+        self._closed = True
+        stopped = [*([self._job] if self._job else []), *self._jobs]
+        self._job = None
+        self._jobs.clear()
+        yield SetTimer(None)
+        for one in stopped:
+            if one.request is not None:
+                yield Refuse(one.request, ApiError(500, "The session was stopped"))
+
+
+def _asks_something_else() -> ApiError:
+    return conflict("The agent asks something else by now, or nothing")
+
+
+def _chosen(pending: PendingAction, answer: ResolveAction) -> ActionOption:
+    """Return the option that an answer names, or the mildest one that does what it says."""
+    wanted = "allow" if answer.action == "approve" else "reject"
+    if answer.option_id is not None:
+        for option in pending.options:
+            if option.id == answer.option_id:
+                if not option.kind.startswith(wanted):
+                    raise bad_request(
+                        f"The option {option.id!r} ({option.label}) does not {answer.action}",
+                        "optionId",
+                    )
+                return option
+        ids = ", ".join(repr(option.id) for option in pending.options)
+        raise bad_request(f"The action has no option {answer.option_id!r}, only {ids}", "optionId")
+    for kind in (f"{wanted}_once", f"{wanted}_always"):
+        for option in pending.options:
+            if option.kind == kind:
+                return option
+    raise bad_request(f"The agent offers no way to {answer.action} this", "action")
