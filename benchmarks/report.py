@@ -49,8 +49,8 @@ class Figure(msgspec.Struct, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """The median of the runs over the baseline's median."""
-        if not self.runs or not self.baseline:
+        """The median of the runs over the baseline's median, None where that is 0."""
+        if not self.runs or not self.baseline or not statistics.median(self.baseline):
             return None
         return statistics.median(self.runs) / statistics.median(self.baseline)
 
@@ -70,11 +70,20 @@ class Section(msgspec.Struct, kw_only=True):
     figures: list[Figure]
 
 
+class Curve(msgspec.Struct, kw_only=True):
+    """Figures over time: a row for each moment."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[float]]
+
+
 class Report(msgspec.Struct, kw_only=True):
     """What a benchmark has found."""
 
     benchmark: str
     sections: list[Section]
+    curves: list[Curve] = []
 
 
 def show(console: Console, report: Report) -> None:
@@ -104,6 +113,14 @@ def show(console: Console, report: Report) -> None:
             )
         console.print(table)
 
+    for curve in report.curves:
+        table = Table(*curve.columns, title=curve.title, title_justify="left", title_style="bold")
+        for column in table.columns:
+            column.justify = "right"
+        for row in curve.rows:
+            table.add_row(*map(_number, row))
+        console.print(table)
+
 
 def write(path: Path, reports: list[Report]) -> None:
     """Write the reports as JSON, with the machine and the moment they are of."""
@@ -117,6 +134,7 @@ def write(path: Path, reports: list[Report]) -> None:
                     {"title": section.title, "figures": [_plain(f) for f in section.figures]}
                     for section in report.sections
                 ],
+                "curves": report.curves,
             }
             for report in reports
         ],

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from benchmarks.scripted_machine import PROVIDERS
+from benchmarks.scripted_machine import PROVIDERS, results
 from outrider import __version__
 from outrider.contract.commands import AgentState, CommandType
 from outrider.contract.events import AgentEvent, EventName
@@ -113,7 +113,10 @@ class SimulatedMachine:
         return Change(sessions=[session]), Event(seq=self.last_event, event=event)
 
     def answer(self, command: Command) -> CommandResult:
-        """Return the answer to a command: an agent's status is all that it knows."""
+        """Return the answer to a command: it knows an agent's status and a chat."""
+        if command.command == CommandType.READ_CHAT:
+            chat = results(self.daemon_id)[command.command]
+            return CommandResult(id=command.id, result=chat)
         if command.command != CommandType.AGENT_STATUS:
             failure = Failure(status=400, message=f"The simulator knows no {command.command}")
             return CommandResult(id=command.id, error=failure)

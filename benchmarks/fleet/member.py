@@ -42,6 +42,9 @@ class Watcher(Protocol):
     def answered(self) -> None:
         """A member answered a command."""
 
+    def delay(self) -> float:
+        """Return how many seconds a member holds its next answer back."""
+
 
 class Member:
     """A machine with at most one connection, and a second one while it moves to another node.
@@ -97,6 +100,11 @@ class Member:
         """Do not connect again once the connection has ended."""
         self._away = True
 
+    def drop(self) -> None:
+        """Lose the connection, without a close frame."""
+        if self._current is not None:
+            self._current.abort()
+
     def work(self) -> None:
         """Have an agent begin its turn, or end it."""
         change, event = self.machine.turn()
@@ -116,7 +124,11 @@ class Member:
         """Take a frame."""
         match frame:
             case Command():
-                self._say(self.machine.answer(frame))
+                answer = self.machine.answer(frame)
+                if delay := self._watcher.delay():
+                    _later(delay, lambda: self._say(answer))
+                else:
+                    self._say(answer)
                 self._watcher.answered()
             case Welcome(acknowledged=acknowledged):
                 self._welcomed(socket, acknowledged)

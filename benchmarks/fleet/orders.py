@@ -23,6 +23,17 @@ class Work(msgspec.Struct, tag=True):
     turns_per_second: float
 
 
+class Fail(msgspec.Struct, tag=True):
+    """From now on drop so many sockets a second, and answer this share of the commands late.
+
+    A late answer comes after `late_seconds`.
+    """
+
+    drops_per_second: float
+    late_share: float
+    late_seconds: float
+
+
 class StayAway(msgspec.Struct, tag=True):
     """Have these machines (by their ids) not come back once their connection ends."""
 
@@ -33,20 +44,22 @@ class Tell(msgspec.Struct, tag=True):
     """Only tell how it is."""
 
 
-Order = Connect | Work | StayAway | Tell
+Order = Connect | Work | Fail | StayAway | Tell
 
 
 class Told(msgspec.Struct):
     """How the fleet is. The counts but `connected` are since the start.
 
-    `closed` counts lost connections by close code (0: none), `longest_away` is the longest time
-    in seconds for which a machine that came back was without a connection.
+    `late` counts the answers that were held back, `closed` lost connections by close code (0 for
+    none). `longest_away` is the longest time in seconds for which a machine that came back was
+    without a connection.
     """
 
     connected: int
     attempts: int
     refused: int
     answered: int
+    late: int
     waiting_events: int
     closed: dict[int, int]
     came_back: int

@@ -19,7 +19,7 @@ import uvloop
 
 from benchmarks.fleet.machine import Enrolled, SimulatedMachine
 from benchmarks.fleet.member import Member
-from benchmarks.fleet.orders import Connect, Order, StayAway, Tell, Told, Work
+from benchmarks.fleet.orders import Connect, Fail, Order, StayAway, Tell, Told, Work
 from benchmarks.fleet.socket import connect
 
 
@@ -42,6 +42,9 @@ class Fleet:
         self._came_back, self._longest_away = 0, 0.0
         self._dialling: set[asyncio.Task[None]] = set()
         self._work: asyncio.Task[None] | None = None
+        self._dropping: asyncio.Task[None] | None = None
+        self._faults = Fail(0, 0, 0)
+        self._late = 0
 
     def obey(self, order: Order) -> Told:
         """Carry an order out, and tell how the fleet is."""
@@ -53,6 +56,11 @@ class Fleet:
                 if self._work is not None:
                     self._work.cancel()
                 self._work = asyncio.create_task(self._keep_working(rate)) if rate else None
+            case Fail(drops_per_second=rate):
+                self._faults = order
+                if self._dropping is not None:
+                    self._dropping.cancel()
+                self._dropping = asyncio.create_task(self._keep_dropping(rate)) if rate else None
             case StayAway(machines=machines):
                 for member in self._members:
                     if member.machine.daemon_id in machines:
@@ -64,6 +72,7 @@ class Fleet:
             attempts=self._attempts,
             refused=self._refused,
             answered=self._answered,
+            late=self._late,
             waiting_events=sum(len(member.machine.unstored) for member in self._members),
             closed=dict(self._closed),
             came_back=self._came_back,
@@ -93,6 +102,13 @@ class Fleet:
         """Count an answer."""
         self._answered += 1
 
+    def delay(self) -> float:
+        """Return how many seconds to hold the next answer back."""
+        if random.random() >= self._faults.late_share:
+            return 0
+        self._late += 1
+        return self._faults.late_seconds
+
     def _fill(self) -> None:
         """Let as many begin to connect as may be under way."""
         begun = len(self._members) - len(self._waiting)
@@ -121,6 +137,11 @@ class Fleet:
         while True:
             await asyncio.sleep(random.expovariate(turns_per_second))
             random.choice(self._members).work()
+
+    async def _keep_dropping(self, drops_per_second: float) -> None:
+        while True:
+            await asyncio.sleep(random.expovariate(drops_per_second))
+            random.choice(self._members).drop()
 
 
 def read(file: Path) -> list[Enrolled]:

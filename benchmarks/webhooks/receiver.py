@@ -2,7 +2,8 @@
 
 Run as `python -m benchmarks.webhooks.receiver PORT`. `GET /count` tells how many deliveries
 have come, `GET /last` the monotonic time in nanoseconds of the newest one's first byte. What is
-sent to `/hang` is not counted, and never answered.
+sent to `/hang` is not counted, and never answered. To `/flaky` one delivery in 100 is answered with
+500 and one in 100 after 3 s.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ from typing import Final, cast
 import httptools
 import uvloop
 
+_LATE_SECONDS: Final = 3.0
+_ERROR: Final = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 _OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -55,7 +58,7 @@ class Receiving(asyncio.Protocol):
         elif self._parser.get_method() == b"POST":
             counts.deliveries += 1
             counts.last = self._first_byte
-            self._transport.write(_OK)
+            self._answer(counts.deliveries % 100 if self._url.startswith(b"/flaky") else -1)
         else:
             number = counts.last if self._url == b"/last" else counts.deliveries
             body = str(number).encode()
@@ -63,6 +66,13 @@ class Receiving(asyncio.Protocol):
                 b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
             )
         self._first_byte = 0
+
+    def _answer(self, number: int) -> None:
+        if number == 50:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_LATE_SECONDS, self._transport.write, _OK)
+        else:
+            self._transport.write(_ERROR if number == 0 else _OK)
 
 
 async def run(port: int) -> None:

@@ -198,6 +198,8 @@ class TestServed:
         assert "PROPFIND" not in text
         (machines,) = [line for line in text.splitlines() if line.startswith("outrider_machines ")]
         assert float(machines.split()[1]) >= 1
+        (tasks,) = [line for line in text.splitlines() if line.startswith("outrider_tasks ")]
+        assert float(tasks.split()[1]) >= 1
 
 
 def test_the_document_names_no_path_of_this_machine() -> None:

@@ -165,6 +165,8 @@ class Service:
         registry = self._registry
         machines = Gauge("outrider_machines", "Machines with a socket here.", registry=registry)
         machines.set_function(self._gateway.count)
+        tasks = Gauge("outrider_tasks", "Asyncio tasks of this process.", registry=registry)
+        tasks.set_function(lambda: len(asyncio.all_tasks()))
         gate = Gate(services, clock)
         others = Starlette(
             routes=[

@@ -1,0 +1,6 @@
+"""Runs this benchmark alone."""
+
+from benchmarks.command import main
+from benchmarks.soak import benchmark
+
+main(benchmark, machines=2_000)

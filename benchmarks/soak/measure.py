@@ -1,0 +1,189 @@
+"""Runs the soak, and compares what the node holds at the end with what it held early on."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import httpx
+from rich.console import Console
+
+from benchmarks.command import Effort
+from benchmarks.fleet.enrolment import PER_ACCOUNT
+from benchmarks.fleet.orders import Fail, Tell, Told, Work
+from benchmarks.fleet.site import EMAIL, Fleet, started
+from benchmarks.processes import BenchmarkError, Program, Stage, free_port, split_processors, stage
+from benchmarks.report import Curve, Figure, Report, Section, Target
+from benchmarks.service import Server
+from benchmarks.soak.load import PASSWORD, Load
+from benchmarks.soak.samples import Sample, Sampler, typical
+
+_SAMPLE_SECONDS: Final = 5.0
+_EARLY_MINUTES: Final = 5
+_TURN_SECONDS: Final = 60
+"""A machine's agent begins or ends a turn that often."""
+
+_FAULTS: Final = 0.01
+"""The share of machines whose socket drops in a minute, and of answers that are late."""
+
+_LATE_SECONDS: Final = 5.0
+_BACK_SECONDS: Final = 60.0
+_MEGABYTE: Final = 1e6
+
+_NO_GROWTH: Final = Target("at most", 1.1, of="ratio")
+_NONE: Final = Target("at most", 0)
+
+_HELD: Final[tuple[tuple[str, str, Callable[[Sample], float]], ...]] = (
+    ("memory (RSS)", "MB", lambda sample: sample.memory / _MEGABYTE),
+    ("asyncio tasks", "", lambda sample: sample.tasks),
+    ("sockets", "", lambda sample: sample.sockets),
+    ("open files, sockets with them", "", lambda sample: sample.files),
+)
+
+
+def benchmark(effort: Effort, progress: Console) -> Report:
+    """Run for `effort.minutes`; the early minute is the sixth, of a short run the second."""
+    early = min(_EARLY_MINUTES, effort.minutes - 2)
+    with stage() as here:
+        progress.print(f"{effort.machines:,} machines are enrolled and connect", style="dim")
+        server, fleet = started(here, effort.machines)
+        receiver, receiver_url = _receiver(here)
+        _add_webhooks(server, receiver_url)
+        fleet.connect(effort.machines)
+        fleet.orders.give(Work(effort.machines / _TURN_SECONDS))
+        fleet.orders.give(Fail(effort.machines * _FAULTS / 60, _FAULTS, _LATE_SECONDS))
+        sampler = Sampler(server, here.directory / "fleet" / "outrider.db")
+        with Load(server, fleet.machines[:PER_ACCOUNT]) as load:
+
+            def check() -> None:
+                load.check()
+                receiver.check()
+
+            minutes, rows = _run(effort.minutes, early, sampler, check, progress)
+        fleet.orders.give(Fail(0, 0, 0))
+        fleet.orders.give(Work(0))
+        told = _settled(fleet, effort.machines)
+        deliveries = int(httpx.get(f"{receiver_url}/count", trust_env=False).text)
+        fleet.end()
+    return Report(
+        benchmark="soak",
+        sections=[
+            Section(
+                title=f"{effort.machines:,} machines: the last of {effort.minutes} minutes, "
+                f"the baseline being minute {early + 1}",
+                figures=[
+                    Figure(
+                        name=name,
+                        unit=unit,
+                        runs=[of(minutes[-1])],
+                        baseline=[of(minutes[early])],
+                        target=_NO_GROWTH,
+                    )
+                    for name, unit, of in _HELD
+                ],
+            ),
+            Section(
+                title="Rows; events, deliveries, audit and usage are history, kept by age",
+                figures=[
+                    Figure(name=table, unit="", runs=[count], baseline=[rows[0].get(table, 0)])
+                    for table, count in rows[1].items()
+                ],
+            ),
+            Section(title="What happened", figures=_happened(load, told, deliveries)),
+        ],
+        curves=[
+            Curve(
+                title="Each minute's medians",
+                columns=["minute", *(f"{name} {unit}".strip() for name, unit, _ in _HELD)],
+                rows=[
+                    [number + 1.0, *(of(sample) for _, _, of in _HELD)]
+                    for number, sample in enumerate(minutes)
+                ],
+            )
+        ],
+    )
+
+
+def _run(
+    length: int, early: int, sampler: Sampler, check: Callable[[], None], progress: Console
+) -> tuple[list[Sample], tuple[dict[str, int], dict[str, int]]]:
+    """Return the medians of each minute, and the rows behind the early minute and at the end."""
+    minutes: list[Sample] = []
+    early_rows: dict[str, int] = {}
+    begin = time.monotonic()
+    for number in range(length):
+        samples: list[Sample] = []
+        while time.monotonic() < begin + 60 * (number + 1):
+            time.sleep(_SAMPLE_SECONDS)
+            samples.append(sampler.take())
+            check()
+        minutes.append(typical(samples))
+        if number == early:
+            early_rows = sampler.rows()
+        held = ", ".join(f"{name} {of(minutes[-1]):.0f}" for name, _, of in _HELD)
+        progress.print(f"minute {number + 1} of {length}: {held}", style="dim")
+    return minutes, (early_rows, sampler.rows())
+
+
+def _receiver(here: Stage) -> tuple[Program, str]:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    program = here.start(
+        "receiver", ["-m", "benchmarks.webhooks.receiver", str(port)], {}, split_processors()[1]
+    )
+
+    def is_receiving() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/count", trust_env=False).is_success
+        return False
+
+    program.wait_until(is_receiving, "listening")
+    return program, url
+
+
+def _add_webhooks(server: Server, receiver_url: str) -> None:
+    """Make two webhooks: one whose receiver is well, and one that fails now and then."""
+    with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as client:
+        login = client.post("/auth/login", json={"email": EMAIL, "password": PASSWORD})
+        headers = {"Authorization": f"Bearer {login.raise_for_status().json()['token']}"}
+        for path in ("well", "flaky"):
+            body = {"url": f"{receiver_url}/{path}", "events": ["*"]}
+            client.post("/webhooks", json=body, headers=headers).raise_for_status()
+
+
+def _settled(fleet: Fleet, machines: int) -> Told:
+    """Wait until the machines are back and every event is stored; return how the fleet is.
+
+    Raises:
+        BenchmarkError: they are not within `_BACK_SECONDS`.
+    """
+    deadline = time.monotonic() + _BACK_SECONDS
+    while True:
+        told = fleet.orders.give(Tell())
+        if told.connected == machines and not told.waiting_events:
+            return told
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"the machines are not back, or events are not stored: {told}")
+        time.sleep(0.1)
+
+
+def _happened(load: Load, told: Told, deliveries: int) -> list[Figure]:
+    server_errors = sum(
+        count for outcome, count in load.outcomes.items() if outcome.endswith((": 500", ": 502"))
+    )
+    counts = {
+        "sockets dropped": sum(told.closed.values()),
+        "machines that came back": told.came_back,
+        "commands answered by machines": told.answered,
+        "of them late": told.late,
+        "webhook attempts received": deliveries,
+    }
+    return [
+        Figure(name="requests answered with 500", unit="", runs=[server_errors], target=_NONE),
+        Figure(name="machines refused for good", unit="", runs=[told.refused], target=_NONE),
+        *(Figure(name=name, unit="", runs=[count]) for name, count in counts.items()),
+        *(
+            Figure(name=f"requests, {outcome}", unit="", runs=[count])
+            for outcome, count in sorted(load.outcomes.items())
+        ),
+    ]
