@@ -37,7 +37,7 @@ _HELD: Final[tuple[tuple[str, str, Callable[[Sample], float]], ...]] = (
     ("memory (RSS)", "MB", lambda sample: sample.memory / _MEGABYTE),
     ("asyncio tasks", "", lambda sample: sample.tasks),
     ("sockets", "", lambda sample: sample.sockets),
-    ("open files, sockets with them", "", lambda sample: sample.files),
+    ("open files", "", lambda sample: sample.files),
 )
 
 
@@ -59,7 +59,7 @@ def benchmark(effort: Effort, progress: Console) -> Report:
                 load.check()
                 receiver.check()
 
-            minutes, rows = _run(effort.minutes, early, sampler, check, progress)
+            minutes, rows = _run(effort.minutes, sampler, check, progress)
         fleet.orders.give(Fail(0, 0, 0))
         fleet.orders.give(Work(0))
         told = _settled(fleet, effort.machines)
@@ -85,8 +85,8 @@ def benchmark(effort: Effort, progress: Console) -> Report:
             Section(
                 title="Rows; events, deliveries, audit and usage are history, kept by age",
                 figures=[
-                    Figure(name=table, unit="", runs=[count], baseline=[rows[0].get(table, 0)])
-                    for table, count in rows[1].items()
+                    Figure(name=table, unit="", runs=[count], baseline=[rows[early][table]])
+                    for table, count in rows[-1].items()
                 ],
             ),
             Section(title="What happened", figures=_happened(load, told, deliveries)),
@@ -94,10 +94,10 @@ def benchmark(effort: Effort, progress: Console) -> Report:
         curves=[
             Curve(
                 title="Each minute's medians",
-                columns=["minute", *(f"{name} {unit}".strip() for name, unit, _ in _HELD)],
+                columns=["minute", *(f"{name} {unit}".strip() for name, unit, _ in _HELD), "rows"],
                 rows=[
-                    [number + 1.0, *(of(sample) for _, _, of in _HELD)]
-                    for number, sample in enumerate(minutes)
+                    [number + 1.0, *(of(sample) for _, _, of in _HELD), sum(counts.values())]
+                    for number, (sample, counts) in enumerate(zip(minutes, rows, strict=True))
                 ],
             )
         ],
@@ -105,11 +105,11 @@ def benchmark(effort: Effort, progress: Console) -> Report:
 
 
 def _run(
-    length: int, early: int, sampler: Sampler, check: Callable[[], None], progress: Console
-) -> tuple[list[Sample], tuple[dict[str, int], dict[str, int]]]:
-    """Return the medians of each minute, and the rows behind the early minute and at the end."""
+    length: int, sampler: Sampler, check: Callable[[], None], progress: Console
+) -> tuple[list[Sample], list[dict[str, int]]]:
+    """Return for each minute the medians of its samples, and the rows at its end."""
     minutes: list[Sample] = []
-    early_rows: dict[str, int] = {}
+    rows: list[dict[str, int]] = []
     begin = time.monotonic()
     for number in range(length):
         samples: list[Sample] = []
@@ -118,11 +118,10 @@ def _run(
             samples.append(sampler.take())
             check()
         minutes.append(typical(samples))
-        if number == early:
-            early_rows = sampler.rows()
+        rows.append(sampler.rows())
         held = ", ".join(f"{name} {of(minutes[-1]):.0f}" for name, _, of in _HELD)
         progress.print(f"minute {number + 1} of {length}: {held}", style="dim")
-    return minutes, (early_rows, sampler.rows())
+    return minutes, rows
 
 
 def _receiver(here: Stage) -> tuple[Program, str]:

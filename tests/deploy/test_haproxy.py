@@ -24,6 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 TRIES = 10
+PUBLIC_NAME = "outrider.example.com"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ async def deployment(
         drain_delay=3,
         rate_limit_auth=TRIES,
         trusted_proxies="127.0.0.1",
+        public_url=f"https://{PUBLIC_NAME}",
     )
     async with AsyncExitStack() as held:
         nodes = []
@@ -125,6 +127,12 @@ async def test_a_client_cannot_choose_the_address_that_it_counts_as(deployment: 
             answer = await stranger.post("/api/v1/auth/enroll", json=body, headers=claims)
             statuses[answer.status_code] += 1
     assert statuses[429] > 0, statuses
+
+
+async def test_the_public_name_is_served_and_no_other(deployment: Deployment) -> None:
+    for name, status in ((PUBLIC_NAME, 200), ("elsewhere.example.com", 421)):
+        answer = await deployment.client.get("/api/v1/daemons", headers={"Host": name})
+        assert answer.status_code == status, name
 
 
 async def _node_without_machines(deployment: Deployment) -> Site:
