@@ -36,6 +36,8 @@ RECENT_LOGIN: Final = {
     "POST /api/v1/webhooks/{webhookId}/deliveries/{deliveryId}/resend",
     "POST /api/v1/webhooks/{webhookId}/replay",
     "POST /api/v1/webhooks/{webhookId}/rotate-secret",
+    # contract-2.md, "Changes to part 1".
+    "POST /api/v1/auth/password",
 }
 # Written by hand: what a stranger may call, and what gives nothing but a code or a token.
 FOR_ANYONE: Final = {
@@ -43,6 +45,7 @@ FOR_ANYONE: Final = {
     "POST /api/v1/auth/enroll",
     "POST /api/v1/auth/device",
     "POST /api/v1/auth/device/token",
+    "POST /api/v1/auth/password/reset",
 }
 
 
@@ -141,6 +144,7 @@ NOWHERE: Final = {
     "daemonId": "machine_none",
     "ideId": "machine_none:cli:claude-code",
     "keyId": "key_none",
+    "sessionId": "session_none",
     "webhookId": "webhook_none",
     "deliveryId": "dlv_none",
     "name": "build",
@@ -193,6 +197,7 @@ BODIES: Final[dict[str, Any]] = {
     "approve": {"action": "approve"},
     "chat_debug": None,
     "revoke_key": None,
+    "end_session": None,
     "change_webhook": {"active": False},
     "delete_webhook": None,
     "test_webhook": None,
@@ -234,6 +239,10 @@ async def _owned(owner: Owner, endpoint: Endpoint) -> list[dict[str, str]]:
         known = await api_keys.by_hash(owner.site.database, secrets.digest(owner.key))
         assert known is not None
         return [{"keyId": known.id}]
+    if "{sessionId}" in endpoint.path:
+        page = await dashboard(owner)
+        (current,) = (await page.get(f"{V1}/account/sessions")).json()["sessions"]
+        return [{"sessionId": current["id"]}]
     if "{webhookId}" in endpoint.path:
         page = await dashboard(owner)
         url = {"url": "http://127.0.0.1:9/hook", "events": ["*"]}

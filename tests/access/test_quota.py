@@ -47,34 +47,26 @@ async def test_fifty_at_once_for_the_last_twenty(site: Site, user: Owner) -> Non
 
 
 @pytest.mark.parametrize("first", [0, 1, 10])
-async def test_two_nodes_share_the_last_twenty(start_site: StartSite, first: int) -> None:
+async def test_two_nodes_share_the_last_twenty(two_nodes: tuple[Site, Site], first: int) -> None:
     """However the requests fall on the nodes, none sits on calls that the other one needs."""
-    one = await start_site()
+    one, two = two_nodes
     owner = await person(one, "free")
     await spent(owner, 980)
-    two = Site(one.settings)
-    await two.start()
-    try:
-        here, there = one.client(owner.key), two.client(owner.key)
-        admitted = (await statuses(there, count=first))[200]
-        admitted += (await statuses(here, there, count=50 - first))[200]
-        assert admitted == 20
-    finally:
-        await two.close()
+    here, there = one.client(owner.key), two.client(owner.key)
+    admitted = (await statuses(there, count=first))[200]
+    admitted += (await statuses(here, there, count=50 - first))[200]
+    assert admitted == 20
 
 
 @pytest.mark.parametrize("first", [1, 19])
-async def test_what_one_node_has_begun_the_other_ends(start_site: StartSite, first: int) -> None:
-    one = await start_site()
+async def test_what_one_node_has_begun_the_other_ends(
+    two_nodes: tuple[Site, Site], first: int
+) -> None:
+    one, two = two_nodes
     owner = await person(one, "free")
     await spent(owner, 980)
-    two = Site(one.settings)
-    await two.start()
-    try:
-        assert await statuses(two.client(owner.key), count=first) == {200: first}
-        assert (await statuses(one.client(owner.key), count=49))[200] == 20 - first
-    finally:
-        await two.close()
+    assert await statuses(two.client(owner.key), count=first) == {200: first}
+    assert (await statuses(one.client(owner.key), count=49))[200] == 20 - first
 
 
 async def test_it_survives_a_restart(start_site: StartSite) -> None:

@@ -3,17 +3,11 @@
 Holds contract.md, "Command line and settings": the JSON of every command, exactly.
 """
 
-import json
-import sqlite3
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from outrider.cli import admin
-from outrider.cloud.access import passwords
+from tests.cli.operator import Operator
 
 SCOPES = {
     "ide:read",
@@ -25,105 +19,10 @@ SCOPES = {
 }
 
 
-class Operator:
-    """Somebody at the command line of one installation."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self.database = data_dir / "outrider.db"
-        self._runner = CliRunner()
-
-    def succeeds(self, *arguments: str) -> Any:
-        """Run a command with `--json`; return what it printed."""
-        result = self._runner.invoke(admin.app, [*arguments, "--json"])
-        assert result.exit_code == 0, result.output
-        (line,) = result.stdout.splitlines()
-        return json.loads(line)
-
-    def says(self, *arguments: str) -> str:
-        """Run a command for people; return what it printed."""
-        result = self._runner.invoke(admin.app, arguments)
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    def fails(self, *arguments: str, code: int = 1) -> str:
-        """Run a command that is refused; return the sentence that says why."""
-        result = self._runner.invoke(admin.app, [*arguments, "--json"])
-        assert result.exit_code == code, result.output
-        assert result.stdout == ""
-        (line,) = result.stderr.splitlines()
-        assert line.startswith("outrider: ")
-        return line
-
-    def row(self, query: str) -> Any:
-        """Return the first row of a query on the database."""
-        connection = sqlite3.connect(self.database)
-        try:
-            return connection.execute(query).fetchone()
-        finally:
-            connection.close()
-
-
-@pytest.fixture
-def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operator:
-    """An operator with an installation of the test's own."""
-    (tmp_path / "data").mkdir()
-    monkeypatch.setenv("OUTRIDER_DATA_DIR", str(tmp_path / "data"))
-    return Operator(tmp_path / "data")
-
-
-@pytest.fixture
-def account(operator: Operator) -> str:
-    """The id of an account whose user is a@example.org."""
-    made = operator.succeeds("account", "create", "--email", "a@example.org")
-    return str(made["accountId"])
-
-
 def test_migrate_can_be_repeated(operator: Operator) -> None:
     assert operator.succeeds("migrate") == {"migrated": True}
     assert operator.succeeds("migrate") == {"migrated": True}
     assert operator.database.exists()
-
-
-class TestAccount:
-    def test_create(self, operator: Operator) -> None:
-        made = operator.succeeds("account", "create", "--email", "a@example.org", "--plan", "team")
-        assert made.keys() == {"accountId", "userId"}
-        assert made["accountId"].startswith("acct_")
-        assert made["userId"].startswith("user_")
-        assert operator.row("SELECT plan FROM accounts") == ("team",)
-
-    def test_the_plan_is_free_without_one(self, operator: Operator, account: str) -> None:
-        assert operator.row("SELECT plan FROM accounts") == ("free",)
-
-    @pytest.mark.parametrize("given", ["option", "environment"])
-    def test_the_password(
-        self, operator: Operator, monkeypatch: pytest.MonkeyPatch, given: str
-    ) -> None:
-        """contract.md: OUTRIDER_PASSWORD may stand for --password; only argon2id is kept."""
-        arguments = ["account", "create", "--email", "a@example.org"]
-        if given == "option":
-            arguments += ["--password", "correct horse"]
-        else:
-            monkeypatch.setenv("OUTRIDER_PASSWORD", "correct horse")
-        operator.succeeds(*arguments)
-        (kept,) = operator.row("SELECT password_hash FROM users")
-        assert kept.startswith("$argon2id$")
-        assert passwords.matches(kept, "correct horse")
-        assert not passwords.matches(kept, "wrong horse")
-
-    @pytest.mark.parametrize("email", ["a@example.org", "A@Example.org", " a@example.org "])
-    def test_an_email_belongs_to_one_user(
-        self, operator: Operator, account: str, email: str
-    ) -> None:
-        assert "exists already" in operator.fails("account", "create", "--email", email)
-
-    @pytest.mark.parametrize("email", ["", "nobody", "a@", "@b", "a b@c", "a@b@c"])
-    def test_what_is_no_email(self, operator: Operator, email: str) -> None:
-        assert "not an email" in operator.fails("account", "create", "--email", email, code=2)
-
-    def test_unknown_plan(self, operator: Operator) -> None:
-        said = operator.fails("account", "create", "--email", "a@b", "--plan", "gold", code=2)
-        assert all(plan in said for plan in ("free", "pro", "team", "enterprise"))
 
 
 class TestKey:

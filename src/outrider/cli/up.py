@@ -21,7 +21,7 @@ from outrider.cloud.access.sealing import key_file
 from outrider.cloud.access.secrets import digest
 from outrider.cloud.installation import prepare
 from outrider.cloud.server import listen, run_service
-from outrider.cloud.settings import Settings
+from outrider.cloud.settings import Settings, reachable
 from outrider.cloud.store import accounts, api_keys, machines
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import OutriderError
@@ -62,7 +62,7 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     _make_writable(settings.data_dir)
     listener = listen(settings)
     host, port = listener.getsockname()[:2]
-    url = f"http://{_reachable(host)}:{port}"
+    url = f"http://{reachable(host)}:{port}"
     local = await _local_account(settings)
     serving = asyncio.Event()
     service = run_service(settings, [listener], stop, serving.set, limit_loopback=False)
@@ -193,11 +193,6 @@ async def _first(*events: asyncio.Event) -> None:
     finally:
         for wait in waits:
             wait.cancel()
-
-
-def _reachable(host: str) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    return f"[{host}]" if ":" in host else host
 
 
 def _make_writable(directory: Path) -> None:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from outrider.cloud import installation
+from outrider.cloud.access.account_changes import AccountChanges
 from outrider.cloud.access.addresses import Addresses
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.authenticate import Authenticator
@@ -81,7 +82,7 @@ class Service:
         sealer = Sealer(secret)
         guard = Guard(allow_private=settings.allow_private_webhooks)
         self._sender = Sender(guard, settings.webhook_timeout, clock)
-        subscriptions = Subscriptions(database, guard, sealer, clock)
+        subscriptions = self._subscriptions = Subscriptions(database, guard, sealer, clock)
         self._queue = DeliveryQueue(
             database=database,
             subscriptions=subscriptions,
@@ -136,6 +137,7 @@ class Service:
         )
         sessions = Sessions(database, secret, clock)
         self._authenticator = Authenticator(database, sessions, clock)
+        self._account_changes = AccountChanges(database, self._account_changed)
         self._quota = Quota(database, clock)
         self._idempotency = Idempotency(database, sealer, clock)
         services = Services(
@@ -147,6 +149,7 @@ class Service:
                 session=settings.rate_limit_session,
                 ip=settings.rate_limit_ip,
                 auth=settings.rate_limit_auth,
+                login=settings.rate_limit_login,
                 shared=None if redis is None else SharedWindows(redis),
             ),
             authenticator=self._authenticator,
@@ -205,6 +208,7 @@ class Service:
             await self._nodes.join(alone=self._settings.is_single_node)
             if self._settings.is_single_node:
                 await deliveries.release_all(self._database)
+            await self._account_changes.start()
             # In the order in which they end: what one still hands over, the next takes.
             tasks = [
                 _background(self._bus.run(), "carry messages between nodes"),
@@ -217,6 +221,7 @@ class Service:
                 _background(self._authenticator.keep_saving(), "save last used"),
                 _background(self._idempotency.keep_pruning(), "prune idempotency keys"),
                 _background(self._audit.keep_writing(), "write audit"),
+                _background(self._account_changes.run(), "look for changed accounts"),
             ]
             if not self._settings.is_single_node:
                 tasks.append(_background(self._nodes.run(), "watch the nodes"))
@@ -293,6 +298,13 @@ class Service:
             await self._gateway.reclaim()
         except (SQLAlchemyError, OSError) as error:
             _log.warning("machines are not compared with the database", error=str(error))
+
+    async def _account_changed(self, account_id: str) -> None:
+        """Forget what this node remembers of an account that the operator changed or deleted."""
+        self._authenticator.forget_account(account_id)
+        self._subscriptions.forget(account_id)
+        await self._quota.refresh(account_id)
+        await self._gateway.drop_deleted(account_id)
 
     async def _announce(self, name: EventName, state: MachineState) -> Announcement:
         return await self._intake.machine_event(

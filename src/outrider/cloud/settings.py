@@ -2,7 +2,7 @@
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -31,6 +31,8 @@ class Settings(BaseSettings):
     rate_limit_session: Positive = 600
     rate_limit_ip: Positive = 60
     rate_limit_auth: Positive = 10
+    rate_limit_login: Positive = 30
+    default_plan: Literal["free", "pro", "team", "enterprise"] = "enterprise"
     command_timeout: Seconds = 60
     grace_period: Annotated[float, Field(ge=0)] = 30
     node_timeout: Seconds = 15
@@ -97,6 +99,11 @@ class Settings(BaseSettings):
         return frozenset(self.allowed_hosts) | ({self.public_host} if self.public_host else set())
 
     @property
+    def base_url(self) -> str:
+        """The address for links: `public_url`, else where a browser on this machine finds it."""
+        return self.public_url or f"http://{reachable(self.host)}:{self.port}"
+
+    @property
     def allow_private_webhooks(self) -> bool:
         """Whether webhooks may go to private addresses.
 
@@ -132,3 +139,9 @@ class Settings(BaseSettings):
             "sqlite": "sqlite+aiosqlite",
         }
         return drivers.get(scheme, scheme) + separator + rest
+
+
+def reachable(host: str) -> str:
+    """Return the host for a URL by which this machine reaches a service that listens on `host`."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"[{host}]" if ":" in host else host

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from outrider.cloud.access import secrets
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.access.sessions import Sessions
-from outrider.cloud.store import api_keys
+from outrider.cloud.store import api_keys, sessions
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError, ErrorCode
 
@@ -54,6 +54,7 @@ class Authenticator:
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
         self._looking: dict[bytes, asyncio.Task[_Remembered | None]] = {}
         self._used: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
 
     def remembered(self, token: str) -> Principal | None:
         """Return who has this API key, where that is still known from the last request with it."""
@@ -76,6 +77,8 @@ class Authenticator:
         """
         if token.startswith(_JWT_START) and len(token) <= _MAX_TOKEN:
             principal = await self._sessions.principal(token)
+            if principal is not None and principal.session is not None:
+                self._seen[principal.session.id] = self._clock()
         else:
             principal = await self._key(token)
         if principal is None:
@@ -92,8 +95,18 @@ class Authenticator:
             if known.principal.id == key_id:
                 del self._remembered[digest]
 
+    def forget_account(self, account_id: str) -> None:
+        """Look an account's keys up again: it was changed or deleted."""
+        for digest, known in list(self._remembered.items()):
+            if known.principal.account_id == account_id:
+                del self._remembered[digest]
+
+    def last_seen(self, session_id: str) -> int:
+        """Return when this node saw a session last, where that is not written down; else 0."""
+        return int(self._seen.get(session_id, 0) * 1000)
+
     async def keep_saving(self) -> None:
-        """Write down every few seconds which keys were used, until cancelled."""
+        """Write down every few seconds which keys and sessions were used, until cancelled."""
         while True:
             await asyncio.sleep(_SAVE_SECONDS)
             try:
@@ -102,15 +115,17 @@ class Authenticator:
                 _log.warning("when keys were used waits for the database", error=str(error))
 
     async def save_last_used(self) -> None:
-        """Write down which keys were used since the last call."""
+        """Write down which keys and sessions were used since the last call."""
         used, self._used = self._used, {}
-        if not used:
-            return
+        seen, self._seen = self._seen, {}
         try:
-            times = {key: int(at * 1000) for key, at in used.items()}
-            await api_keys.touch(self._database, times)
+            if used:
+                await api_keys.touch(self._database, _millis(used))
+                used = {}
+            if seen:
+                await sessions.touch(self._database, _millis(seen))
         except BaseException:
-            self._used = used | self._used
+            self._used, self._seen = used | self._used, seen | self._seen
             raise
 
     async def _key(self, token: str) -> Principal | None:
@@ -158,3 +173,7 @@ class Authenticator:
         self._remembered.move_to_end(digest)
         if len(self._remembered) > _REMEMBERED_KEYS:
             self._remembered.popitem(last=False)
+
+
+def _millis(times: dict[str, float]) -> dict[str, int]:
+    return {name: int(at * 1000) for name, at in times.items()}

@@ -69,7 +69,8 @@ class Quota:
         """Count a call.
 
         Raises:
-            ApiError: 429 `API_LIMIT_EXCEEDED`, the plan's calls of this month are spent.
+            ApiError: 429 `API_LIMIT_EXCEEDED`, the plan's calls of this month are spent; 401, the
+                account has been deleted.
         """
         now = self._clock()
         allowance = self._allowances.get(account_id)
@@ -92,11 +93,18 @@ class Quota:
 
     async def give_back(self) -> None:
         """Give back what was set aside and not spent."""
-        for account_id, allowance in self._allowances.items():
-            async with allowance.lock:
-                unspent, allowance.left = allowance.left, 0
-                if unspent and allowance.month == _month(self._clock()):
-                    await usage.give_back(self._database, account_id, allowance.month, unspent)
+        for account_id in self._allowances:
+            await self.refresh(account_id)
+
+    async def refresh(self, account_id: str) -> None:
+        """Give back what was set aside for an account, and look up its plan at the next call."""
+        allowance = self._allowances.get(account_id)
+        if allowance is None:
+            return
+        async with allowance.lock:
+            unspent, allowance.left, allowance.checked = allowance.left, 0, 0.0
+            if unspent and allowance.month == _month(self._clock()):
+                await usage.give_back(self._database, account_id, allowance.month, unspent)
 
     async def _set_aside(self, account_id: str, allowance: _Allowance, now: float) -> None:
         if allowance.checked + _PLAN_SECONDS <= now:

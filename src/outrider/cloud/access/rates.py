@@ -17,14 +17,21 @@ from outrider.cloud.access.windows import Taken, WindowStorage
 from outrider.cloud.store.redis import RedisAway
 from outrider.contract.errors import ApiError, ErrorCode
 
-LimitName = Literal["key", "session", "ip", "auth"]
+LimitName = Literal["key", "session", "ip", "auth", "login"]
 
-_SECONDS: Final[dict[LimitName, int]] = {"key": 60, "session": 60, "ip": 60, "auth": 300}
+_SECONDS: Final[dict[LimitName, int]] = {
+    "key": 60,
+    "session": 60,
+    "ip": 60,
+    "auth": 300,
+    "login": 3600,
+}
 _WHOSE: Final[dict[LimitName, str]] = {
     "key": "this API key",
     "session": "this session",
     "ip": "this address",
     "auth": "this address on routes that take credentials",
+    "login": "addresses that have never logged in to this account",
 }
 
 _WARN_SECONDS: Final = 10.0
@@ -83,6 +90,7 @@ class Rates:
     Args:
         key, session, ip: requests per minute of one API key, session, address.
         auth: requests per 5 minutes of one address on the routes that take credentials.
+        login: logins per hour to one account from all addresses that it does not know.
         shared: what all nodes count in. While it is away, each counts by itself: a limit is
             then one of each node, and nobody is refused for the absence.
         clock: seconds since the epoch.
@@ -95,13 +103,20 @@ class Rates:
         ip: int,
         auth: int,
         session: int = 600,
+        login: int = 30,
         shared: SharedWindows | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._shared = shared
         self._clock = clock
         self._warned_at = 0.0
-        amounts: dict[LimitName, int] = {"key": key, "session": session, "ip": ip, "auth": auth}
+        amounts: dict[LimitName, int] = {
+            "key": key,
+            "session": session,
+            "ip": ip,
+            "auth": auth,
+            "login": login,
+        }
         self._limits = {
             name: _Limit(name, amount, _SECONDS[name], WindowStorage(clock=clock))
             for name, amount in amounts.items()

@@ -63,6 +63,11 @@ def new_device_code() -> str:
     return _random(43)
 
 
+def new_reset_token() -> str:
+    """Return a new token for a link that sets a password."""
+    return _random(43)
+
+
 def normal_code(text: str) -> str:
     """Return a one-time code as it was made, from the way a person typed it."""
     letters = "".join(letter for letter in text.upper() if letter.isalnum())

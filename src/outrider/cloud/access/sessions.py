@@ -8,18 +8,25 @@ from typing import Annotated, Final
 import jwt
 import msgspec
 
-from outrider.cloud.access import passwords
+from outrider.cloud.access import passwords, secrets
 from outrider.cloud.access.principal import ALL_SCOPES, Principal, SessionRef
 from outrider.cloud.access.sealing import derived
-from outrider.cloud.store import sessions
+from outrider.cloud.store import sessions, users
 from outrider.cloud.store.database import Database
-from outrider.cloud.store.sessions import User
-from outrider.contract.errors import ApiError, ErrorCode
+from outrider.cloud.store.sessions import Origin, Session
+from outrider.cloud.store.users import User
+from outrider.contract.errors import ApiError, ErrorCode, bad_request
 from outrider.contract.ids import new_id
 from outrider.contract.structs import Wire
 
 SESSION_SECONDS: Final = 12 * 3600.0
 """How long a session lives."""
+
+MAX_FAILURES: Final = 10
+"""Wrong passwords in a row that a session may give; then it ends."""
+
+KNOWN_SECONDS: Final = 90 * 86400.0
+"""How long an address counts as known after a login from it."""
 
 COOKIE: Final = "outrider_session"
 
@@ -73,38 +80,102 @@ class Sessions:
         # A check takes 64 MB and a core for a moment.
         self._checks = asyncio.Semaphore(2)
 
-    async def log_in(self, email: str, password: str) -> LoggedIn:
-        """Begin a session.
+    async def log_in(self, email: str, password: str, origin: Origin | None = None) -> LoggedIn:
+        """Begin a session. The address of `origin` is known from then on.
 
         Raises:
             ApiError: 401 `AUTH_INVALID`, no such user or not the password, which one is not told.
         """
-        user = await sessions.user_by_email(self._database, email)
+        user = await users.by_email(self._database, email)
         known = await self._matches(user, password)
         if user is None or not known:
-            raise ApiError(401, "The email or the password is wrong", code=ErrorCode.AUTH_INVALID)
+            raise _wrong_login()
         now = self._now()
-        session_id = new_id("session")
-        await sessions.begin(
+        session_id, expires_at = new_id("session"), now + int(SESSION_SECONDS * 1000)
+        has_begun = await sessions.begin(
             self._database,
             session_id=session_id,
-            user_id=user.id,
+            user=user,
             now=now,
-            expires_at=now + int(SESSION_SECONDS * 1000),
+            expires_at=expires_at,
+            origin=origin,
         )
-        return self._token(user, session_id, now, now + int(SESSION_SECONDS * 1000))
+        if not has_begun:  # the password was changed while it was being checked
+            raise _wrong_login()
+        return self._token(user, session_id, now, expires_at)
+
+    async def knows(self, email: str, address: str) -> bool:
+        """Return whether the user with this email has logged in from an address (a bucket)."""
+        since = self._now() - int(KNOWN_SECONDS * 1000)
+        return await users.knows_address(self._database, email, address, since)
 
     async def reauthenticate(self, principal: Principal, password: str) -> LoggedIn:
         """Give the session's user a token with a new `auth_time`; it expires when the session does.
 
         Raises:
-            ApiError: 401 `AUTH_INVALID`, not the password.
+            ApiError: 401 `AUTH_INVALID`, not the password; after `MAX_FAILURES` in a row the
+                session has ended.
         """
-        user = await sessions.user_by_id(self._database, principal.id)
-        known = await self._matches(user, password)
-        if user is None or not known or principal.session is None:
-            raise ApiError(401, "The password is wrong", code=ErrorCode.AUTH_INVALID)
-        return self._token(user, principal.session.id, self._now(), principal.session.expires_at)
+        user, session = await self._checked(principal, password)
+        return self._token(user, session.id, self._now(), session.expires_at)
+
+    async def change_password(
+        self, principal: Principal, current: str, new: str, origin: Origin | None = None
+    ) -> None:
+        """Change the password of the session's user, and end all of the user's other sessions.
+
+        Raises:
+            ApiError: 400, `new` cannot be a password; 401 as `reauthenticate`.
+        """
+        user = await users.by_id(self._database, principal.id)
+        await self._check_new(new, "new", user)
+        user, session = await self._checked(principal, current)
+        password_hash = await self._hashed(new)
+        is_changed = await users.change_password(
+            self._database,
+            user,
+            password_hash,
+            now=self._now(),
+            keep_session=session.id,
+            address=None if origin is None else origin.bucket,
+        )
+        if not is_changed:
+            raise ApiError(401, "The password has just been changed", code=ErrorCode.AUTH_INVALID)
+
+    async def reset_password(self, token: str, password: str, origin: Origin | None = None) -> User:
+        """Set a password by a one-time link, and end all of the user's sessions.
+
+        Raises:
+            ApiError: 400, the link does not work, or `password` cannot be a password.
+        """
+        digest = secrets.digest(token)
+        user = await users.by_reset(self._database, digest, self._now())
+        if user is None:
+            raise _no_reset()
+        await self._check_new(password, "password", user)
+        is_set = await users.use_reset(
+            self._database,
+            digest,
+            await self._hashed(password),
+            now=self._now(),
+            address=None if origin is None else origin.bucket,
+        )
+        if not is_set:  # another request was faster
+            raise _no_reset()
+        return user
+
+    async def of_user(self, principal: Principal) -> list[Session]:
+        """Return the sessions of the session's user, the newest first."""
+        return await sessions.of_user(self._database, principal.id, self._now())
+
+    async def end_of_user(self, principal: Principal, session_id: str) -> bool:
+        """End a session of the session's user; False where there is none such."""
+        return await sessions.end_of_user(self._database, principal.id, session_id)
+
+    async def end_others(self, principal: Principal) -> int:
+        """End the sessions of the session's user except itself; return how many."""
+        assert principal.session is not None, "only sessions are let in here"
+        return await sessions.end_all(self._database, principal.id, but=principal.session.id)
 
     async def end(self, session_id: str) -> None:
         """End a session: its tokens are worth nothing from now on."""
@@ -141,10 +212,50 @@ class Sessions:
             return None
         return principal
 
+    async def _check_new(self, password: str, field: str, user: User | None) -> None:
+        """Check what is to become the password of a user.
+
+        Raises:
+            ApiError: 400, it must not; `field` is where the request has it.
+        """
+        email = "" if user is None else user.email
+        try:
+            async with self._checks:
+                await asyncio.to_thread(passwords.check_new, password, email)
+        except passwords.WeakPassword as error:
+            raise bad_request(str(error), field) from error
+
+    async def _checked(self, principal: Principal, password: str) -> tuple[User, SessionRef]:
+        """Return the user of a session that has given its password.
+
+        Raises:
+            ApiError: 401 `AUTH_INVALID`, it is another one.
+        """
+        session = principal.session
+        assert session is not None, "only sessions are let in here"
+        # Counted before it is checked: of many at once, no more than that are checked.
+        count = await sessions.begin_try(self._database, session.id, MAX_FAILURES)
+        user = await users.by_id(self._database, principal.id)
+        if count is not None and await self._matches(user, password) and user is not None:
+            await sessions.forget_tries(self._database, session.id)
+            return user, session
+        if count is not None and count < MAX_FAILURES:
+            raise ApiError(401, "The password is wrong", code=ErrorCode.AUTH_INVALID)
+        await sessions.end(self._database, session.id)
+        raise ApiError(
+            401,
+            f"The password was wrong {MAX_FAILURES} times: this session has ended, log in again",
+            code=ErrorCode.AUTH_INVALID,
+        )
+
     async def _matches(self, user: User | None, password: str) -> bool:
         async with self._checks:
             password_hash = None if user is None else user.password_hash
             return await asyncio.to_thread(passwords.matches, password_hash, password)
+
+    async def _hashed(self, password: str) -> str:
+        async with self._checks:
+            return await asyncio.to_thread(passwords.hashed, password)
 
     def _token(self, user: User, session_id: str, auth_time: int, expires_at: int) -> LoggedIn:
         claims = {
@@ -165,3 +276,15 @@ class Sessions:
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _wrong_login() -> ApiError:
+    return ApiError(401, "The email or the password is wrong", code=ErrorCode.AUTH_INVALID)
+
+
+def _no_reset() -> ApiError:
+    return bad_request(
+        "This link does not work: it is incomplete, used already, or too old. "
+        "Ask the operator for a new one",
+        "token",
+    )

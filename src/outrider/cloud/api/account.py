@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from outrider.cloud.access.plans import PLANS
+from outrider.cloud.api.auth import set_cookie
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Deleted
 from outrider.cloud.store import api_keys, usage
@@ -53,6 +54,30 @@ class Account(Wire, kw_only=True):
     usage: Usage
     limits: Limits
     keys: list[KeyView]
+
+
+class SessionView(Wire, kw_only=True):
+    """A signed-in session of the user. `address` and `user_agent` are those of its login."""
+
+    id: str
+    created_at: int
+    last_seen_at: int
+    address: str | None
+    user_agent: str | None
+    current: bool
+
+
+class SessionList(Wire, kw_only=True):
+    """The user's sessions, the newest first."""
+
+    sessions: list[SessionView]
+
+
+class SessionsEnded(Wire, kw_only=True):
+    """How many sessions were ended."""
+
+    success: bool = True
+    ended: int
 
 
 class AuditRecord(Wire, kw_only=True):
@@ -131,6 +156,42 @@ async def revoke_key(services: Services, call: Call) -> Deleted:
     return Deleted(id=key_id)
 
 
+async def list_sessions(services: Services, call: Call) -> SessionList:
+    """The sessions in which the user is signed in; `current` is the one that asks."""
+    assert call.caller.session is not None, "only sessions are let in here"
+    return SessionList(
+        sessions=[
+            SessionView(
+                id=session.id,
+                created_at=session.created_at,
+                last_seen_at=max(
+                    session.last_seen_at or session.created_at,
+                    services.authenticator.last_seen(session.id),
+                ),
+                address=session.address,
+                user_agent=session.user_agent,
+                current=session.id == call.caller.session.id,
+            )
+            for session in await services.sessions.of_user(call.caller)
+        ]
+    )
+
+
+async def end_session(services: Services, call: Call) -> Deleted:
+    """End one of the user's sessions: every token of it is worth nothing from now on."""
+    session_id = call.path("sessionId")
+    if not await services.sessions.end_of_user(call.caller, session_id):
+        raise not_found(f"No session {session_id!r} of this user")
+    if call.caller.session is not None and call.caller.session.id == session_id:
+        set_cookie(services, call, "", 0)
+    return Deleted(id=session_id)
+
+
+async def end_other_sessions(services: Services, call: Call) -> SessionsEnded:
+    """End all of the user's sessions except the one that asks."""
+    return SessionsEnded(ended=await services.sessions.end_others(call.caller))
+
+
 async def audit_trail(services: Services, call: Call) -> AuditTrail:
     """Who asked for what, and what came of it: changes, terminal commands and refusals.
 
@@ -160,6 +221,7 @@ async def audit_trail(services: Services, call: Call) -> AuditTrail:
 
 
 _TAG = "Account"
+_SESSIONS = "/api/v1/account/sessions"
 
 ENDPOINTS = [
     Endpoint(
@@ -178,6 +240,33 @@ ENDPOINTS = [
         recent_login=True,
         summary="Revoke an API key",
         handler=revoke_key,
+        response=Deleted,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="GET",
+        path=_SESSIONS,
+        who="session",
+        summary="List the user's sessions",
+        handler=list_sessions,
+        response=SessionList,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="DELETE",
+        path=_SESSIONS,
+        who="session",
+        summary="End all other sessions",
+        handler=end_other_sessions,
+        response=SessionsEnded,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="DELETE",
+        path=f"{_SESSIONS}/{{sessionId}}",
+        who="session",
+        summary="End a session",
+        handler=end_session,
         response=Deleted,
         tag=_TAG,
     ),

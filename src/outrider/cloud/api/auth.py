@@ -2,9 +2,12 @@
 
 from starlette.types import Scope as AsgiScope
 
+from outrider.cloud.access.addresses import bucket
+from outrider.cloud.access.secrets import digest
 from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Done
+from outrider.cloud.store.sessions import Origin
 from outrider.contract.enrolment import (
     DeviceAuthorization,
     DeviceDecision,
@@ -16,7 +19,7 @@ from outrider.contract.enrolment import (
     TokenRequest,
 )
 from outrider.contract.structs import Wire
-from outrider.contract.text import Name
+from outrider.contract.text import Name, printable
 
 
 class LoginRequest(Wire, kw_only=True):
@@ -32,6 +35,20 @@ class PasswordRequest(Wire, kw_only=True):
     password: str
 
 
+class PasswordChange(Wire, kw_only=True):
+    """The password of the session's user, and the one that replaces it."""
+
+    current: str
+    new: str
+
+
+class PasswordReset(Wire, kw_only=True):
+    """The token of a password link, and the password to set."""
+
+    token: Name
+    password: str
+
+
 class UserCodeQuery(Wire, kw_only=True):
     """The code that a machine shows."""
 
@@ -42,20 +59,28 @@ async def login(services: Services, call: Call) -> LoggedIn:
     """Begin a dashboard session of 12 hours.
 
     The token goes into `Authorization: Bearer`; it is set as the cookie `outrider_session` too.
+    Addresses that have never logged in to the account share a limit of their own: 429.
     """
     request: LoginRequest = call.body
-    logged_in = await services.sessions.log_in(request.email, request.password)
+    origin = _origin(call)
+    is_limited = services.addresses.counted_as(call.address) is not None
+    if is_limited and not await services.sessions.knows(request.email, origin.bucket):
+        await services.rates.hit("login", _limited_name(request.email))
+    logged_in = await services.sessions.log_in(request.email, request.password, origin)
     call.acted_for = logged_in.user.account_id
-    _set_cookie(services, call, logged_in.token, int(SESSION_SECONDS))
+    set_cookie(services, call, logged_in.token, int(SESSION_SECONDS))
     return logged_in
 
 
 async def reauthenticate(services: Services, call: Call) -> LoggedIn:
-    """Give the password again, for what needs a recent login. The session gets a new token."""
+    """Give the password again, for what needs a recent login. The session gets a new token.
+
+    A session that gives ten wrong passwords in a row ends.
+    """
     request: PasswordRequest = call.body
     logged_in = await services.sessions.reauthenticate(call.caller, request.password)
     left = max(1, (logged_in.expires_at - logged_in.auth_time) // 1000)
-    _set_cookie(services, call, logged_in.token, left)
+    set_cookie(services, call, logged_in.token, left)
     return logged_in
 
 
@@ -64,7 +89,28 @@ async def logout(services: Services, call: Call) -> Done:
     session = call.caller.session
     assert session is not None, "only sessions are let in here"
     await services.sessions.end(session.id)
-    _set_cookie(services, call, "", 0)
+    set_cookie(services, call, "", 0)
+    return Done()
+
+
+async def change_password(services: Services, call: Call) -> Done:
+    """Change the password of the session's user. All of the user's other sessions end.
+
+    A password has 10 to 1,000 characters and is not a common one. Ten wrong current passwords in
+    a row end this session too.
+    """
+    request: PasswordChange = call.body
+    await services.sessions.change_password(
+        call.caller, request.current, request.new, _origin(call)
+    )
+    return Done()
+
+
+async def reset_password(services: Services, call: Call) -> Done:
+    """Set a password by a one-time link, which the operator has made. Every session ends."""
+    request: PasswordReset = call.body
+    user = await services.sessions.reset_password(request.token, request.password, _origin(call))
+    call.acted_for = user.account_id
     return Done()
 
 
@@ -121,7 +167,20 @@ async def new_enrolment_code(services: Services, call: Call) -> OneTimeCode:
     return await services.enrolment.new_code(call.account_id, request.nickname)
 
 
-def _set_cookie(services: Services, call: Call, token: str, seconds: int) -> None:
+def _origin(call: Call) -> Origin:
+    """Return where a request comes from."""
+    agent = dict(call.scope["headers"]).get(b"user-agent")
+    shown = None if agent is None else printable(agent.decode("latin-1"))[:_MAX_USER_AGENT]
+    return Origin(call.address[:64], bucket(call.address)[:64], shown)
+
+
+def _limited_name(email: str) -> str:
+    """Return what logins to an account are counted by: short, and no address in clear."""
+    return digest(email.strip().lower()).hex()
+
+
+def set_cookie(services: Services, call: Call, token: str, seconds: int) -> None:
+    """Have a browser keep a session's token for so long; 0 seconds make it forget the token."""
     secure = "; Secure" if services.addresses.is_https(call.scope) else ""
     cookie = f"{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     call.response_headers.append((b"set-cookie", cookie.encode()))
@@ -134,6 +193,7 @@ def _page(services: Services, scope: AsgiScope) -> str:
     return f"{scheme}://{host}/device"
 
 
+_MAX_USER_AGENT = 300
 _PATH = "/api/v1/auth"
 
 ENDPOINTS = [
@@ -166,6 +226,29 @@ ENDPOINTS = [
         summary="Log out",
         handler=logout,
         response=Done,
+        credential_limit="counted",
+        tag="Authentication",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/password",
+        who="session",
+        recent_login=True,
+        summary="Change the password",
+        handler=change_password,
+        response=Done,
+        body=PasswordChange,
+        credential_limit="counted",
+        tag="Authentication",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/password/reset",
+        who="anyone",
+        summary="Set a password by a one-time link",
+        handler=reset_password,
+        response=Done,
+        body=PasswordReset,
         credential_limit="counted",
         tag="Authentication",
     ),

@@ -1,6 +1,7 @@
-"""The two pages that a person needs before there is a dashboard: a start, and letting a machine in.
+"""The pages that a person needs before there is a dashboard.
 
-They are static and talk to the API as any other program; a policy lets them load nothing else.
+A start, letting a machine in, and setting a password by a link. They are static and talk to the
+API as any other program; a policy lets them load nothing else.
 """
 
 import base64
@@ -11,15 +12,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from outrider.cloud.access.password_resets import PAGE
+
 _STYLE: Final = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:4rem auto;padding:0 1rem}
 label{display:block;margin:.8rem 0}input{font:inherit;width:100%;box-sizing:border-box}
 button{font:inherit;margin-right:.5rem}:root{color-scheme:light dark}
 """
 
-_SCRIPT: Final = """
+_CALL: Final = """
 const at = id => document.getElementById(id), say = text => { at('said').textContent = text }
-at('code').value = new URLSearchParams(location.search).get('code') || ''
 async function call(method, path, body) {
   const answer = await fetch('/api/v1/auth/' + path, {
     method, headers: {'Content-Type': 'application/json'},
@@ -29,27 +31,29 @@ async function call(method, path, body) {
   return data
 }
 const tried = work => event => { event.preventDefault(); work().catch(e => say(e.message)) }
-at('login').addEventListener('submit', tried(async () => {
-  await call('POST', 'login', {email: at('email').value, password: at('password').value})
+"""
+
+_DEVICE_SCRIPT: Final = f"""{_CALL}
+at('code').value = new URLSearchParams(location.search).get('code') || ''
+at('login').addEventListener('submit', tried(async () => {{
+  await call('POST', 'login', {{email: at('email').value, password: at('password').value}})
   const code = at('code').value
   const machine = await call('GET', 'device?userCode=' + encodeURIComponent(code))
   at('machine').textContent = machine.hostname + ' (' + machine.platform + ')'
   at('login').hidden = true
   at('decide').hidden = false
   say('')
-}))
+}}))
 for (const action of ['approve', 'reject'])
-  at(action).addEventListener('click', tried(async () => {
-    await call('POST', 'device/approve', {userCode: at('code').value, action})
+  at(action).addEventListener('click', tried(async () => {{
+    await call('POST', 'device/approve', {{userCode: at('code').value, action}})
     at('decide').hidden = true
     say(action === 'approve' ? 'Done: the machine connects by itself.' : 'The machine was refused.')
-    await call('POST', 'logout', {})
-  }))
+    await call('POST', 'logout', {{}})
+  }}))
 """
 
-_DEVICE: Final = f"""<!doctype html><html lang=en><meta charset=utf-8>
-<meta name=viewport content="width=device-width"><title>Connect a machine - Outrider</title>
-<style>{_STYLE}</style><h1>Connect a machine</h1>
+_DEVICE: Final = """
 <form id=login>
 <label>The code that the machine shows <input id=code required autocomplete=off></label>
 <label>Email <input id=email type=email required autocomplete=username></label>
@@ -58,33 +62,68 @@ _DEVICE: Final = f"""<!doctype html><html lang=en><meta charset=utf-8>
 <form id=decide hidden><p>Let <strong id=machine></strong> join your account? Whoever has a key of
 the account can run commands on it.</p>
 <button id=approve>Approve</button><button id=reject>Reject</button></form>
-<p id=said role=status></p><script>{_SCRIPT}</script>"""
+<p id=said role=status></p>"""
 
-_START: Final = f"""<!doctype html><html lang=en><meta charset=utf-8>
-<title>Outrider</title><style>{_STYLE}</style><h1>Outrider</h1>
+_RESET_SCRIPT: Final = f"""{_CALL}
+at('set').addEventListener('submit', tried(async () => {{
+  const password = at('password').value
+  if (password !== at('again').value) throw new Error('The two passwords differ')
+  await call('POST', 'password/reset', {{token: location.hash.slice(1), password}})
+  history.replaceState(null, '', location.pathname)
+  at('set').hidden = true
+  say('The password is set. You can log in with it now.')
+}}))
+if (location.hash.length < 2) say('This link is incomplete: open it as it was sent to you.')
+"""
+
+_RESET: Final = """
+<form id=set>
+<label>New password <input id=password type=password required minlength=10
+autocomplete=new-password></label>
+<label>The same again <input id=again type=password required autocomplete=new-password></label>
+<p>At least 10 characters; common passwords are refused.</p>
+<button>Set the password</button></form>
+<p id=said role=status></p>"""
+
+_START: Final = """
 <p>This service drives coding agents on your machines.</p>
 <ul><li><a href=/docs>The API</a><li><a href=/device>Connect a machine</a></ul>"""
 
 
 def routes() -> list[Route]:
     """Return the routes of the pages."""
-    headers = {"Content-Security-Policy": _policy(), "Referrer-Policy": "no-referrer"}
-
-    async def start(_request: Request) -> Response:
-        return HTMLResponse(_START, headers=headers)
-
-    async def device(_request: Request) -> Response:
-        return HTMLResponse(_DEVICE, headers=headers)
-
-    return [Route("/", start), Route("/device", device)]
+    return [
+        _route("/", "Outrider", _START),
+        _route("/device", "Connect a machine", _DEVICE, _DEVICE_SCRIPT),
+        _route(PAGE, "Set your password", _RESET, _RESET_SCRIPT),
+    ]
 
 
-def _policy() -> str:
-    script, style = (
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (_SCRIPT, _STYLE)
+def _route(path: str, title: str, body: str, script: str = "") -> Route:
+    name = title if title == "Outrider" else f"{title} - Outrider"
+    html = (
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        f'<meta name=viewport content="width=device-width"><title>{name}</title>'
+        f"<style>{_STYLE}</style><h1>{title}</h1>{body}"
+        + (f"<script>{script}</script>" if script else "")
     )
+    headers = {"Content-Security-Policy": _policy(script), "Referrer-Policy": "no-referrer"}
+
+    async def page(_request: Request) -> Response:
+        return HTMLResponse(html, headers=headers)
+
+    return Route(path, page)
+
+
+def _policy(script: str) -> str:
     return (
-        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+        f"default-src 'none'; script-src {_source(script)}; style-src {_source(_STYLE)}; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
+
+
+def _source(text: str) -> str:
+    """Return the source expression that allows exactly this inline script or style."""
+    if not text:
+        return "'none'"
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

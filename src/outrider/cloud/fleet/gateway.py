@@ -157,6 +157,22 @@ class Gateway:
         await self._routes.release(machine_id, connection, has_moved=connection.is_moving)
         await connection.close(code, reason)
 
+    async def drop_deleted(self, account_id: str) -> None:
+        """Close the sockets of the account's machines that have been deleted, and forget them.
+
+        Raises:
+            SQLAlchemyError, OSError: the database is unavailable.
+        """
+        here = self._presence.here(account_id)
+        if not here:
+            return
+        existing = await machines.existing(self._database, here)
+        for machine_id in here:
+            if machine_id not in existing:
+                reason = "The account of this machine was deleted"
+                self.ended(machine_id, CloseCode.UNAUTHORIZED, reason, None)
+                self._presence.moved(machine_id)  # also one that had no socket
+
     async def reclaim(self) -> None:
         """See to the machines here again; close the sockets of those that are another's now."""
         for state in await self._presence.reclaim():

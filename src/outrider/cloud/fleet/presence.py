@@ -82,6 +82,10 @@ class Presence:
         row = await machines.by_id(self._database, machine_id)
         return None if row is None or row.account_id != account_id else MachineState(row)
 
+    def here(self, account_id: str) -> list[str]:
+        """Return the ids of the account's machines that this node sees to."""
+        return list(self._roster.of_account(account_id))
+
     async def of_account(self, account_id: str) -> list[MachineState]:
         """Return the account's machines, the grace period counting as connected."""
         found = self._roster.of_account(account_id)

@@ -1,19 +1,43 @@
 """Accounts and their users."""
 
-from typing import Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import insert, select
+from sqlalchemy import Select, Table, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from outrider.cloud.store import tables
+from outrider.cloud.store import account_changes, tables, webhooks
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import OutriderError
 
 Plan = Literal["free", "pro", "team", "enterprise"]
 
+_accounts = tables.accounts
+_users = tables.users
+_REMOVED_AT_ONCE: Final = 500
+
 
 class EmailTaken(OutriderError):
     """An account with this email exists already."""
+
+
+class Account(NamedTuple):
+    """An account with its user. `created_at` is epoch milliseconds."""
+
+    id: str
+    user_id: str
+    email: str
+    plan: str
+    created_at: int
+    has_password: bool
+
+
+class Holdings(NamedTuple):
+    """How much an account has: keys and sessions only as far as they work."""
+
+    machines: int
+    keys: int
+    webhooks: int
+    sessions: int
 
 
 async def create(
@@ -34,10 +58,10 @@ async def create(
     try:
         async with database.begin() as connection:
             await connection.execute(
-                insert(tables.accounts).values(id=account_id, plan=plan, created_at=now)
+                insert(_accounts).values(id=account_id, plan=plan, created_at=now)
             )
             await connection.execute(
-                insert(tables.users).values(
+                insert(_users).values(
                     id=user_id,
                     account_id=account_id,
                     email=email.strip().lower(),
@@ -52,9 +76,117 @@ async def create(
 async def find(database: Database, account: str) -> str | None:
     """Return the id of the account that has this id, or a user with this email."""
     async with database.read() as connection:
-        by_id = select(tables.accounts.c.id).where(tables.accounts.c.id == account)
-        by_email = select(tables.users.c.account_id).where(
-            tables.users.c.email == account.strip().lower()
-        )
+        by_id = select(_accounts.c.id).where(_accounts.c.id == account)
+        by_email = select(_users.c.account_id).where(_users.c.email == account.strip().lower())
         found = await connection.scalar(by_id) or await connection.scalar(by_email)
         return None if found is None else str(found)
+
+
+async def every(database: Database, account_id: str | None = None) -> list[Account]:
+    """Return every account, the oldest first; or the one with this id."""
+    query = (
+        select(
+            _accounts.c.id,
+            _users.c.id,
+            _users.c.email,
+            _accounts.c.plan,
+            _accounts.c.created_at,
+            _users.c.password_hash.is_not(None),
+        )
+        .join(_users, _users.c.account_id == _accounts.c.id)
+        .order_by(_accounts.c.created_at, _users.c.id)
+    )
+    if account_id is not None:
+        query = query.where(_accounts.c.id == account_id)
+    async with database.read() as connection:
+        rows = await connection.execute(query)
+        return [Account._make(row) for row in rows]
+
+
+async def holdings(database: Database, account_id: str, now: int) -> Holdings:
+    """Return how much an account has at this time (epoch milliseconds)."""
+    keys, sessions = tables.api_keys, tables.sessions
+    mine = select(_users.c.id).where(_users.c.account_id == account_id)
+    works = (keys.c.expires_at.is_(None) | (keys.c.expires_at > now)) & keys.c.revoked_at.is_(None)
+    counts = (
+        _count(tables.machines).where(tables.machines.c.account_id == account_id),
+        _count(keys).where(keys.c.account_id == account_id, works),
+        _count(tables.webhooks).where(tables.webhooks.c.account_id == account_id),
+        _count(sessions).where(sessions.c.user_id.in_(mine), sessions.c.expires_at > now),
+    )
+    async with database.read() as connection:
+        return Holdings(*[int(await connection.scalar(count)) for count in counts])
+
+
+async def set_plan(database: Database, account_id: str, plan: Plan, now: int) -> None:
+    """Give an account a plan; every node acts by it within seconds."""
+    async with database.begin() as transaction:
+        await transaction.execute(
+            update(_accounts).where(_accounts.c.id == account_id).values(plan=plan)
+        )
+        await account_changes.note(transaction, account_id, now)
+
+
+async def remove(database: Database, account_id: str, now: int) -> None:
+    """Delete an account with everything that it owns; its audit records stay.
+
+    What gives access goes first, in one transaction, and the nodes are told; then the history, in
+    pieces, so that nobody waits long for the database; then the account. If this is cut short, it
+    can be called again.
+    """
+    await _remove_access(database, account_id, now)
+    for webhook in await webhooks.of_account(database, account_id):
+        await webhooks.remove(database, account_id, webhook.id)
+    await _remove_events(database, account_id)
+    async with database.begin() as transaction:
+        await transaction.execute(delete(_accounts).where(_accounts.c.id == account_id))
+        await account_changes.note(transaction, account_id, now)
+
+
+async def _remove_access(database: Database, account_id: str, now: int) -> None:
+    users = select(_users.c.id).where(_users.c.account_id == account_id)
+    keys = select(tables.api_keys.c.id).where(tables.api_keys.c.account_id == account_id)
+    answers = tables.idempotency_keys
+    async with database.begin() as transaction:
+        await transaction.execute(
+            delete(answers).where(answers.c.principal.in_(users) | answers.c.principal.in_(keys))
+        )
+        for table in (tables.sessions, tables.password_resets, tables.known_addresses):
+            await transaction.execute(delete(table).where(table.c.user_id.in_(users)))
+        for table in (
+            tables.api_keys,
+            tables.enrolment_codes,
+            tables.device_codes,
+            tables.machines,
+        ):
+            await transaction.execute(delete(table).where(table.c.account_id == account_id))
+        await transaction.execute(
+            update(_users).where(_users.c.account_id == account_id).values(password_hash=None)
+        )
+        hooks = tables.webhooks
+        await transaction.execute(
+            update(hooks).where(hooks.c.account_id == account_id).values(active=False)
+        )
+        await account_changes.note(transaction, account_id, now)
+
+
+async def _remove_events(database: Database, account_id: str) -> None:
+    events, last = tables.events, ""
+    while True:
+        # By their ids, so that the table is read once in all: it has no index by account.
+        some = (
+            select(events.c.id)
+            .where(events.c.account_id == account_id, events.c.id > last)
+            .order_by(events.c.id)
+            .limit(_REMOVED_AT_ONCE)
+        )
+        async with database.begin() as transaction:
+            ids = list(await transaction.scalars(some))
+            if not ids:
+                return
+            await transaction.execute(delete(events).where(events.c.id.in_(ids)))
+        last = ids[-1]
+
+
+def _count(table: Table) -> Select[Any]:
+    return select(func.count()).select_from(table)

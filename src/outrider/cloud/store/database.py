@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from outrider.cloud.store.transaction import DatabaseAway, Transaction
 from outrider.contract.errors import OutriderError
 
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 """The newest revision in `migrations/versions/`; a test holds it to that."""
 
 

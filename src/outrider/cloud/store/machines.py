@@ -100,6 +100,13 @@ async def by_tokens(database: Database, digests: Sequence[bytes]) -> list[Machin
     return [found.get(digest) for digest in digests]
 
 
+async def existing(database: Database, machine_ids: Sequence[str]) -> set[str]:
+    """Return those of these machines that have not been deleted."""
+    query = select(_machines.c.id).where(_machines.c.id.in_(machine_ids))
+    async with database.read() as connection:
+        return set(await connection.scalars(query))
+
+
 async def connected(database: Database, account_id: str) -> list[Machine]:
     """Return the account's machines that are connected or in their grace period."""
     query = select(*_COLUMNS).where(_machines.c.connected, _machines.c.account_id == account_id)

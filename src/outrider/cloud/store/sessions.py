@@ -1,49 +1,82 @@
-"""Dashboard sessions, and the users who log in."""
+"""Dashboard sessions."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select, update
 
-from outrider.cloud.store import tables
+from outrider.cloud.store import tables, users
 from outrider.cloud.store.database import Database
+from outrider.cloud.store.users import User
 
 _sessions = tables.sessions
-_users = tables.users
 
 
-class User(NamedTuple):
-    """A person who may log in."""
+class Session(NamedTuple):
+    """A session that has not ended. Times are epoch milliseconds.
+
+    `address` and `user_agent` are those of the login; `last_seen_at` and they are None where a
+    node of an older release began the session.
+    """
 
     id: str
-    account_id: str
-    email: str
-    password_hash: str | None
+    created_at: int
+    expires_at: int
+    last_seen_at: int | None
+    address: str | None
+    user_agent: str | None
 
 
-_USER = [_users.c[name] for name in User._fields]
+class Origin(NamedTuple):
+    """Where a login comes from: the address, what it is counted as, and the client's own name."""
+
+    address: str
+    bucket: str
+    user_agent: str | None
 
 
-async def user_by_email(database: Database, email: str) -> User | None:
-    """Return the user with this email."""
-    return await _user(database, _users.c.email == email.strip().lower())
-
-
-async def user_by_id(database: Database, user_id: str) -> User | None:
-    """Return the user with this id."""
-    return await _user(database, _users.c.id == user_id)
+_SESSION = [_sessions.c[name] for name in Session._fields]
 
 
 async def begin(
-    database: Database, *, session_id: str, user_id: str, now: int, expires_at: int
-) -> None:
-    """Add a session, and forget those that have expired."""
+    database: Database,
+    *,
+    session_id: str,
+    user: User,
+    now: int,
+    expires_at: int,
+    origin: Origin | None,
+) -> bool:
+    """Add a session, and forget those that have expired.
+
+    Remembers the address as one that the user has logged in from.
+
+    Returns:
+        False where the user's password is no longer the one of `user`: it was changed after it
+        was checked.
+    """
     async with database.begin() as connection:
-        await connection.execute(delete(_sessions).where(_sessions.c.expires_at <= now))
+        if not await users.has_password(connection, user):
+            return False
+        # Rows that another transaction is ending are left to it: two must not wait for each other.
+        expired = select(_sessions.c.id).where(_sessions.c.expires_at <= now)
+        await connection.execute(
+            delete(_sessions).where(_sessions.c.id.in_(expired.with_for_update(skip_locked=True)))
+        )
         await connection.execute(
             insert(_sessions).values(
-                id=session_id, user_id=user_id, created_at=now, expires_at=expires_at
+                id=session_id,
+                user_id=user.id,
+                created_at=now,
+                expires_at=expires_at,
+                last_seen_at=now,
+                address=None if origin is None else origin.address,
+                user_agent=None if origin is None else origin.user_agent,
             )
         )
+        if origin is not None:
+            await users.remember_address(connection, user.id, origin.bucket, now)
+        return True
 
 
 async def lives(database: Database, session_id: str, now: int) -> bool:
@@ -53,14 +86,76 @@ async def lives(database: Database, session_id: str, now: int) -> bool:
         return await connection.scalar(query) is not None
 
 
+async def of_user(database: Database, user_id: str, now: int) -> list[Session]:
+    """Return the user's sessions, the newest first."""
+    query = (
+        select(*_SESSION)
+        .where(_sessions.c.user_id == user_id, _sessions.c.expires_at > now)
+        .order_by(_sessions.c.id.desc())
+    )
+    async with database.read() as connection:
+        return [Session._make(row) for row in await connection.execute(query)]
+
+
+async def touch(database: Database, seen: Mapping[str, int]) -> None:
+    """Remember when sessions (by id) were last seen."""
+    statement = (
+        update(_sessions)
+        .where(_sessions.c.id == bindparam("session"))
+        .values(last_seen_at=bindparam("at"))
+    )
+    # In order, so that no two nodes wait for each other's rows.
+    rows = [{"session": session, "at": at} for session, at in sorted(seen.items())]
+    async with database.begin() as connection:
+        await connection.execute(statement, rows)
+
+
 async def end(database: Database, session_id: str) -> None:
     """End a session."""
     async with database.begin() as connection:
         await connection.execute(delete(_sessions).where(_sessions.c.id == session_id))
 
 
-async def _user(database: Database, condition: object) -> User | None:
-    async with database.read() as connection:
-        query = select(*_USER).where(condition)  # type: ignore[arg-type]
-        row = (await connection.execute(query)).first()
-    return None if row is None else User(*row)
+async def end_of_user(database: Database, user_id: str, session_id: str) -> bool:
+    """End a session of the user; False where the user has none such."""
+    statement = delete(_sessions).where(
+        _sessions.c.id == session_id, _sessions.c.user_id == user_id
+    )
+    async with database.begin() as connection:
+        return (await connection.execute(statement)).rowcount == 1
+
+
+async def end_all(database: Database, user_id: str, *, but: str | None = None) -> int:
+    """End the user's sessions, except the one `but`; return how many they were."""
+    statement = delete(_sessions).where(_sessions.c.user_id == user_id)
+    if but is not None:
+        statement = statement.where(_sessions.c.id != but)
+    async with database.begin() as connection:
+        return (await connection.execute(statement)).rowcount
+
+
+async def begin_try(database: Database, session_id: str, most: int) -> int | None:
+    """Count a password that the session gives, before it is checked.
+
+    So that many at once are not all checked before the first is counted.
+
+    Returns:
+        How many it has given since the last right one; None where they are more than `most`, or
+        the session has ended.
+    """
+    statement = (
+        update(_sessions)
+        .where(_sessions.c.id == session_id, _sessions.c.failures < most)
+        .values(failures=_sessions.c.failures + 1)
+        .returning(_sessions.c.failures)
+    )
+    async with database.begin() as connection:
+        count = await connection.scalar(statement)
+        return None if count is None else int(count)
+
+
+async def forget_tries(database: Database, session_id: str) -> None:
+    """Begin to count the session's passwords anew: one was right."""
+    statement = update(_sessions).where(_sessions.c.id == session_id).values(failures=0)
+    async with database.begin() as connection:
+        await connection.execute(statement)

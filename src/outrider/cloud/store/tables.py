@@ -111,9 +111,44 @@ sessions = Table(
     "sessions",
     metadata,
     Column("id", String(40), primary_key=True),
-    Column("user_id", ForeignKey(users.c.id, ondelete="CASCADE"), nullable=False),
+    Column("user_id", ForeignKey(users.c.id, ondelete="CASCADE"), nullable=False, index=True),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False, index=True),
+    # Null where a node of an older release began it.
+    Column("last_seen_at", BigInteger, nullable=True),
+    Column("address", String(64), nullable=True),
+    Column("user_agent", String(300), nullable=True),
+    # Passwords given since the last right one; see `access.sessions`.
+    Column("failures", Integer, nullable=False, server_default="0"),
+)
+
+# The addresses (IPv6: the /64) that a user has logged in from: the limit on logins to an account
+# does not hold for them.
+known_addresses = Table(
+    "known_addresses",
+    metadata,
+    Column("user_id", ForeignKey(users.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("address", String(64), primary_key=True),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
+# One link at a time for each user, which sets the password without the old one.
+password_resets = Table(
+    "password_resets",
+    metadata,
+    Column("user_id", ForeignKey(users.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("hash", LargeBinary(32), nullable=False, unique=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+
+# The accounts that `outrider admin` has changed or deleted: the nodes look here for what they
+# must not go on remembering. No foreign key, since a row outlives its account.
+account_changes = Table(
+    "account_changes",
+    metadata,
+    Column("account_id", String(40), primary_key=True),
+    Column("changed_at", BigInteger, nullable=False),
 )
 
 device_codes = Table(
@@ -129,6 +164,8 @@ device_codes = Table(
     # Set once a user has approved it; `denied` once one has refused.
     Column("account_id", ForeignKey(accounts.c.id, ondelete="CASCADE"), nullable=True),
     Column("denied", Boolean, nullable=False),
+    # Where the machine asked from; null where it asked a node of an older release.
+    Column("address", String(64), nullable=True),
 )
 
 usage = Table(

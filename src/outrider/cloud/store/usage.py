@@ -3,18 +3,32 @@
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import IntegrityError
 
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
+from outrider.contract.errors import ApiError, ErrorCode
 
 _usage = tables.usage
 
 
+def account_deleted() -> ApiError:
+    """Return the error for a request of an account that was deleted a moment ago."""
+    return ApiError(401, "This account has been deleted", code=ErrorCode.AUTH_INVALID)
+
+
 async def plan_of(database: Database, account_id: str) -> str:
-    """Return the account's plan."""
+    """Return the account's plan.
+
+    Raises:
+        ApiError: 401, the account has been deleted.
+    """
     query = select(tables.accounts.c.plan).where(tables.accounts.c.id == account_id)
     async with database.read() as connection:
-        return str(await connection.scalar(query))
+        plan = await connection.scalar(query)
+    if plan is None:
+        raise account_deleted()
+    return str(plan)
 
 
 async def calls(database: Database, account_id: str, month: str) -> int:
@@ -30,11 +44,17 @@ async def set_aside(
     """Take calls out of the month's `limit`: one percent of what is left, from one to `most`.
 
     Returns how many: 0 where none are left.
+
+    Raises:
+        ApiError: 401, the account has been deleted.
     """
     insert = sqlite_insert if database.url.get_backend_name() == "sqlite" else postgresql_insert
     row = {"account_id": account_id, "month": month, "calls": 0}
     async with database.begin() as connection:
-        await connection.execute(insert(_usage).values(row).on_conflict_do_nothing())
+        try:
+            await connection.execute(insert(_usage).values(row).on_conflict_do_nothing())
+        except IntegrityError as error:
+            raise account_deleted() from error
         here = (_usage.c.account_id == account_id) & (_usage.c.month == month)
         used = int(
             await connection.scalar(select(_usage.c.calls).where(here).with_for_update()) or 0

@@ -1,0 +1,296 @@
+"""`outrider admin account`: make accounts, look at them, change and delete them."""
+
+import re
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
+from outrider.cli.running import fail, service_settings
+from outrider.cloud.access import passwords
+from outrider.cloud.access.password_resets import RESET_SECONDS, PasswordLink, new_link
+from outrider.cloud.access.plans import PLANS
+from outrider.cloud.access.quota import Quota
+from outrider.cloud.store import accounts, sessions, users
+from outrider.cloud.store.accounts import Account
+from outrider.cloud.store.database import Database
+from outrider.contract.ids import new_id
+from outrider.contract.text import MAX_NAME, is_printable
+
+app = typer.Typer(no_args_is_help=True, help="Accounts.")
+
+EmailOption = Annotated[
+    str,
+    typer.Option("--email", "--account", help="The email of the account's user, or its id."),
+]
+PasswordOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="OUTRIDER_PASSWORD",
+        help="For the dashboard. Without it: asked for on a terminal, else a link to set one.",
+    ),
+]
+_PLANS = ", ".join(PLANS)
+
+
+@app.command("create")
+def create(
+    email: Annotated[str, typer.Option(help="The first user's email.")],
+    plan: Annotated[
+        str | None, typer.Option(help=f"One of {_PLANS}; else OUTRIDER_DEFAULT_PLAN.")
+    ] = None,
+    password: PasswordOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an account with its first user."""
+    chosen_plan = service_settings().default_plan if plan is None else _checked_plan(plan)
+    email = email.strip()
+    is_email = re.fullmatch(r"[^@\s]+@[^@\s]+", email) and is_printable(email)
+    if not is_email or len(email) > MAX_NAME:
+        fail(f"{email!r} is not an email address", 2)
+    chosen = _chosen_password(password, email)
+    new_account, new_user = new_id("acct"), new_id("user")
+
+    async def work(database: Database) -> PasswordLink | None:
+        await accounts.create(
+            database,
+            account_id=new_account,
+            user_id=new_user,
+            email=email,
+            plan=chosen_plan,  # type: ignore[arg-type]  # checked above
+            password_hash=None if chosen is None else passwords.hashed(chosen),
+            now=now(),
+        )
+        if chosen is not None:
+            return None
+        return await new_link(database, new_user, service_settings().base_url)
+
+    link = on_database(work)
+    show(
+        as_json,
+        {"accountId": new_account, "userId": new_user} | _link_fields(link),
+        f"Account {new_account} with the user {email}, on the {chosen_plan} plan."
+        + _link_text(link),
+    )
+
+
+@app.command("list")
+def list_accounts(
+    email: Annotated[
+        str | None, typer.Option("--email", "--account", help="Only the account of this user.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the accounts, the oldest first."""
+
+    async def work(database: Database) -> list[Account]:
+        return await accounts.every(
+            database, None if email is None else await account_id(database, email)
+        )
+
+    found = on_database(work)
+    rows = [
+        f"{account.id}  {account.plan:<10}  {account.email}"
+        f"{'' if account.has_password else '  (no password)'}"
+        for account in found
+    ]
+    show(as_json, {"accounts": [_fields(one) for one in found]}, "\n".join(rows) or "No accounts.")
+
+
+@app.command("show")
+def show_account(email: EmailOption, as_json: AsJson = False) -> None:
+    """Show an account: its plan, what it has used this month, and how much it has."""
+
+    async def work(database: Database) -> tuple[Account, accounts.Holdings, str, int]:
+        account = await _account(database, email)
+        month, calls = await Quota(database).used(account.id)
+        return account, await accounts.holdings(database, account.id, now()), month, calls
+
+    account, holdings, month, calls = on_database(work)
+    limit = PLANS[account.plan].calls_per_month
+    usage = {"month": month, "calls": calls, "limit": limit}
+    text = (
+        f"{account.id}  {account.email}{'' if account.has_password else '  (no password)'}\n"
+        f"Created   {when(account.created_at)}\n"
+        f"Plan      {account.plan}: {calls} calls in {month} of "
+        f"{'any number' if limit is None else limit}\n"
+        f"Has       {holdings.machines} machines, {holdings.keys} keys, "
+        f"{holdings.webhooks} webhooks, {holdings.sessions} sessions"
+    )
+    show(as_json, _fields(account) | holdings._asdict() | {"usage": usage}, text)
+
+
+@app.command("set-plan")
+def set_plan(
+    email: EmailOption,
+    argument: Annotated[
+        str | None, typer.Argument(metavar="[PLAN]", help=f"One of {_PLANS}.")
+    ] = None,
+    option: Annotated[str | None, typer.Option("--plan", help="The same.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give an account another plan; it holds within seconds."""
+    if argument is not None and option is not None:
+        fail("Give the plan once", 2)
+    plan = _checked_plan(argument or option or "")
+
+    async def work(database: Database) -> Account:
+        account = await _account(database, email)
+        await accounts.set_plan(database, account.id, plan, now())  # type: ignore[arg-type]
+        return account
+
+    account = on_database(work)
+    show(
+        as_json,
+        {"accountId": account.id, "userId": account.user_id, "plan": plan},
+        f"{account.email} is on the {plan} plan.",
+    )
+
+
+@app.command("password")
+def password(email: EmailOption, password: PasswordOption = None, as_json: AsJson = False) -> None:
+    """Set a user's password, which ends all of the user's sessions.
+
+    Without a terminal and without --password, the old password stays until the link is used.
+    """
+    account = on_database(lambda database: _account(database, email))
+    chosen = _chosen_password(password, account.email)
+
+    async def work(database: Database) -> tuple[int, PasswordLink | None]:
+        if chosen is None:
+            link = await new_link(database, account.user_id, service_settings().base_url)
+            return 0, link
+        password_hash = passwords.hashed(chosen)
+        return await users.set_password(database, account.user_id, password_hash), None
+
+    ended, link = on_database(work)
+    data: dict[str, Any] = {"accountId": account.id, "userId": account.user_id}
+    if link is not None:
+        data |= {"changed": False} | _link_fields(link)
+        show(as_json, data, f"The password of {account.email} stays for now." + _link_text(link))
+        return
+    data |= {"changed": True, "sessionsEnded": ended}
+    show(as_json, data, f"{account.email} has the new password; {ended} sessions were ended.")
+
+
+@app.command("sessions")
+def list_sessions(
+    email: EmailOption,
+    end_all: Annotated[bool, typer.Option("--end-all", help="End all of them.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the sessions in which a user is signed in, or end them."""
+
+    async def work(database: Database) -> tuple[Account, list[sessions.Session], int]:
+        account = await _account(database, email)
+        if end_all:
+            return account, [], await sessions.end_all(database, account.user_id)
+        return account, await sessions.of_user(database, account.user_id, now()), 0
+
+    account, found, ended = on_database(work)
+    ids = {"accountId": account.id, "userId": account.user_id}
+    if end_all:
+        show(as_json, ids | {"ended": ended}, f"{ended} sessions were ended.")
+        return
+    views = [
+        {
+            "id": session.id,
+            "createdAt": session.created_at,
+            "lastSeenAt": session.last_seen_at or session.created_at,
+            "expiresAt": session.expires_at,
+            "address": session.address,
+            "userAgent": session.user_agent,
+        }
+        for session in found
+    ]
+    rows = [
+        f"{session.id}  last seen {when(session.last_seen_at or session.created_at)}  "
+        f"{session.address or 'unknown address'}  {session.user_agent or ''}"
+        for session in found
+    ]
+    show(as_json, ids | {"sessions": views}, "\n".join(rows) or "No sessions.")
+
+
+@app.command("delete")
+def delete(
+    email: EmailOption,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask on a terminal.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete an account with its machines, keys, webhooks and sessions, for good."""
+    account = on_database(lambda database: _account(database, email))
+    if not yes and sys.stdin.isatty():
+        question = f"Delete {account.email} ({account.id}) with everything that it owns?"
+        typer.confirm(question, abort=True, err=True)
+
+    async def work(database: Database) -> None:
+        await accounts.remove(database, account.id, now())
+
+    on_database(work)
+    show(
+        as_json,
+        {"accountId": account.id, "userId": account.user_id, "deleted": True},
+        f"The account {account.id} of {account.email} is deleted.",
+    )
+
+
+async def _account(database: Database, email: str) -> Account:
+    """Return an account with its first user, or end the command."""
+    return (await accounts.every(database, await account_id(database, email)))[0]
+
+
+def _checked_plan(plan: str) -> str:
+    if plan not in PLANS:
+        fail(f"Unknown plan {plan!r}: it is one of {_PLANS}", 2)
+    return plan
+
+
+def _chosen_password(given: str | None, email: str) -> str | None:
+    """Return the password that was given, or typed on a terminal; None where there is no terminal.
+
+    One that must not be a password ends the command; on a terminal it is asked for again.
+    """
+    if given is not None:
+        try:
+            passwords.check_new(given, email)
+        except passwords.WeakPassword as error:
+            fail(str(error), 2)
+        return given
+    while sys.stdin.isatty():
+        typed: str = typer.prompt(
+            "Password", hide_input=True, confirmation_prompt="The same again", err=True
+        )
+        try:
+            passwords.check_new(typed, email)
+        except passwords.WeakPassword as error:
+            typer.echo(str(error), err=True)
+        else:
+            return typed
+    return None
+
+
+def _fields(account: Account) -> dict[str, Any]:
+    return {
+        "accountId": account.id,
+        "userId": account.user_id,
+        "email": account.email,
+        "plan": account.plan,
+        "createdAt": account.created_at,
+        "hasPassword": account.has_password,
+    }
+
+
+def _link_fields(link: PasswordLink | None) -> dict[str, Any]:
+    if link is None:
+        return {}
+    return {"passwordLink": link.url, "passwordLinkExpiresAt": link.expires_at}
+
+
+def _link_text(link: PasswordLink | None) -> str:
+    if link is None:
+        return ""
+    text = f"\nTo set the password, open within {RESET_SECONDS // 3600} hours:\n\n    {link.url}\n"
+    if service_settings().public_url is None:
+        text += "\n(OUTRIDER_PUBLIC_URL is not set: put the service's own address in its place.)"
+    return text

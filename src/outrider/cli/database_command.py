@@ -1,0 +1,61 @@
+"""What the commands on the database share: opening it, naming an account, printing an outcome."""
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from outrider.cli.running import fail, run, service_settings
+from outrider.cloud.access.sealing import key_file
+from outrider.cloud.installation import prepare
+from outrider.cloud.store import accounts
+from outrider.cloud.store.database import Database
+from outrider.contract.text import escaped_lines
+
+T = TypeVar("T")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def on_database(work: Callable[[Database], Awaitable[T]]) -> T:
+    """Run `work` on the service's database, with its schema up to date."""
+
+    async def with_database() -> T:
+        # Not in a directory of its own: a mistyped setting would make a second, empty service.
+        settings = service_settings()
+        database = Database(settings.sqlalchemy_url, makes_directory=False)
+        try:
+            await prepare(database, used_before=key_file(settings.data_dir).exists())
+            return await work(database)
+        finally:
+            await database.close()
+
+    return run(with_database())
+
+
+async def account_id(database: Database, account: str) -> str:
+    """Return the id of the account that has this id or email, or end the command."""
+    found = await accounts.find(database, account)
+    if found is None:
+        fail(f"There is no account {account!r}: give its id, or the email of a user of it")
+    return found
+
+
+def show(as_json: bool, data: dict[str, Any], text: str) -> None:
+    """Print what came of a command: `data` for programs, `text` for people."""
+    typer.echo(json.dumps(data) if as_json else escaped_lines(text))
+
+
+def when(millis: Any) -> str:
+    """Return a time (epoch milliseconds) for people; None is never."""
+    if millis is None:
+        return "never"
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def now() -> int:
+    """Return the time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000

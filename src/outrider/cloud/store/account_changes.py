@@ -1,0 +1,40 @@
+"""Which accounts `outrider admin` has changed or deleted, for the nodes that remember them."""
+
+from typing import Final
+
+from sqlalchemy import case, delete, select
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from outrider.cloud.store import tables
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.transaction import Transaction
+
+_changes = tables.account_changes
+
+_KEPT_MILLIS: Final = 86_400_000
+"""How long a change is kept: much longer than any node goes without looking."""
+
+
+async def note(transaction: Transaction, account_id: str, now: int) -> None:
+    """Note, in the transaction of a change, that the account is not what it was."""
+    await transaction.execute(delete(_changes).where(_changes.c.changed_at < now - _KEPT_MILLIS))
+    insert = sqlite_insert if transaction.dialect == "sqlite" else postgresql_insert
+    new = insert(_changes).values(account_id=account_id, changed_at=now)
+    # Always another number than before, for that is how the nodes find it.
+    later = case(
+        (new.excluded.changed_at > _changes.c.changed_at, new.excluded.changed_at),
+        else_=_changes.c.changed_at + 1,
+    )
+    await transaction.execute(
+        new.on_conflict_do_update(
+            index_elements=[_changes.c.account_id], set_={_changes.c.changed_at: later}
+        )
+    )
+
+
+async def recent(database: Database) -> dict[str, int]:
+    """Return the accounts that were changed lately, and when (a number that only grows)."""
+    query = select(_changes.c.account_id, _changes.c.changed_at)
+    async with database.read() as connection:
+        return {row[0]: row[1] for row in await connection.execute(query)}

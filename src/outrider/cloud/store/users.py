@@ -1,0 +1,174 @@
+"""Users: the people who log in, their passwords, and where they have logged in from."""
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import delete, insert, select, update
+
+from outrider.cloud.store import tables
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.transaction import Transaction
+
+_users = tables.users
+_sessions = tables.sessions
+_known = tables.known_addresses
+_resets = tables.password_resets
+
+_KNOWN_ADDRESSES: Final = 100
+"""Addresses that are remembered of one user: the latest."""
+
+
+class User(NamedTuple):
+    """A person who may log in."""
+
+    id: str
+    account_id: str
+    email: str
+    password_hash: str | None
+
+
+_USER = [_users.c[name] for name in User._fields]
+
+
+async def by_email(database: Database, email: str) -> User | None:
+    """Return the user with this email."""
+    return await _one(database, _users.c.email == email.strip().lower())
+
+
+async def by_id(database: Database, user_id: str) -> User | None:
+    """Return the user with this id."""
+    return await _one(database, _users.c.id == user_id)
+
+
+async def has_password(transaction: Transaction, user: User) -> bool:
+    """Tell whether the password is still that of `user`; it stays so for the transaction."""
+    query = select(_users.c.password_hash).where(_users.c.id == user.id).with_for_update()
+    row = (await transaction.execute(query)).first()
+    return row is not None and row[0] == user.password_hash
+
+
+async def knows_address(database: Database, email: str, address: str, since: int) -> bool:
+    """Tell whether the user with this email has logged in from an address since then."""
+    query = (
+        select(_known.c.user_id)
+        .join(_users, _users.c.id == _known.c.user_id)
+        .where(_users.c.email == email.strip().lower())
+        .where(_known.c.address == address, _known.c.seen_at >= since)
+    )
+    async with database.read() as connection:
+        return await connection.scalar(query) is not None
+
+
+async def remember_address(transaction: Transaction, user_id: str, address: str, now: int) -> None:
+    """Remember an address of the user, and forget the oldest beyond `_KNOWN_ADDRESSES`."""
+    mine = _known.c.user_id == user_id
+    await transaction.execute(delete(_known).where(mine, _known.c.address == address))
+    kept = (
+        select(_known.c.address)
+        .where(mine)
+        .order_by(_known.c.seen_at.desc())
+        .limit(_KNOWN_ADDRESSES - 1)
+    )
+    await transaction.execute(delete(_known).where(mine, _known.c.address.not_in(kept)))
+    row = {"user_id": user_id, "address": address, "seen_at": now}
+    await transaction.execute(insert(_known).values(row))
+
+
+async def change_password(
+    database: Database,
+    user: User,
+    password_hash: str,
+    *,
+    now: int,
+    keep_session: str,
+    address: str | None,
+) -> bool:
+    """Give a user a new password in place of that of `user`, and end all sessions but one.
+
+    Password links of the user become worthless, and the addresses that the user has logged in
+    from are forgotten, except `address`.
+
+    Returns:
+        False where the password is no longer that of `user`: nothing is changed.
+    """
+    async with database.begin() as transaction:
+        if not await has_password(transaction, user):
+            return False
+        await _set(transaction, user.id, password_hash, keep_session=keep_session)
+        if address is not None:
+            await remember_address(transaction, user.id, address, now)
+        return True
+
+
+async def set_password(database: Database, user_id: str, password_hash: str) -> int:
+    """Give a user a new password, whatever the old one was, and end every session.
+
+    Returns how many sessions that were. What `change_password` says of links and addresses holds.
+    """
+    async with database.begin() as transaction:
+        return await _set(transaction, user_id, password_hash, keep_session=None)
+
+
+async def add_reset(
+    database: Database, user_id: str, digest: bytes, *, now: int, expires_at: int
+) -> None:
+    """Store the hash of a password link; an older one of the user is worthless from now on."""
+    row = {"user_id": user_id, "hash": digest, "created_at": now, "expires_at": expires_at}
+    async with database.begin() as transaction:
+        await transaction.execute(delete(_resets).where(_resets.c.user_id == user_id))
+        await transaction.execute(insert(_resets).values(row))
+
+
+async def by_reset(database: Database, digest: bytes, now: int) -> User | None:
+    """Return the user whose password a link would set; None where the link does not work."""
+    query = (
+        select(*_USER)
+        .join(_resets, _resets.c.user_id == _users.c.id)
+        .where(_resets.c.hash == digest, _resets.c.expires_at > now)
+    )
+    async with database.read() as connection:
+        row = (await connection.execute(query)).first()
+    return None if row is None else User(*row)
+
+
+async def use_reset(
+    database: Database, digest: bytes, password_hash: str, *, now: int, address: str | None
+) -> bool:
+    """Use a password link up: set the password, end every session, and know the address.
+
+    Returns:
+        False where the link does not exist, has been used, or has expired.
+    """
+    statement = (
+        delete(_resets)
+        .where(_resets.c.hash == digest, _resets.c.expires_at > now)
+        .returning(_resets.c.user_id)
+    )
+    async with database.begin() as transaction:
+        user_id = await transaction.scalar(statement)
+        if user_id is None:
+            return False
+        await _set(transaction, user_id, password_hash, keep_session=None)
+        if address is not None:
+            await remember_address(transaction, user_id, address, now)
+        return True
+
+
+async def _set(
+    transaction: Transaction, user_id: str, password_hash: str, *, keep_session: str | None
+) -> int:
+    await transaction.execute(
+        update(_users).where(_users.c.id == user_id).values(password_hash=password_hash)
+    )
+    await transaction.execute(delete(_resets).where(_resets.c.user_id == user_id))
+    await transaction.execute(delete(_known).where(_known.c.user_id == user_id))
+    ended = delete(_sessions).where(_sessions.c.user_id == user_id)
+    if keep_session is not None:
+        ended = ended.where(_sessions.c.id != keep_session)
+    return (await transaction.execute(ended)).rowcount
+
+
+async def _one(database: Database, condition: object) -> User | None:
+    async with database.read() as connection:
+        query = select(*_USER).where(condition)  # type: ignore[arg-type]
+        row = (await connection.execute(query)).first()
+    return None if row is None else User(*row)
