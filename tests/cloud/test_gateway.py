@@ -267,7 +267,7 @@ async def test_a_machine_that_goes_away_during_its_welcome(tmp_path: Path, store
     scope = {
         "type": "websocket",
         "path": GATEWAY,
-        "headers": [(b"authorization", f"Bearer {token}".encode())],
+        "headers": [(b"host", b"localhost"), (b"authorization", f"Bearer {token}".encode())],
         "client": ("127.0.0.1", 1),
     }
     service = Service(chosen)
@@ -275,7 +275,7 @@ async def test_a_machine_that_goes_away_during_its_welcome(tmp_path: Path, store
         service.running(),
         httpx.AsyncClient(
             transport=httpx.ASGITransport(service.app),
-            base_url="http://service",
+            base_url="http://localhost",
             headers={"Authorization": f"Bearer {owner.key}"},
         ) as client,
     ):
