@@ -425,7 +425,7 @@ def test_of_two_answers_at_once_one_wins(waiting: Playbook) -> None:
 def test_a_screen_that_is_older_than_the_answer_changes_nothing(waiting: Playbook) -> None:
     waiting.play(approve(1), Ready(), Done(), sees(GENERATING), sees(IDLE))
     assert waiting >> sees(asks("act_1")) << [] >> sees(IDLE) << []
-    assert waiting.core.seen == IDLE
+    assert waiting.core.observation == IDLE
 
 
 def test_the_next_question_comes_at_once(waiting: Playbook) -> None:
@@ -451,7 +451,7 @@ def test_an_answer_without_effect_can_be_given_again(waiting: Playbook) -> None:
         >> Tick()
         << [*CHANGED, Refused(1, 500, "did not react to the answer")]
     )
-    assert waiting.core.seen == asks("act_1")
+    assert waiting.core.observation == asks("act_1")
     waiting.play(approve(2), Ready(), Done())
     assert waiting >> sees(GENERATING) << SetTimer(None) << resolved(2, "act_1")
 
@@ -460,19 +460,19 @@ def test_an_answer_that_failed_shows_what_was_observed_meanwhile(waiting: Playbo
     ended = fails("It has ended", gone=True)
     waiting.play(approve(1), sees(ended))
     assert waiting >> Failed(ApiError(500, "no terminal")) << Refused(1, 500, "Launch it again")
-    assert waiting.core.seen == ended
+    assert waiting.core.observation == ended
 
 
 def test_an_answer_never_goes_to_another_question(waiting: Playbook) -> None:
     waiting.play(approve(1), sees(asks("act_2")))
     assert waiting >> Ready() << Refused(1, 409, "asks something else")
-    assert waiting.core.seen == asks("act_2")
+    assert waiting.core.observation == asks("act_2")
 
 
 def test_an_option_that_the_agent_does_not_offer_any_more(waiting: Playbook) -> None:
     waiting.play(approve(1), Ready())
     assert waiting >> Done(offered=False) << [*CHANGED, Refused(1, 409, "asks something else")]
-    assert waiting.core.seen == asks("act_1")
+    assert waiting.core.observation == asks("act_1")
 
 
 def test_an_answer_that_ends_the_agent(waiting: Playbook) -> None:
@@ -683,7 +683,7 @@ def test_a_message_for_another_agent_selects_it() -> None:
         >> Ready()
         << deliver(1, "codex")
     )
-    assert ide.core.seen.title == "Other"
+    assert ide.core.observation.title == "Other"
     ide.restart()
     assert ide.core.selected == "codex"
 
@@ -741,7 +741,7 @@ def test_only_the_selected_agent_has_events_and_all_are_listed() -> None:
         AgentSummary(type="claude", name="Claude", status="idle"),
         AgentSummary(type="codex", name="Codex", status="generating"),
     ]
-    assert ide.core.state("codex").title == "more"
+    assert ide.core.observation_of("codex").title == "more"
 
 
 # The end of a daemon, or of a session

@@ -23,7 +23,7 @@ Invariants, for a daemon that is killed at any moment:
 
 - A queued message is in the journal (`Enqueue`) before its sender is told that it is accepted,
   and leaves the journal (`Dequeue`) only after the agent has taken it. Killed in between, it is
-  delivered again after the restart, under the same id, and `Adapter.deliver` does not give an
+  delivered again after the restart, under the same id, and `Agent.deliver` does not give an
   agent a message that it has taken already. So it is given once, and never lost.
 - A message that is not queued is accepted only after the agent has taken it. Killed before that,
   its sender was told nothing, and nothing sends it again.
@@ -114,8 +114,8 @@ class AgentCore:
 
     Attributes:
         selected: the type of the agent that messages and answers go to.
-        seen: the state of the selected agent, as a client is to see it.
-        updated_at: when `seen` changed last, in epoch milliseconds.
+        observation: the state of the selected agent, as a client is to see it.
+        updated_at: when that changed last, in epoch milliseconds.
     """
 
     def __init__(
@@ -130,18 +130,18 @@ class AgentCore:
         self.record = record
         known = record.selected_agent
         self.selected = known if known and known in agents else next(iter(agents))
-        self.seen = Observation(status="generating")
+        self.observation = Observation(status="generating")
         self.updated_at = self._now = now
         self._agents = dict(agents)
-        self._observed: dict[str, Observation] = {}
-        self._followed = False
+        self._observations: dict[str, Observation] = {}
+        self._is_first = True
         self._queue = deque(queue)
-        self._postponed = False
+        self._retry_on_change = False
         self._jobs: deque[_Job] = deque()
         self._job: _Job | None = None
-        self._answered: deque[str] = deque(maxlen=_MAX_ANSWERED)
+        self._answered_ids: deque[str] = deque(maxlen=_MAX_ANSWERED)
         self._answer_timeout = answer_timeout
-        self._closed = False
+        self._is_closed = False
 
     # What it shows
 
@@ -159,18 +159,18 @@ class AgentCore:
         known = ", ".join(repr(kind) for kind in self._agents)
         raise not_found(f"{self.record.name} has no agent {wanted!r}, only {known}")
 
-    def state(self, agent: str) -> Observation:
+    def observation_of(self, agent: str) -> Observation:
         """Return the state of the agent of this type."""
         if agent == self.selected:
-            return self.seen
-        return self._observed.get(agent, Observation(status="idle"))
+            return self.observation
+        return self._observations.get(agent, Observation(status="idle"))
 
     def agents(self) -> list[AgentSummary]:
         """Return the agents that the session lists; none where it is one agent itself."""
         return [
-            AgentSummary(type=kind, name=name, status=self.state(kind).status)
+            AgentSummary(type=kind, name=name, status=self.observation_of(kind).status)
             for kind, name in self._agents.items()
-            if self.state(kind).listed
+            if self.observation_of(kind).listed
         ]
 
     # What happens
@@ -187,16 +187,16 @@ class AgentCore:
                 except ApiError as error:
                     yield Refuse(event.request, error)
             case Ready():
-                yield from self._prepared()
+                yield from self._act_if_right()
             case Done(offered):
                 yield from self._done(offered=offered)
             case Failed(error):
-                yield from self._failed(error)
+                yield from self._fail(error)
             case Tick():
-                yield from self._late()
+                yield from self._time_out()
             case Close():
                 yield from self._close()
-        yield from self._next()
+        yield from self._begin_next()
 
     def _request(self, event: Submit | Answer | Interrupt | TakeBack) -> Iterator[Command]:
         match event:
@@ -205,7 +205,7 @@ class AgentCore:
             case Answer():
                 yield from self._answer(event)
             case Interrupt():
-                if self._is_at_rest:
+                if self._takes_messages:
                     raise conflict(f"{self._name} is not generating: there is nothing to interrupt")
                 self._jobs.append(_Job(InterruptAgent(self.selected), event.request))
             case TakeBack():
@@ -215,68 +215,68 @@ class AgentCore:
 
     def _observe(self, event: Observed) -> Iterator[Command]:
         agent, seen, listed = event.agent, event.observation, self.agents()
-        self._observed[agent] = seen
+        self._observations[agent] = seen
         if agent != self.selected:
             if self.agents() != listed:
                 self.updated_at = self._now
                 yield Publish()
-        elif seen.pending is None or seen.pending.id not in self._answered:
-            yield from self._show(seen)  # else it is older than the answer
+        elif seen.pending is None or seen.pending.id not in self._answered_ids:
+            yield from self._update(seen)  # else it is older than the answer
         job = self._job
         if job is not None and job.done and self._has_effect(job):
             yield SetTimer(None)
-            yield from self._finish(job)
+            yield from self._complete(job)
 
-    def _show(self, seen: Observation) -> Iterator[Command]:
+    def _update(self, seen: Observation) -> Iterator[Command]:
         """Make this the selected agent's state, with the events that follow from it."""
-        if seen == self.seen and self._followed:
+        if seen == self.observation and not self._is_first:
             return
-        before, self.seen = self.seen, seen
+        before, self.observation = self.observation, seen
         self.updated_at = self._now
         moved = (seen.status, seen.pending, seen.error) != (
             before.status,
             before.pending,
             before.error,
         )
-        if moved or not self._followed:
-            self._followed = True
+        if moved or self._is_first:
+            self._is_first = False
             self.record.last_activity_at = self._now
             yield from self._events(seen)
             yield Save()
-        self._postponed = False
+        self._retry_on_change = False
         yield Publish()
 
     def _events(self, seen: Observation) -> Iterator[Command]:
-        """Yield the events of a status; the record remembers those that have been emitted.
+        """Yield the events of a status; then the record says that they have been emitted.
 
         A turn begins when an agent starts to generate and ends when it is idle again, or fails;
         an approval in between belongs to it. So each turn has one `generating_started`, and one
         `generating_completed` or `error`, and each question one `waiting_approval`.
         """
-        record = self.record
+        record, title = self.record, seen.title
         if seen.status != "error":
             record.failed = None
         match seen.status:
             case "generating" if record.generating_since is None:
+                yield Emit(EventName.GENERATING_STARTED, title)
                 record.generating_since = self._now
-                yield Emit(EventName.GENERATING_STARTED, seen.title)
             case "waiting_approval" if seen.pending and seen.pending.id != record.asked:
+                yield Emit(EventName.WAITING_APPROVAL, title, message=seen.pending.message)
                 record.asked = seen.pending.id
-                yield Emit(EventName.WAITING_APPROVAL, seen.title, message=seen.pending.message)
             case "error":
-                record.generating_since = None
-                if record.failed != (seen.error or ""):
-                    record.failed = seen.error or ""
-                    yield Emit(EventName.ERROR, seen.title, message=seen.error)
+                error = seen.error or ""
+                if record.failed != error:
+                    yield Emit(EventName.ERROR, title, message=seen.error)
+                record.generating_since, record.failed = None, error
             case "idle" if record.generating_since is not None:
                 duration = max(0, self._now - record.generating_since) / 1000
+                yield Emit(EventName.GENERATING_COMPLETED, title, duration=duration)
                 record.generating_since = None
-                yield Emit(EventName.GENERATING_COMPLETED, seen.title, duration=duration)
 
     @property
-    def _is_at_rest(self) -> bool:
+    def _takes_messages(self) -> bool:
         """Whether the agent takes a message now: it is idle, or a turn failed and it still runs."""
-        return self.seen.status in {"idle", "error"} and not self.seen.gone
+        return self.observation.status in {"idle", "error"} and not self.observation.gone
 
     @property
     def _name(self) -> str:
@@ -292,29 +292,29 @@ class AgentCore:
             change = Change(self.selected, event.controls)
             self._jobs.append(_Job(change, event.request, submit=event))
         else:
-            yield from self._take(event)
+            yield from self._accept_message(event)
 
     def _select(self, wanted: str | None) -> Iterator[Command]:
         """Make the agent that is meant the one that messages and answers go to."""
         agent = self.agent(wanted)
         if agent == self.selected:
             return
-        if self._is_busy or self.seen.status in {"generating", "waiting_approval"}:
+        if self._is_busy or self.observation.status in {"generating", "waiting_approval"}:
             raise conflict(
                 f"{self._name} is at work in this IDE: wait until it is idle, or answer it, "
                 "before you turn to another agent"
             )
         self.selected = self.record.selected_agent = agent
         yield Save()
-        yield from self._show(self._observed.get(agent, Observation(status="idle")))
+        yield from self._update(self._observations.get(agent, Observation(status="idle")))
 
-    def _take(self, event: Submit) -> Iterator[Command]:
+    def _accept_message(self, event: Submit) -> Iterator[Command]:
         """Deliver a message now, or queue it while the agent is at work."""
         if event.message is None:
-            yield self._accept(event.request, None)
+            yield self._accepted(event.request, None)
             return
         self._check_can_take()
-        if not self._delivers and self.seen.status != "generating":
+        if not self._delivers and self.observation.status != "generating":
             self._jobs.append(self._direct(event, event.message))
         elif event.delivery == "interrupt":
             interrupt = InterruptAgent(self.selected)
@@ -335,8 +335,8 @@ class AgentCore:
             )
         yield Enqueue(message_id, message)
         self._queue.append((message_id, message))
-        self._postponed = False
-        yield self._accept(request, message_id, queued=True)
+        self._retry_on_change = False
+        yield self._accepted(request, message_id, queued=True)
 
     def _take_back(self, event: TakeBack) -> Iterator[Command]:
         """Remove a message from the queue, unless the agent is being given it."""
@@ -350,28 +350,28 @@ class AgentCore:
         yield Dequeue(event.message_id)
         yield Reply(event.request)
 
-    def _accept(self, request: int, message_id: str | None, *, queued: bool = False) -> Reply:
+    def _accepted(self, request: int, message_id: str | None, *, queued: bool = False) -> Reply:
         return Reply(
             request,
             Accepted(
                 message_id=message_id,
                 session_id=self.record.id,
-                status=self.seen.status,
+                status=self.observation.status,
                 queued=queued,
             ),
         )
 
     def _check_runs(self) -> None:
-        if self.seen.gone:
+        if self.observation.gone:
             raise self._gone()
 
     def _gone(self) -> ApiError:
-        why = (self.seen.error or "The agent has ended").rstrip(".")
+        why = (self.observation.error or "The agent has ended").rstrip(".")
         return ApiError(500, f"{why}. Launch it again")
 
     def _check_can_take(self) -> None:
         self._check_runs()
-        if self.seen.pending is not None:
+        if self.observation.pending is not None:
             raise conflict(
                 "The agent waits for an approval: approve or reject that first",
                 ErrorCode.APPROVAL_PENDING,
@@ -392,14 +392,16 @@ class AgentCore:
     def _answer(self, event: Answer) -> Iterator[Command]:
         yield from self._select(event.answer.agent_type)
         pending, option = self._to_answer(event.answer)
-        self._answered.append(pending.id)  # from here on every other caller is refused
-        yield from self._show(replace(self.seen, status="generating", pending=None, error=None))
+        self._answered_ids.append(pending.id)  # from here on every other caller is refused
+        yield from self._update(
+            replace(self.observation, status="generating", pending=None, error=None)
+        )
         self._jobs.append(_Job(Choose(self.selected, pending, option), event.request))
 
     def _to_answer(self, answer: ResolveAction) -> tuple[PendingAction, ActionOption]:
         """Return the question that is answered, and the option that is chosen."""
-        wanted, pending = answer.action_id, self.seen.pending
-        if wanted is not None and wanted in self._answered:
+        wanted, pending = answer.action_id, self.observation.pending
+        if wanted is not None and wanted in self._answered_ids:
             raise conflict(f"The action {wanted} has been answered already")
         if pending is None:
             raise conflict(
@@ -414,20 +416,20 @@ class AgentCore:
 
     # Acts
 
-    def _next(self) -> Iterator[Command]:
+    def _begin_next(self) -> Iterator[Command]:
         """Begin the next act: what somebody waits for, then the oldest message of the queue."""
-        if self._job is not None or self._closed:
+        if self._job is not None or self._is_closed:
             return
         if self._jobs:
             self._job = self._jobs.popleft()
-        elif self._queue and self._is_at_rest and not self._postponed:
+        elif self._queue and self._takes_messages and not self._retry_on_change:
             self._job = _Job(Deliver(self.selected, *self._queue[0]), None)
         else:
             return
         act = self._job.act
         yield Prepare(act.agent, for_message=isinstance(act, Deliver))
 
-    def _prepared(self) -> Iterator[Command]:
+    def _act_if_right(self) -> Iterator[Command]:
         """Act, if that is still right: the agent has been looked at again."""
         job = self._job
         if job is None:
@@ -441,11 +443,11 @@ class AgentCore:
             if isinstance(act, Choose) and not self._asks(act):
                 raise _asks_something_else()
         except ApiError as error:
-            yield from self._failed(error)
+            yield from self._fail(error)
             return
-        if isinstance(act, InterruptAgent) and self._is_at_rest:
-            yield from self._finish(job)  # the turn has ended by itself
-        elif job.request is None and not self._is_at_rest:
+        if isinstance(act, InterruptAgent) and self._takes_messages:
+            yield from self._complete(job)  # the turn has ended by itself
+        elif job.request is None and not self._takes_messages:
             self._job = None  # a person has begun a turn: the queue waits for its end
         else:
             yield act
@@ -455,9 +457,9 @@ class AgentCore:
         if job is None:
             return
         if not offered:
-            yield from self._failed(_asks_something_else())
+            yield from self._fail(_asks_something_else())
         elif self._has_effect(job):
-            yield from self._finish(job)
+            yield from self._complete(job)
         else:
             job.done = True
             is_answer = isinstance(job.act, Choose)
@@ -469,14 +471,14 @@ class AgentCore:
             case Choose() as choice:
                 return not self._asks(choice)
             case InterruptAgent():
-                return self._is_at_rest or self.seen.gone
+                return self._takes_messages or self.observation.gone
         return True
 
     def _asks(self, choice: Choose) -> bool:
-        seen = self._observed.get(choice.agent)
+        seen = self._observations.get(choice.agent)
         return seen is not None and seen.pending is not None and seen.pending.id == choice.action.id
 
-    def _finish(self, job: _Job) -> Iterator[Command]:
+    def _complete(self, job: _Job) -> Iterator[Command]:
         """End an act that is done; go on with what it was done for."""
         self._job = None
         act, submit, request = job.act, job.submit, job.request
@@ -484,7 +486,7 @@ class AgentCore:
             message_id, _ = self._queue.popleft()
             yield Dequeue(message_id)
         elif isinstance(act, Deliver):
-            yield self._accept(request, act.message_id)
+            yield self._accepted(request, act.message_id)
         elif isinstance(act, Choose):
             yield Reply(request, self._resolved(act))
         elif submit is None:
@@ -493,7 +495,7 @@ class AgentCore:
             self._jobs.appendleft(self._direct(submit, submit.message))
         else:
             try:
-                yield from self._take(submit)
+                yield from self._accept_message(submit)
             except ApiError as error:
                 yield Refuse(request, error)
 
@@ -502,35 +504,35 @@ class AgentCore:
             action="approve" if choice.option.kind.startswith("allow") else "reject",
             action_id=choice.action.id,
             option_id=choice.option.id,
-            status=self.seen.status,
+            status=self.observation.status,
         )
 
-    def _failed(self, error: ApiError) -> Iterator[Command]:
+    def _fail(self, error: ApiError) -> Iterator[Command]:
         job, self._job = self._job, None
         if job is None:
             return
-        if self.seen.gone and error.status >= 500:
+        if self.observation.gone and error.status >= 500:
             error = self._gone()
         if isinstance(job.act, Choose):  # as if it had not been given: it can be given again
-            self._answered.remove(job.act.action.id)
-            yield from self._show(self._observed[job.act.agent])
+            self._answered_ids.remove(job.act.action.id)
+            yield from self._update(self._observations[job.act.agent])
         if job.request is not None:
             yield Refuse(job.request, error)
         elif isinstance(job.act, Deliver):
-            self._postponed = True
+            self._retry_on_change = True
             yield Postpone(job.act.message_id, error)
 
-    def _late(self) -> Iterator[Command]:
+    def _time_out(self) -> Iterator[Command]:
         job = self._job
         if job is None or not job.done:
             return
         to = "answer" if isinstance(job.act, Choose) else "interruption"
-        yield from self._failed(
+        yield from self._fail(
             ApiError(500, f"The agent did not react to the {to}: look at its screen or window")
         )
 
     def _close(self) -> Iterator[Command]:
-        self._closed = True
+        self._is_closed = True
         stopped = [*([self._job] if self._job else []), *self._jobs]
         self._job = None
         self._jobs.clear()

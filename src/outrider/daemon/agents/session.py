@@ -111,19 +111,19 @@ class AgentSession:
         self._recent: deque[AgentEvent] = deque(maxlen=MAX_RECENT)
         self._requests: dict[int, asyncio.Future[Result | None]] = {}
         self._last_request = 0
-        self._acting: asyncio.Task[None] | None = None
+        self._act_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Start to follow the agent."""
-        self.adapter.observe(self._observed)
+        self.adapter.observe(self._on_observation)
 
     # What it shows
 
     @property
     def status(self) -> str:
         """What the agent is doing now."""
-        return self._core.seen.status
+        return self._core.observation.status
 
     @property
     def target_id(self) -> str:
@@ -143,7 +143,7 @@ class AgentSession:
 
     def describe(self) -> Session:
         """Return the session as the API shows it."""
-        seen, record = self._core.seen, self.record
+        seen, record = self._core.observation, self.record
         return Session(
             id=record.id,
             target_id=self.target_id,
@@ -171,7 +171,7 @@ class AgentSession:
             session_target_id=self.target_id,
             kind=record.kind,
             type=record.type,
-            status=self._core.seen.status,
+            status=self._core.observation.status,
         )
 
     def state(self, agent_type: str | None = None) -> AgentState:
@@ -181,7 +181,7 @@ class AgentSession:
             ApiError: 404, the session has no such agent.
         """
         agent = self._core.agent(agent_type)
-        seen = self._core.state(agent)
+        seen = self._core.observation_of(agent)
         return AgentState(
             id=self.target_id,
             session_id=self.record.id,
@@ -204,7 +204,7 @@ class AgentSession:
         """
         agent = self._core.agent(query.agent_type)
         messages = list(await self.adapter.agents[agent].messages())
-        seen = self._core.state(agent)
+        seen = self._core.observation_of(agent)
         return Chat(
             id=self.target_id,
             session_id=self.record.id,
@@ -277,23 +277,23 @@ class AgentSession:
         reply: asyncio.Future[Result | None] = asyncio.get_running_loop().create_future()
         self._requests[event.request] = reply
         try:
-            self._happens(event)
+            self._handle(event)
             return await reply
         finally:
             del self._requests[event.request]
 
     async def _stop(self) -> None:
-        self._happens(Close())
-        if self._acting is not None and not self._acting.done():
-            self._acting.cancel()
-            await asyncio.wait({self._acting}, timeout=_STOP_TIMEOUT)
+        self._handle(Close())
+        if self._act_task is not None and not self._act_task.done():
+            self._act_task.cancel()
+            await asyncio.wait({self._act_task}, timeout=_STOP_TIMEOUT)
 
     # Events and commands
 
-    def _observed(self, agent: str, observation: Observation) -> None:
-        self._happens(Observed(agent, observation))
+    def _on_observation(self, agent: str, observation: Observation) -> None:
+        self._handle(Observed(agent, observation))
 
-    def _happens(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         for command in self._core.handle(event, self._clock()):
             self._carry_out(command)
 
@@ -301,7 +301,7 @@ class AgentSession:
         match command:
             case Prepare() | Deliver() | Choose() | Change():
                 name = f"{type(command).__name__} {self.record.id}"
-                self._acting = asyncio.create_task(self._act(command), name=name)
+                self._act_task = asyncio.create_task(self._act(command), name=name)
             case SetTimer(seconds):
                 self._set_timer(seconds)
             case Enqueue(message_id, message):
@@ -311,7 +311,7 @@ class AgentSession:
             case Save():
                 self._journal.save_session(self.record)
             case Emit():
-                self._send(command)
+                self._emit_event(command)
             case Publish():
                 self._on_change(self)
             case Reply(request, result):
@@ -332,16 +332,16 @@ class AgentSession:
         """Have the adapter carry out a command, and tell the core what came of it."""
         try:
             try:
-                event = await self._acted(command)
+                event = await self._call_adapter(command)
             except ApiError as error:
                 event = Failed(error)
-            self._happens(event)
+            self._handle(event)
         except Exception:  # noqa: BLE001  # the callers that wait must get a reply
             _log.exception("act failed", session=self.record.id, act=type(command).__name__)
             broken = ApiError(500, "The machine agent failed: its log on the machine tells why")
-            self._happens(Failed(broken))
+            self._handle(Failed(broken))
 
-    async def _acted(self, command: Prepare | Deliver | Choose | Change) -> Event:
+    async def _call_adapter(self, command: Prepare | Deliver | Choose | Change) -> Event:
         agents = self.adapter.agents
         match command:
             case Prepare(agent, for_message):
@@ -361,10 +361,10 @@ class AgentSession:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        due = None if seconds is None else loop.call_later(seconds, self._happens, Tick())
+        due = None if seconds is None else loop.call_later(seconds, self._handle, Tick())
         self._timer = due
 
-    def _send(self, command: Emit) -> None:
+    def _emit_event(self, command: Emit) -> None:
         record = self.record
         event = AgentEvent(
             id=new_id("evt"),

@@ -56,6 +56,9 @@ dialog comes.
 START_RESTLESS: Final = 4.0
 """Seconds after which one that never comes to rest is taken for ready all the same."""
 
+ANSWER_LOOK: Final = 1.0
+"""Seconds for which an agent is watched closely after an answer; most react at once."""
+
 _TYPING: Final = "typing"
 
 
@@ -151,6 +154,8 @@ class CliAdapter:
                 await keyboard.press(keys)
             except TmuxError as error:
                 raise ApiError(500, f"The agent could not be answered: {error}") from error
+        watch, decider = self._watch, self._decider
+        await watch.until(lambda: watch.seen.gone or not decider.awaits_effect, ANSWER_LOOK)
         return True
 
     async def change(self, controls: Mapping[str, str | bool]) -> None:

@@ -137,6 +137,11 @@ class Decider:
         self._rested = self._unrecorded = False
         self._prompts = 0 if self._transcript is None else self._transcript.prompts
 
+    @property
+    def awaits_effect(self) -> bool:
+        """Whether a question that was answered has not gone yet."""
+        return self._answered is not None
+
     @contextmanager
     def answering(self, asked: Asked) -> Iterator[None]:
         """Press the keys that answer a question; nothing else is decided until it is gone.
