@@ -10,7 +10,7 @@ from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Observation, Observer
 from outrider.daemon.agents.provider_file import AgentFile
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 OPTIONS = [
     ActionOption(id="1", label="Yes", kind="allow_once"),

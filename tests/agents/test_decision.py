@@ -9,7 +9,7 @@ from outrider.daemon.agents.cli.provider_file import read_provider_files
 from outrider.daemon.agents.cli.screen import Offer, Question, Reading
 from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
 from outrider.daemon.agents.provider_file import BUILT_IN
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 OFFERS = (
     Offer(ActionOption(id="1", label="Yes", kind="allow_once"), ("1",)),

@@ -13,7 +13,8 @@ import pytest
 from outrider.contract.ids import new_id
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.providers import load_providers
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 from outrider.daemon.settings import DaemonSettings
 from tests.agents.machine import kill_server
 

@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from outrider.contract.commands import ChatInput, TextPart
 from outrider.contract.events import Refused
-from outrider.daemon.journal import Journal, SessionRecord, recorded_sessions
+from outrider.daemon.journal import Journal, recorded_sessions
+from outrider.daemon.session_record import SessionRecord
 from tests.daemon.linked_machine import event
 
 DAMAGE = [

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from outrider.daemon.agents.ide.chat import Chat, Row
 from outrider.daemon.agents.transcript import Transcript
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 
 def said(key: str, content: str) -> Row:

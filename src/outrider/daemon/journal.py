@@ -18,8 +18,7 @@ import structlog
 
 from outrider.contract.commands import ChatInput
 from outrider.contract.events import AgentEvent, Refused
-from outrider.contract.providers import Category
-from outrider.contract.structs import Wire
+from outrider.daemon.session_record import SessionRecord
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS sessions (
@@ -80,40 +79,6 @@ MAX_EVENTS: Final = 100_000
 
 MAX_REFUSALS: Final = 1_000
 """Refusals that wait for the service; beyond it the oldest are dropped."""
-
-
-_SELECTED: Final = "agent"
-
-
-class SessionRecord(Wire, kw_only=True):
-    """What it takes to find a session again after a restart.
-
-    `native` is the adapter's own: whatever it needs to find its agent and its transcript.
-    `generating_since` is when the turn that is not over began, `asked` the newest action and
-    `failed` the error it is in: what events have told of it.
-    """
-
-    id: str
-    kind: Category
-    type: str
-    name: str
-    path: str
-    model: str | None
-    created_at: int
-    last_activity_at: int
-    generating_since: int | None = None
-    asked: str | None = None
-    failed: str | None = None
-    native: dict[str, str] = {}
-
-    @property
-    def selected_agent(self) -> str | None:
-        """The type of the agent that messages go to, in an IDE with several."""
-        return self.native.get(_SELECTED)
-
-    @selected_agent.setter
-    def selected_agent(self, agent: str) -> None:
-        self.native[_SELECTED] = agent
 
 
 def recorded_sessions(path: Path) -> list[SessionRecord]:
@@ -196,10 +161,11 @@ class Journal:
         )
         return dict(rows.fetchall())
 
-    def save_message_id(self, session_id: str, native: str, message_id: str) -> None:
-        """Remember that the agent records the message `message_id` under the key `native`."""
+    def save_message_id(self, session_id: str, agent_key: str, message_id: str) -> None:
+        """Remember that the agent records the message `message_id` under the key `agent_key`."""
         self._db.execute(
-            "INSERT OR IGNORE INTO message_ids VALUES (?, ?, ?)", (session_id, native, message_id)
+            "INSERT OR IGNORE INTO message_ids VALUES (?, ?, ?)",
+            (session_id, agent_key, message_id),
         )
 
     def last_event(self) -> int:

@@ -34,7 +34,7 @@ from outrider.daemon.agents.core_protocol import (
     Save,
     Submit,
 )
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 ROBOT = "robot"
 IDLE = Observation(status="idle")

@@ -73,7 +73,7 @@ from outrider.daemon.agents.core_protocol import (
     TakeBack,
     Tick,
 )
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 MAX_QUEUED: Final = 16
 """Messages that may wait while an agent is generating."""
@@ -255,19 +255,19 @@ class AgentCore:
         """
         record, title = self.record, seen.title
         if seen.status != "error":
-            record.failed = None
+            record.emitted_error = None
         match seen.status:
             case "generating" if record.generating_since is None:
                 yield Emit(EventName.GENERATING_STARTED, title)
                 record.generating_since = self._now
-            case "waiting_approval" if seen.pending and seen.pending.id != record.asked:
+            case "waiting_approval" if seen.pending and seen.pending.id != record.emitted_action:
                 yield Emit(EventName.WAITING_APPROVAL, title, message=seen.pending.message)
-                record.asked = seen.pending.id
+                record.emitted_action = seen.pending.id
             case "error":
                 error = seen.error or ""
-                if record.failed != error:
+                if record.emitted_error != error:
                     yield Emit(EventName.ERROR, title, message=seen.error)
-                record.generating_since, record.failed = None, error
+                record.generating_since, record.emitted_error = None, error
             case "idle" if record.generating_since is not None:
                 duration = max(0, self._now - record.generating_since) / 1000
                 yield Emit(EventName.GENERATING_COMPLETED, title, duration=duration)

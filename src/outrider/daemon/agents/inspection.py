@@ -28,7 +28,8 @@ from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.sessions import epoch_millis
 from outrider.daemon.child import start
-from outrider.daemon.journal import Journal, SessionRecord, recorded_sessions
+from outrider.daemon.journal import Journal, recorded_sessions
+from outrider.daemon.session_record import SessionRecord
 from outrider.daemon.settings import DaemonSettings
 
 VERSION_TIMEOUT: Final = 20.0

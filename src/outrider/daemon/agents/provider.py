@@ -5,10 +5,10 @@ from typing import Final, Protocol
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.provider_file import AgentFile
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 CDP: Final = "cdp"
-"""In `record.native`: `off` for an IDE that is to be launched without its debugging port."""
+"""In `record.adapter_state`: `off` for an IDE that is to be launched without its debugging port."""
 
 
 class Provider(Protocol):
@@ -24,7 +24,7 @@ class Provider(Protocol):
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start an agent in `record.path` and return once it is ready for a message, or asks.
 
-        Puts what `restore` will need into `record.native`. Leaves nothing running where it
+        Puts what `restore` will need into `record.adapter_state`. Leaves nothing running where it
         raises or is cancelled.
 
         Raises:

@@ -29,7 +29,8 @@ from outrider.daemon.agents.provider_file import (
     read_tables,
 )
 from outrider.daemon.agents.sessions import epoch_millis
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 CATEGORIES: Final[tuple[Category, ...]] = ("cli", "acp", "ide")
 

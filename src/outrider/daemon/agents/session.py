@@ -55,7 +55,8 @@ from outrider.daemon.agents.core_protocol import (
     Submit,
     Tick,
 )
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 MAX_CHAT_BYTES: Final = 8 * 1024 * 1024
 """Bytes of a chat in one response to read_chat; older messages are left out."""

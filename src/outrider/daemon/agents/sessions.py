@@ -26,7 +26,8 @@ from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.agents.provider import CDP, Provider
 from outrider.daemon.agents.session import AgentSession, Clock
 from outrider.daemon.directories import directory, expanded
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 _log = structlog.get_logger(__name__)
 
@@ -116,8 +117,8 @@ class Sessions:
     async def launch_ide(self, request: LaunchIde) -> Launched:
         """Start an IDE. Raises as `launch_cli` does."""
         provider = self._provider(request.ide_type, ("ide",), "ideType")
-        native = {} if request.enable_cdp else {CDP: "off"}
-        return await self._launch(provider, request.dir, request.model, native)
+        adapter_state = {} if request.enable_cdp else {CDP: "off"}
+        return await self._launch(provider, request.dir, request.model, adapter_state)
 
     async def stop(self, request: StopCli) -> Stopped:
         """Stop the session that `request` names, and leave nothing of it running.
@@ -196,7 +197,7 @@ class Sessions:
         provider: Provider,
         path: str | None,
         model: str | None,
-        native: dict[str, str] | None = None,
+        adapter_state: dict[str, str] | None = None,
     ) -> Launched:
         description = provider.describe()
         if description.error is not None:
@@ -222,7 +223,7 @@ class Sessions:
             model=model,
             created_at=now,
             last_activity_at=now,
-            native=native or {},
+            adapter_state=adapter_state or {},
         )
         self._journal.save_session(record)  # a daemon killed from here on finds the agent again
         try:

@@ -29,7 +29,7 @@ from outrider.daemon.agents.acp.turn import Turn
 from outrider.daemon.agents.acp.updates import Updates
 from outrider.daemon.agents.adapter import NoteRefusal, Observation, Observer
 from outrider.daemon.agents.transcript import Transcript
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 CANCEL_TIMEOUT: Final = 1.0
 """Seconds that an agent has to end its turn before it is ended with it."""

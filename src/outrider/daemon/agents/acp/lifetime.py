@@ -17,7 +17,7 @@ from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.acp.running import END_GRACE, Running
 from outrider.daemon.agents.acp.terminals import Terminals
 from outrider.daemon.agents.failure import start_failure
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 SESSION_KEY: Final = "acp_session"
 """Where a session's record keeps the agent's own id of it."""
@@ -67,7 +67,7 @@ class Lifetime:
     @property
     def session(self) -> str | None:
         """The agent's own id of the session, None while it has given none."""
-        return self._record.native.get(SESSION_KEY)
+        return self._record.adapter_state.get(SESSION_KEY)
 
     @property
     def is_opening(self) -> bool:
@@ -81,7 +81,7 @@ class Lifetime:
             ApiError: 500, it did not get ready.
         """
         answer = await self._open(argv, self._login.new_session)
-        self._record.native[SESSION_KEY] = answer["sessionId"]
+        self._record.adapter_state[SESSION_KEY] = answer["sessionId"]
         return answer
 
     def reopen(self, argv: Sequence[str], opened: Callable[[dict[str, Any]], None]) -> None:

@@ -14,7 +14,7 @@ from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.provider_file import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript, chat_file
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 
 class AcpProvider:
@@ -59,7 +59,7 @@ class AcpProvider:
     async def restore(self, record: SessionRecord) -> Adapter:
         """Begin to open the session again; the adapter tells what comes of it."""
         adapter = self._adapter(record)
-        if SESSION_KEY not in record.native:
+        if SESSION_KEY not in record.adapter_state:
             adapter.lost("The machine agent stopped while this agent was being launched")
         elif not self.describe().installed:
             adapter.lost(f"{self.file.display_name} is not installed any more")

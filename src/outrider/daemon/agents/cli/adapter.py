@@ -26,7 +26,8 @@ from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
 from outrider.daemon.agents.cli.transcripts.record import Guards, Transcript
 from outrider.daemon.agents.cli.watch import END_GRACE, UNSETTLED, Watch
 from outrider.daemon.agents.failure import output_end
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 TAKE_TIMEOUT: Final = 40.0
 """Seconds within which a message must be taken: a busy machine makes agents slow.
@@ -126,7 +127,7 @@ class CliAdapter:
             return
         keyboard = self._keyboard()
         after = 0 if self._transcript is None else self._transcript.prompts
-        self._record.native[_TYPING] = f"{message_id} {after}"
+        self._record.adapter_state[_TYPING] = f"{message_id} {after}"
         self._journal.save_session(self._record)
         with self._watch.held():
             try:
@@ -270,7 +271,7 @@ class CliAdapter:
             return message_id in self._scrollback
         if message_id in self._journal.message_ids(self._record.id).values():
             return True
-        typing, _, after = self._record.native.get(_TYPING, "").partition(" ")
+        typing, _, after = self._record.adapter_state.get(_TYPING, "").partition(" ")
         if typing != message_id or self._transcript is None:
             return False
         return self._recorded(text, int(after), message_id)

@@ -17,7 +17,7 @@ from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Question, Reading
 from outrider.daemon.agents.cli.transcripts.record import ToolCall, Transcript
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 CALL_WAIT: Final = 0.3
 """Seconds that a question about a tool waits for the record to name the call."""

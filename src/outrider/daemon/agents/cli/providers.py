@@ -32,7 +32,8 @@ from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript as Chat
 from outrider.daemon.agents.transcript import chat_file
 from outrider.daemon.child import start
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _PLACES: Final = (
@@ -79,7 +80,7 @@ class CliProvider:
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent in a window of its own and return once it is ready, or asks."""
         environment = self._environment() | {"PWD": record.path}
-        record.native |= {name: environment[name] for name in _PLACES if name in environment}
+        record.adapter_state |= {name: environment[name] for name in _PLACES if name in environment}
         await self._prepare(record, environment)
         argv = self._arguments(record)
         order = await asyncio.to_thread(_write_order, argv, environment, record.path)
@@ -89,7 +90,7 @@ class CliProvider:
                 [sys.executable, "-I", "-S", str(_LAUNCHER), str(order)],
                 history=WHOLE_HISTORY if self.file.record is None else HISTORY,
             )
-            record.native |= processes.mark(pane.pid)
+            record.adapter_state |= processes.mark(pane.pid)
             adapter = self._adapter(record, pane)
             try:
                 await adapter.until_ready()
@@ -106,7 +107,7 @@ class CliProvider:
         """Find the agent's window again. What is left of an agent without one is ended."""
         pane = await self._tmux.find(record.id)
         if pane is None:
-            left = await asyncio.to_thread(processes.orphans, record.native)
+            left = await asyncio.to_thread(processes.orphans, record.adapter_state)
             await processes.end(left, grace=END_GRACE)
         adapter = self._adapter(record, pane, started=True)
         await adapter.look()
@@ -117,7 +118,7 @@ class CliProvider:
     ) -> CliAdapter:
         transcript = self._transcript(record)
         if pane is not None and isinstance(transcript, OfProcess):
-            transcript.run_by(pane.pid, record.native)
+            transcript.run_by(pane.pid, record.adapter_state)
         return CliAdapter(
             self.file,
             self._judge,
@@ -133,7 +134,7 @@ class CliProvider:
     def _transcript(self, record: SessionRecord) -> Transcript | None:
         if self.file.record is None:
             return None
-        environment = self._environment() | record.native
+        environment = self._environment() | record.adapter_state
         return READERS[self.file.record](environment, Path(record.path), _conversation(record))
 
     def _scrollback(self, record: SessionRecord) -> Scrollback:

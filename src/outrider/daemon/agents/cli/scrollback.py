@@ -14,7 +14,8 @@ import msgspec
 from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
 from outrider.daemon.agents.transcript import Role, Transcript
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 HISTORY: Final = 50_000
 """Lines that a terminal keeps whose screen is the only record of the chat."""
@@ -50,7 +51,7 @@ class Scrollback:
         self._prompt = None if prompt is None else re.compile(prompt)
         self._record = record
         self._journal = journal
-        kept = record.native.get(_KEPT)
+        kept = record.adapter_state.get(_KEPT)
         self._read = _Read() if kept is None else msgspec.json.decode(kept, type=_Read)
 
     def __contains__(self, message_id: str) -> bool:
@@ -134,5 +135,5 @@ class Scrollback:
         self._save()
 
     def _save(self) -> None:
-        self._record.native[_KEPT] = msgspec.json.encode(self._read).decode()
+        self._record.adapter_state[_KEPT] = msgspec.json.encode(self._read).decode()
         self._journal.save_session(self._record)

@@ -20,7 +20,7 @@ from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
 from outrider.daemon.agents.cli.transcripts.record import Transcript
 from outrider.daemon.agents.failure import output_end
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 LOOK_GAP: Final = 0.1
 """Seconds between two looks at a screen that keeps changing, at the least."""
@@ -126,7 +126,7 @@ class Watch:
                 await self._take(pane, await self._tmux.snapshot(pane))
             except TmuxGone:
                 self._gone("The tmux server has ended, and the agent with it")
-                left = await asyncio.to_thread(processes.orphans, self._record.native)
+                left = await asyncio.to_thread(processes.orphans, self._record.adapter_state)
                 await processes.end(left, grace=END_GRACE)
             except WindowGone:
                 self._gone("The agent's window was closed")

@@ -20,7 +20,8 @@ from outrider.daemon.agents.ide.provider_file import IdeFile
 from outrider.daemon.agents.ide.running import Running
 from outrider.daemon.agents.ide.window import Window, WindowError
 from outrider.daemon.agents.session import Clock
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,8 @@ from outrider.daemon.agents.ide.following import Following
 from outrider.daemon.agents.ide.window import WindowError
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 
 class Chats:

@@ -12,7 +12,7 @@ from outrider.daemon.agents.ide.panel import Judgement, Panel
 from outrider.daemon.agents.ide.provider_file import IdeFile
 from outrider.daemon.agents.ide.running import Running
 from outrider.daemon.agents.ide.window import Window
-from outrider.daemon.journal import SessionRecord
+from outrider.daemon.session_record import SessionRecord
 
 LOST_GRACE: Final = 2.0
 """Seconds that a connection may be away before that is an error."""
@@ -66,11 +66,11 @@ class Following:
                 settle=file.settle,
                 begin_timeout=file.begin_timeout,
                 generating=agent.type == working,
-                answers=int(record.native.get(_ANSWERS + agent.type, "0")),
+                answers=int(record.adapter_state.get(_ANSWERS + agent.type, "0")),
             )
             for agent in file.agents
         }
-        if (awaits := record.native.get(_AWAITS)) in self.panels:
+        if (awaits := record.adapter_state.get(_AWAITS)) in self.panels:
             self.panels[awaits].sent(time.monotonic())
         self._lost_since: float | None = time.monotonic()
         self.grace = CONNECT_GRACE
@@ -180,13 +180,13 @@ class Following:
         self._moved.set()
 
     def _remember(self) -> None:
-        native = self._record.native
-        native.pop(_AWAITS, None)
+        state = self._record.adapter_state
+        state.pop(_AWAITS, None)
         for kind, panel in self.panels.items():
             if panel.answers:
-                native[_ANSWERS + kind] = str(panel.answers)
+                state[_ANSWERS + kind] = str(panel.answers)
             if panel.awaits:
-                native[_AWAITS] = kind
+                state[_AWAITS] = kind
 
     def _look_again(self, judged: Sequence[Judgement], now: float) -> None:
         if self._timer is not None:

@@ -18,7 +18,8 @@ from outrider.daemon.agents.ide.starting import Starting, find, forget, started
 from outrider.daemon.agents.ide.window import Window, WindowError
 from outrider.daemon.agents.provider import CDP
 from outrider.daemon.agents.session import Clock
-from outrider.daemon.journal import Journal, SessionRecord
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 _ENDPOINT: Final = "endpoint"
 _POLL: Final = 0.1
@@ -63,7 +64,7 @@ class IdeProvider:
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the IDE, or adopt one that listens; return once its chat can be used."""
-        cdp = record.native.get(CDP) != "off"
+        cdp = record.adapter_state.get(CDP) != "off"
         self._check(cdp, record.model)
         deadline = time.monotonic() + self.file.ready_timeout
         starting = Starting(
@@ -89,12 +90,12 @@ class IdeProvider:
 
     async def restore(self, record: SessionRecord) -> Adapter:
         """Find the IDE's window again; it is connected to in the background."""
-        programs, endpoint = started(record), record.native.get(_ENDPOINT)
+        programs, endpoint = started(record), record.adapter_state.get(_ENDPOINT)
         adapter = self._adapter(record, programs, endpoint)
         name = self.file.display_name
         if not all(program.runs for program in programs):
             adapter.lost(f"{name} has ended")
-        elif endpoint is None and record.native.get(CDP) != "off":
+        elif endpoint is None and record.adapter_state.get(CDP) != "off":
             adapter.lost(f"The machine agent stopped while {name} was being launched")
         elif endpoint is not None and not is_installed():
             adapter.lost("Playwright is not installed any more: `pip install 'outrider[ide]'`")
@@ -141,7 +142,7 @@ class IdeProvider:
         deadline: float,
     ) -> Adapter:
         """Return the adapter once the chat is there."""
-        record.native[_ENDPOINT] = endpoint
+        record.adapter_state[_ENDPOINT] = endpoint
         adapter = self._adapter(record, starting.programs, endpoint)
         window = self._window(adapter, endpoint)
         adapter.attach(window, url)

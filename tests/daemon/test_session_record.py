@@ -1,0 +1,18 @@
+"""A daemon that was updated finds the sessions of the one before it: names on disk stay."""
+
+import msgspec
+
+from outrider.daemon.session_record import SessionRecord
+
+ON_DISK = (
+    b'{"id":"session_1","kind":"ide","type":"jupyterlab","name":"JupyterLab","path":"/srv",'
+    b'"model":null,"createdAt":1,"lastActivityAt":2,"generatingSince":3,"asked":"act_1",'
+    b'"failed":"no credit","native":{"agent":"codex"}}'
+)
+
+
+def test_the_names_on_disk() -> None:
+    record = msgspec.json.decode(ON_DISK, type=SessionRecord)
+    assert (record.emitted_action, record.emitted_error) == ("act_1", "no credit")
+    assert record.selected_agent == "codex"
+    assert msgspec.json.encode(record) == ON_DISK
