@@ -11,6 +11,7 @@ from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.ide.panel import Judgement, Panel
 from outrider.daemon.agents.ide.provider_file import IdeFile
 from outrider.daemon.agents.ide.running import Running
+from outrider.daemon.agents.ide.state import IdeState
 from outrider.daemon.agents.ide.window import Window
 from outrider.daemon.session_record import SessionRecord
 
@@ -22,9 +23,6 @@ CONNECT_GRACE: Final = 10.0
 
 ALIVE: Final = 1.0
 """Seconds between two looks whether the IDE's programs still run."""
-
-_ANSWERS: Final = "answers:"
-_AWAITS: Final = "awaits"
 
 
 class Following:
@@ -51,6 +49,7 @@ class Following:
         self.name = file.display_name
         self._file = file
         self._record = record
+        self._state = IdeState(record)
         self._programs = programs
         self._changed = changed
         kinds = [agent.type for agent in file.agents]
@@ -66,11 +65,11 @@ class Following:
                 settle=file.settle,
                 begin_timeout=file.begin_timeout,
                 generating=agent.type == working,
-                answers=int(record.adapter_state.get(_ANSWERS + agent.type, "0")),
+                answers=self._state.answers(agent.type),
             )
             for agent in file.agents
         }
-        if (awaits := record.adapter_state.get(_AWAITS)) in self.panels:
+        if (awaits := self._state.awaits) in self.panels:
             self.panels[awaits].sent(time.monotonic())
         self._lost_since: float | None = time.monotonic()
         self.grace = CONNECT_GRACE
@@ -180,13 +179,10 @@ class Following:
         self._moved.set()
 
     def _remember(self) -> None:
-        state = self._record.adapter_state
-        state.pop(_AWAITS, None)
         for kind, panel in self.panels.items():
             if panel.answers:
-                state[_ANSWERS + kind] = str(panel.answers)
-            if panel.awaits:
-                state[_AWAITS] = kind
+                self._state.set_answers(kind, panel.answers)
+        self._state.awaits = next((k for k, panel in self.panels.items() if panel.awaits), None)
 
     def _look_again(self, judged: Sequence[Judgement], now: float) -> None:
         if self._timer is not None:

@@ -14,14 +14,13 @@ from outrider.daemon.agents.ide.adopting import has_page, workspace
 from outrider.daemon.agents.ide.driver import Driver, is_installed
 from outrider.daemon.agents.ide.provider_file import IdeFile
 from outrider.daemon.agents.ide.running import Running
-from outrider.daemon.agents.ide.starting import Starting, find, forget, started
+from outrider.daemon.agents.ide.starting import Starting, find, forget
+from outrider.daemon.agents.ide.state import IdeState
 from outrider.daemon.agents.ide.window import Window, WindowError
-from outrider.daemon.agents.provider import CDP
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
-_ENDPOINT: Final = "endpoint"
 _POLL: Final = 0.1
 
 OPEN_AGAIN: Final = 1.5
@@ -64,7 +63,7 @@ class IdeProvider:
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the IDE, or adopt one that listens; return once its chat can be used."""
-        cdp = record.adapter_state.get(CDP) != "off"
+        cdp = IdeState(record).cdp
         self._check(cdp, record.model)
         deadline = time.monotonic() + self.file.ready_timeout
         starting = Starting(
@@ -90,12 +89,13 @@ class IdeProvider:
 
     async def restore(self, record: SessionRecord) -> Adapter:
         """Find the IDE's window again; it is connected to in the background."""
-        programs, endpoint = started(record), record.adapter_state.get(_ENDPOINT)
+        state = IdeState(record)
+        programs, endpoint = state.programs, state.endpoint
         adapter = self._adapter(record, programs, endpoint)
         name = self.file.display_name
         if not all(program.runs for program in programs):
             adapter.lost(f"{name} has ended")
-        elif endpoint is None and record.adapter_state.get(CDP) != "off":
+        elif endpoint is None and state.cdp:
             adapter.lost(f"The machine agent stopped while {name} was being launched")
         elif endpoint is not None and not is_installed():
             adapter.lost("Playwright is not installed any more: `pip install 'outrider[ide]'`")
@@ -142,7 +142,7 @@ class IdeProvider:
         deadline: float,
     ) -> Adapter:
         """Return the adapter once the chat is there."""
-        record.adapter_state[_ENDPOINT] = endpoint
+        IdeState(record).endpoint = endpoint
         adapter = self._adapter(record, starting.programs, endpoint)
         window = self._window(adapter, endpoint)
         adapter.attach(window, url)

@@ -15,11 +15,11 @@ from outrider.contract.errors import ApiError, bad_request
 from outrider.daemon.agents.ide.loopback import answers, free_port
 from outrider.daemon.agents.ide.provider_file import Browser, IdeFile
 from outrider.daemon.agents.ide.running import Running, last_lines
+from outrider.daemon.agents.ide.state import IdeState
 from outrider.daemon.agents.provider_file import fill_placeholders
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
-_PROGRAMS: Final = "programs"
 _POLL: Final = 0.1
 
 _BROWSER_FLAGS: Final = (
@@ -144,7 +144,7 @@ class Starting:
             self.programs.append(await starting)
             raise
         self.programs.insert(0, program)
-        self._record.adapter_state[_PROGRAMS] = " ".join(map(str, self.programs))
+        IdeState(self._record).programs = self.programs
         self._journal.save_session(self._record)  # a daemon killed from here on can still end it
 
     async def _until(self, check: Callable[[], bool]) -> None:
@@ -171,11 +171,6 @@ class Starting:
                 "type",
             )
         return first
-
-
-def started(record: SessionRecord) -> list[Running]:
-    """Return the programs that an earlier daemon has started for this session."""
-    return [Running.parse(text) for text in record.adapter_state.get(_PROGRAMS, "").split()]
 
 
 def environment_of(
