@@ -1,5 +1,10 @@
 """The form of the secrets that the service hands out. Holds contract.md, "Authentication"."""
 
+import math
+from collections.abc import Callable
+
+import pytest
+
 from outrider.cloud.access import secrets
 
 
@@ -14,3 +19,22 @@ def test_a_typed_key_is_checked_without_a_look_up() -> None:
                 assert not secrets.is_key(key[:place] + letter + key[place + 1 :])
     assert not secrets.is_key(key + "0")
     assert not secrets.is_key(key[:-1])
+
+
+@pytest.mark.parametrize(
+    ("make", "bits"),
+    [
+        (secrets.new_key, 190),
+        (secrets.new_machine_token, 256),
+        (secrets.new_device_code, 256),
+        (secrets.new_code, 57),
+        (secrets.new_user_code, 38),
+    ],
+)
+def test_the_random_bits_of_each(make: Callable[[], str], bits: int) -> None:
+    """SECURITY.md: as many as its letters have, each of which varies over its whole alphabet."""
+    made = [make() for _ in range(2000)]
+    alphabets = [set(letters) for letters in zip(*made, strict=True)]
+    if make is secrets.new_key:
+        alphabets = alphabets[:-6]  # the checksum
+    assert int(sum(math.log2(len(alphabet)) for alphabet in alphabets)) == bits
