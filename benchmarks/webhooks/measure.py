@@ -27,8 +27,8 @@ from benchmarks.processes import (
 from benchmarks.report import Figure, Report, Section, Target
 from benchmarks.service import Installation, Server, enrol
 from benchmarks.webhooks import history, machine
-from outrider.cloud.webhooks import bodies
-from outrider.cloud.webhooks.lanes import IN_FLIGHT_PER_WEBHOOK
+from outrider.cloud.webhooks import event_intake
+from outrider.cloud.webhooks.endpoint_limiter import EndpointLimits
 from servers.postgres import Postgres
 from servers.server import NotInstalledError
 
@@ -132,9 +132,10 @@ class Bench:
 
     def baseline(self, deliveries: int) -> tuple[float, float]:
         """Return what `throughput` does, of the bare loop, to the same receiver."""
-        at_once = min(IN_FLIGHT_PER_WEBHOOK * self.webhooks, _MOST_AT_ONCE)
+        at_once = min(EndpointLimits().in_flight_per_webhook * self.webhooks, _MOST_AT_ONCE)
         given = b"\n".join(
-            bodies.agent_body(self.daemon_id, machine.event(self.daemon_id)) for _ in range(200)
+            event_intake.agent_body(self.daemon_id, machine.event(self.daemon_id))
+            for _ in range(200)
         )
         settings = {"CPUS": ",".join(map(str, self._served))} if self._served else {}
         arguments = [self.receiver_url, str(deliveries), str(at_once)]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -10,10 +11,11 @@ from outrider.cloud.access.sealing import Sealer
 from outrider.cloud.store import accounts, deliveries
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery
-from outrider.cloud.webhooks import history
-from outrider.cloud.webhooks.guard import Guard
-from outrider.cloud.webhooks.intake import Intake
-from outrider.cloud.webhooks.queue import DeliveryQueue
+from outrider.cloud.webhooks import retry_policy
+from outrider.cloud.webhooks.addresses import AddressPolicy
+from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
+from outrider.cloud.webhooks.endpoint_limiter import DEFAULT_LIMITS, EndpointLimits
+from outrider.cloud.webhooks.event_intake import EventIntake
 from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import AgentEvent
@@ -38,13 +40,15 @@ class Office:
         *,
         timeout: float = 10.0,
         delays: Sequence[float] = DELAYS,
+        limits: EndpointLimits = DEFAULT_LIMITS,
+        poll_interval: float = 1.0,
     ) -> None:
         self.database = database
         self.clock = clock
         self.account_id = account_id
         self.chance = 0.5
         self.registry = CollectorRegistry()
-        guard = Guard(allow_private=True)
+        guard = AddressPolicy(allow_private=True)
         self.sender = Sender(guard, timeout, clock)
         self.subscriptions = Subscriptions(database, guard, Sealer("k" * 32), clock)
         self.queue = DeliveryQueue(
@@ -55,9 +59,15 @@ class Office:
             registry=self.registry,
             clock=clock,
             chance=lambda: self.chance,
+            limits=limits,
+            poll_interval=poll_interval,
         )
-        self.intake = Intake(
-            database=database, subscriptions=self.subscriptions, queue=self.queue, clock=clock
+        self.intake = EventIntake(
+            database=database,
+            subscriptions=self.subscriptions,
+            queue=self.queue,
+            clock=clock,
+            retry_interval=0.02,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self.seq = 0
@@ -94,7 +104,7 @@ class Office:
     async def history(self, webhook_id: str) -> list[View]:
         """Return a webhook's deliveries, newest first."""
         rows = await deliveries.of_webhook(self.database, webhook_id, limit=1000, before=None)
-        return [history.view(row) for row in rows]
+        return [retry_policy.record(row) for row in rows]
 
     async def settles(self, webhook_id: str, attempt: int = 1, index: int = 0) -> View:
         """Return a delivery (the newest, or an older one) once an attempt is written down."""
@@ -110,7 +120,7 @@ class Office:
     async def waits(self, seconds: float) -> None:
         """Let time pass, and see to it that the queue looks."""
         self.clock.passes(seconds)
-        self.queue.look()
+        self.queue.wake()
 
     async def store(self, webhook_id: str, count: int, claimed_until: int = 0) -> list[Delivery]:
         """Put deliveries into the database that no queue knows of."""
@@ -119,7 +129,7 @@ class Office:
         for _ in range(count):
             event = agent_event()
             row = deliveries.Event(event.id, self.account_id, event.event, b'{"event":"x"}', now)
-            made.append((row, history.new_delivery(webhook_id, event.id, event.event, now)))
+            made.append((row, retry_policy.new_delivery(webhook_id, event.id, event.event, now)))
         await deliveries.store(
             self.database,
             [row for row, _ in made],
@@ -145,12 +155,12 @@ async def new_account(database: Database) -> str:
 
 
 @asynccontextmanager
-async def offices(url: str, count: int = 1, **options: float) -> AsyncIterator[list[Office]]:
+async def offices(url: str, count: int = 1, **options: Any) -> AsyncIterator[list[Office]]:
     """Give nodes that share a migrated database, and the clock."""
     database = Database(url)
     clock = Clock()
     account_id = await new_account(database)
-    made = [Office(database, clock, account_id, **options) for _ in range(count)]  # type: ignore[arg-type]
+    made = [Office(database, clock, account_id, **options) for _ in range(count)]
     try:
         yield made
     finally:

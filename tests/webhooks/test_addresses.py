@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from outrider.cloud.webhooks.guard import Guard, GuardedResolver
-from outrider.cloud.webhooks.sender import Outcome, Sender
+from outrider.cloud.webhooks.addresses import AddressPolicy
+from outrider.cloud.webhooks.resolver import PolicyResolver
+from outrider.cloud.webhooks.retry_policy import Outcome
+from outrider.cloud.webhooks.sender import Sender
 from outrider.contract.errors import ApiError
 from tests.webhooks.receiver import Receiver, says
 
@@ -142,7 +144,7 @@ async def test_the_tables_are_long_enough() -> None:
 async def refused(host: str, *, allow_private: bool) -> bool:
     """Tell whether a webhook to this host cannot be made."""
     try:
-        await Guard(allow_private=allow_private).check_url(f"http://{host}:8080/hook")
+        await AddressPolicy(allow_private=allow_private).check_url(f"http://{host}:8080/hook")
     except ApiError as error:
         return error.status == 400 and error.details[0].path == "url"
     return False
@@ -191,7 +193,7 @@ async def test_public_addresses(host: str) -> None:
 )
 async def test_what_is_not_a_url_of_a_receiver(url: str) -> None:
     with pytest.raises(ApiError) as refusal:
-        await Guard(allow_private=True).check_url(url)
+        await AddressPolicy(allow_private=True).check_url(url)
     assert refusal.value.status == 400
 
 
@@ -252,7 +254,7 @@ class TestAttempts:
     """The check that counts: at each attempt, on what is connected to."""
 
     async def attempt(self, url: str, *, allow_private: bool = False) -> Outcome:
-        sender = Sender(Guard(allow_private=allow_private), timeout=3)
+        sender = Sender(AddressPolicy(allow_private=allow_private), timeout=3)
         try:
             return await sender.attempt(
                 url=url, secrets=["s"], event="e", delivery="d", number=1, body=b"{}"
@@ -283,7 +285,7 @@ class TestAttempts:
         outcome = await self.attempt(f"http://rebind.example.org:{port}/")
         assert outcome.status is None
         assert outcome.error is not None
-        assert "no address that webhooks may go to" in outcome.error
+        assert "no address that webhooks may be sent to" in outcome.error
         assert receiver.taken == []
 
     async def test_one_question_for_each_attempt(self, names: Names, receiver: Receiver) -> None:
@@ -326,7 +328,7 @@ class TestAttempts:
                 }
             ]
 
-        monkeypatch.setattr(GuardedResolver, "resolve", resolve)
+        monkeypatch.setattr(PolicyResolver, "resolve", resolve)
         outcome = await self.attempt("http://anything.example.org/")
         assert outcome.status is None
         assert receiver.taken == []
@@ -348,7 +350,7 @@ async def test_names_that_take_long_hold_up_nobody_else(
         return real("127.0.0.1", *args, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    sender = Sender(Guard(allow_private=True), timeout=5)
+    sender = Sender(AddressPolicy(allow_private=True), timeout=5)
 
     async def attempt(host: str) -> Outcome:
         port = receiver.url.split(":")[2]

@@ -6,11 +6,11 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.store import deliveries, webhooks
-from outrider.cloud.webhooks.queue import CLAIM_SECONDS
+from outrider.cloud.webhooks.delivery_queue import CLAIM_SECONDS
 from tests.service.patience import eventually
 from tests.webhooks.office import Office, offices
 from tests.webhooks.receiver import Receiver
-from tests.webhooks.test_queue import Gate
+from tests.webhooks.test_delivery_queue import Gate
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

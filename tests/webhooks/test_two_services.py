@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.store import deliveries
-from outrider.cloud.webhooks.history import new_delivery
+from outrider.cloud.webhooks.retry_policy import new_delivery
 from tests.conftest import running, settings
 from tests.service.patience import eventually
 from tests.service.site import Site

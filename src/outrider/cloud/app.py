@@ -44,15 +44,16 @@ from outrider.cloud.fleet.redis_bus import RedisBus
 from outrider.cloud.fleet.routes import Routes
 from outrider.cloud.fleet.state import MachineState
 from outrider.cloud.hosts import AllowedHosts
+from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.clock import SharedClock
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.redis import Redis
-from outrider.cloud.webhooks.guard import Guard
-from outrider.cloud.webhooks.housekeeping import keep_pruning
-from outrider.cloud.webhooks.intake import Intake
-from outrider.cloud.webhooks.queue import DeliveryQueue
+from outrider.cloud.webhooks.addresses import AddressPolicy
+from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
+from outrider.cloud.webhooks.event_intake import EventIntake
+from outrider.cloud.webhooks.retention import PRUNE_INTERVAL, prune
 from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import EventName
@@ -80,9 +81,9 @@ class Service:
         self._used_before = key_file(settings.data_dir).exists()
         secret = secret_key(settings.secret_key, settings.data_dir)
         sealer = Sealer(secret)
-        guard = Guard(allow_private=settings.allow_private_webhooks)
-        self._sender = Sender(guard, settings.webhook_timeout, clock)
-        subscriptions = self._subscriptions = Subscriptions(database, guard, sealer, clock)
+        policy = AddressPolicy(allow_private=settings.allow_private_webhooks)
+        self._sender = Sender(policy, settings.webhook_timeout, clock)
+        subscriptions = self._subscriptions = Subscriptions(database, policy, sealer, clock)
         self._queue = DeliveryQueue(
             database=database,
             subscriptions=subscriptions,
@@ -91,7 +92,7 @@ class Service:
             registry=self._registry,
             clock=clock,
         )
-        self._intake = Intake(
+        self._intake = EventIntake(
             database=database, subscriptions=subscriptions, queue=self._queue, clock=clock
         )
         redis = _redis(settings, secret)
@@ -215,9 +216,12 @@ class Service:
                 _background(self._routes.run(), "hear other nodes"),
                 _background(self._board.run(), "tell other nodes"),
                 _background(self._presence.keep_saving(), "save snapshots"),
-                _background(self._intake.run(), "take events in"),
+                _background(self._intake.run(), "store events"),
                 _background(self._queue.run(), "deliver"),
-                _background(keep_pruning(self._database, self._clock), "prune history"),
+                _background(
+                    run_periodically(self._prune, PRUNE_INTERVAL, "prune deliveries"),
+                    "prune deliveries",
+                ),
                 _background(self._authenticator.keep_saving(), "save last used"),
                 _background(self._idempotency.keep_pruning(), "prune idempotency keys"),
                 _background(self._audit.keep_writing(), "write audit"),
@@ -302,9 +306,12 @@ class Service:
     async def _account_changed(self, account_id: str) -> None:
         """Forget what this node remembers of an account that the operator changed or deleted."""
         self._authenticator.forget_account(account_id)
-        self._subscriptions.forget(account_id)
+        self._subscriptions.invalidate(account_id)
         await self._quota.refresh(account_id)
         await self._gateway.drop_deleted(account_id)
+
+    async def _prune(self) -> None:
+        await prune(self._database, self._clock())
 
     async def _announce(self, name: EventName, state: MachineState) -> Announcement:
         return await self._intake.machine_event(

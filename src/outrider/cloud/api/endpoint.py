@@ -20,8 +20,8 @@ from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
-from outrider.cloud.webhooks.intake import Intake
-from outrider.cloud.webhooks.queue import DeliveryQueue
+from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
+from outrider.cloud.webhooks.event_intake import EventIntake
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.structs import Wire
 
@@ -55,7 +55,7 @@ class Services:
     gateway: Gateway
     subscriptions: Subscriptions
     queue: DeliveryQueue
-    intake: Intake
+    intake: EventIntake
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Deleted
 from outrider.cloud.store import deliveries, usage
-from outrider.cloud.webhooks import history
+from outrider.cloud.webhooks import retry_policy
 from outrider.contract.errors import not_found
 from outrider.contract.webhooks import (
     Delivered,
@@ -46,7 +46,7 @@ async def change_webhook(services: Services, call: Call) -> Webhook:
 
 
 async def delete_webhook(services: Services, call: Call) -> Deleted:
-    """Remove a webhook with its history. What was due to it is not delivered."""
+    """Delete a webhook with its history. Deliveries that were due are not made."""
     webhook_id = call.path("webhookId")
     await services.subscriptions.remove(call.account_id, webhook_id)
     return Deleted(id=webhook_id)
@@ -59,7 +59,7 @@ async def list_deliveries(services: Services, call: Call) -> DeliveryList:
     rows = await deliveries.of_webhook(
         services.database, webhook.id, limit=query.limit, before=query.before
     )
-    return DeliveryList(deliveries=[history.view(row) for row in rows])
+    return DeliveryList(deliveries=[retry_policy.record(row) for row in rows])
 
 
 async def test_webhook(services: Services, call: Call) -> Delivered:
@@ -69,7 +69,7 @@ async def test_webhook(services: Services, call: Call) -> Delivered:
     """
     webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
     delivery = await services.intake.test(call.account_id, webhook.id)
-    return Delivered(success=delivery.status == "succeeded", delivery=history.view(delivery))
+    return Delivered(success=delivery.status == "succeeded", delivery=retry_policy.record(delivery))
 
 
 async def resend_delivery(services: Services, call: Call) -> Delivered:
@@ -83,7 +83,7 @@ async def resend_delivery(services: Services, call: Call) -> Delivered:
     if old is None:
         raise not_found(f"No delivery {delivery_id!r} of this webhook")
     delivery = await services.queue.deliver_again(old)
-    return Delivered(success=delivery.status == "succeeded", delivery=history.view(delivery))
+    return Delivered(success=delivery.status == "succeeded", delivery=retry_policy.record(delivery))
 
 
 async def replay_deliveries(services: Services, call: Call) -> Replayed:
@@ -98,9 +98,11 @@ async def replay_deliveries(services: Services, call: Call) -> Replayed:
     )
     now = time.time_ns() // 1_000_000
     if failed:
-        again = [history.new_delivery(webhook.id, old.event_id, old.event, now) for old in failed]
+        again = [
+            retry_policy.new_delivery(webhook.id, old.event_id, old.event, now) for old in failed
+        ]
         await deliveries.again(services.database, again)
-        services.queue.look()
+        services.queue.wake()
     return Replayed(count=len(failed))
 
 

@@ -13,7 +13,7 @@ _deliveries = tables.deliveries
 _events = tables.events
 _machines = tables.machines
 
-PRUNED_AT_ONCE = 500
+PRUNE_BATCH = 500
 
 
 class Event(NamedTuple):
@@ -279,14 +279,14 @@ async def prune(database: Database, before: int) -> int:
     """Forget some deliveries that were over `before`, and events that have none.
 
     Returns:
-        How many of the one or the other; fewer than `PRUNED_AT_ONCE` once it is done.
+        How many of the one or the other; fewer than `PRUNE_BATCH` once it is done.
     """
-    old = select(_deliveries.c.id).where(_deliveries.c.completed_at < before).limit(PRUNED_AT_ONCE)
+    old = select(_deliveries.c.id).where(_deliveries.c.completed_at < before).limit(PRUNE_BATCH)
     lonely = (
         select(_events.c.id)
         .where(_events.c.created_at < before)
         .where(~select(_deliveries.c.id).where(_deliveries.c.event_id == _events.c.id).exists())
-        .limit(PRUNED_AT_ONCE)
+        .limit(PRUNE_BATCH)
     )
     async with database.begin() as connection:
         deleted = await connection.execute(delete(_deliveries).where(_deliveries.c.id.in_(old)))

@@ -9,11 +9,11 @@ from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 
 _webhooks = tables.webhooks
-_REMOVED_AT_ONCE = 500
+_DELETE_BATCH = 500
 
 
 class Webhook(NamedTuple):
-    """A subscription. The secrets are sealed; times are epoch milliseconds."""
+    """A subscription. The secrets are encrypted; times are epoch milliseconds."""
 
     id: str
     account_id: str
@@ -38,7 +38,7 @@ async def add(database: Database, webhook: Webhook, maximum: int | None) -> bool
     mine = _webhooks.c.account_id == webhook.account_id
     account = tables.accounts.c.id == webhook.account_id
     async with database.begin() as connection:
-        # The lock on the account lets one at a time count and add.
+        # The row lock on the account serialises counting and adding.
         await connection.execute(select(tables.accounts.c.id).where(account).with_for_update())
         count = await connection.scalar(select(func.count()).select_from(_webhooks).where(mine))
         if maximum is not None and (count or 0) >= maximum:
@@ -65,7 +65,7 @@ async def by_id(database: Database, webhook_id: str) -> Webhook | None:
 async def change(
     database: Database, account_id: str, webhook_id: str, values: Mapping[str, object]
 ) -> Webhook | None:
-    """Change a webhook of the account and return it; None where it has none such."""
+    """Change a webhook of the account and return it; None if there is no such webhook."""
     statement = (
         update(_webhooks)
         .where(_webhooks.c.id == webhook_id, _webhooks.c.account_id == account_id)
@@ -78,9 +78,9 @@ async def change(
 
 
 async def remove(database: Database, account_id: str, webhook_id: str) -> bool:
-    """Remove a webhook of the account, with its deliveries; False where it has none such.
+    """Delete a webhook of the account with its deliveries; False if there is no such webhook.
 
-    A long history goes in pieces first, so that nobody waits long for the database.
+    The history is deleted in batches first, so that no other writer waits for long.
     """
     mine = (_webhooks.c.id == webhook_id, _webhooks.c.account_id == account_id)
     deliveries = tables.deliveries
@@ -88,10 +88,10 @@ async def remove(database: Database, account_id: str, webhook_id: str) -> bool:
         select(deliveries.c.id)
         .where(deliveries.c.webhook_id == webhook_id, deliveries.c.status != "pending")
         .where(select(_webhooks.c.id).where(*mine).exists())
-        .limit(_REMOVED_AT_ONCE)
+        .limit(_DELETE_BATCH)
     )
-    removed = _REMOVED_AT_ONCE
-    while removed == _REMOVED_AT_ONCE:
+    removed = _DELETE_BATCH
+    while removed == _DELETE_BATCH:
         async with database.begin() as connection:
             gone = await connection.execute(delete(deliveries).where(deliveries.c.id.in_(some)))
             removed = gone.rowcount
@@ -100,12 +100,12 @@ async def remove(database: Database, account_id: str, webhook_id: str) -> bool:
 
 
 class Result(NamedTuple):
-    """What the newest deliveries say of a webhook."""
+    """The effect of the newest deliveries on their webhook."""
 
     webhook_id: str
     last_delivery: dict[str, Any]
     failed_at: int | None
-    """When one failed for good, with none that succeeded after it; None after a success."""
+    """When a delivery failed with none succeeding after it; None after a success."""
     succeeded: bool
 
 
@@ -120,7 +120,7 @@ RESULT_STATEMENT = (
         ),
     )
 )
-"""The statement that writes results down; see `deliveries.finish`."""
+"""The statement that stores results; see `deliveries.finish`."""
 
 
 def result_rows(results: Sequence[Result]) -> list[dict[str, object]]:
@@ -136,8 +136,8 @@ def result_rows(results: Sequence[Result]) -> list[dict[str, object]]:
     ]
 
 
-async def switch_off(database: Database, webhook_id: str, reason: str, now: int) -> None:
-    """Switch a webhook off, telling why."""
+async def disable(database: Database, webhook_id: str, reason: str, now: int) -> None:
+    """Disable an active webhook and store the reason."""
     async with database.begin() as connection:
         await connection.execute(
             update(_webhooks)

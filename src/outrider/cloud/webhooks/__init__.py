@@ -1,6 +1,14 @@
-"""Webhooks: who is told of which event, and that the telling succeeds.
+"""Webhooks: subscriptions, and at-least-once delivery of events to them.
 
-An event is stored with its deliveries in one transaction (`intake`); the deliveries table is
-the queue (`queue`), from which each delivery is tried (`sender`) until it succeeds or its
-retries are spent. `subscriptions` knows the webhooks, `guard` where they may point.
+    event_intake      stores an event with its deliveries in one transaction
+    delivery_queue    claims due deliveries, has them attempted, stores the outcomes
+    endpoint_limiter  decides when a delivery may start, so that slow endpoints delay no others
+    sender            makes one attempt: a signed POST
+    resolver          enforces the policy of `addresses` on every connection
+    retry_policy      decides what follows an attempt: succeeded, failed, or due again (pure)
+    subscriptions     the webhooks of each account, cached for a second
+    retention         deletes old history
+
+Data flows from event_intake to the deliveries table, which is also the queue, and from there
+through delivery_queue to the receiver. The SQL is in `store.deliveries` and `store.webhooks`.
 """

@@ -1,4 +1,4 @@
-"""The webhooks: made, changed, removed, and found for an event."""
+"""Webhook subscriptions: created, changed, deleted, and found for an event."""
 
 import asyncio
 import secrets as random
@@ -12,35 +12,35 @@ import msgspec
 
 from outrider.cloud.store import webhooks
 from outrider.cloud.store.database import Database
-from outrider.cloud.webhooks.guard import Guard
+from outrider.cloud.webhooks.addresses import AddressPolicy
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, not_found
 from outrider.contract.events import EventName
 from outrider.contract.ids import new_id
 from outrider.contract.webhooks import LastDelivery, Webhook, WebhookRequest, WebhookWithSecret
 
-EVERYTHING: Final = "*"
+ALL_EVENTS: Final = "*"
 OLD_SECRET_SECONDS: Final = 86400.0
-"""How long a secret signs beside the one that has replaced it."""
+"""How long a replaced secret still signs beside the new one."""
 
-_SECRET: Final = "webhook secret"  # noqa: S105  # what a sealed secret is sealed as
-_REMEMBERED_SECONDS: Final = 1.0
-_REMEMBERED_ACCOUNTS: Final = 10_000
-_REMEMBERED_OWNERS: Final = 100_000
-_REMEMBERED_SECRETS: Final = 10_000
+_SECRET: Final = "webhook secret"  # noqa: S105  # the context of the encryption
+_CACHE_SECONDS: Final = 1.0
+_CACHED_ACCOUNTS: Final = 10_000
+_CACHED_OWNERS: Final = 100_000
+_CACHED_SECRETS: Final = 10_000
 
 
 class Sealer(Protocol):
-    """Seals secrets; see `access.sealing`."""
+    """Encrypts secrets; see `access.sealing`."""
 
     def seal(self, data: bytes, context: str) -> bytes:
-        """Return the data sealed."""
+        """Return the data encrypted; `context` must be the same when it is decrypted."""
 
     def open(self, sealed: bytes, context: str) -> bytes:
-        """Return the data of something sealed."""
+        """Return the decrypted data."""
 
 
 class Target(NamedTuple):
-    """Where a delivery goes. `sealed` are the secrets that sign it, the newest first."""
+    """The destination of a delivery. `sealed` holds its encrypted secrets, the newest first."""
 
     id: str
     url: str
@@ -49,8 +49,8 @@ class Target(NamedTuple):
     sealed: tuple[bytes, ...]
 
     def wants(self, event: str) -> bool:
-        """Tell whether it is subscribed to an event."""
-        return self.active and (EVERYTHING in self.events or event in self.events)
+        """Return whether it is active and subscribed to an event."""
+        return self.active and (ALL_EVENTS in self.events or event in self.events)
 
 
 class Subscriptions:
@@ -63,35 +63,35 @@ class Subscriptions:
     def __init__(
         self,
         database: Database,
-        guard: Guard,
+        policy: AddressPolicy,
         sealer: Sealer,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._guard = guard
+        self._policy = policy
         self._sealer = sealer
         self._clock = clock
-        self._remembered: OrderedDict[str, tuple[float, dict[str, Target]]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[float, dict[str, Target]]] = OrderedDict()
         self._owners: OrderedDict[str, str] = OrderedDict()
-        self._opened = lru_cache(_REMEMBERED_SECRETS)(self._open)
+        self._decrypted = lru_cache(_CACHED_SECRETS)(self._decrypt)
         self._reading: dict[str, asyncio.Task[dict[str, Target]]] = {}
 
     async def targets(self, account_id: str) -> dict[str, Target]:
-        """Return the account's webhooks by id; a change elsewhere shows within a second."""
-        known = self._remembered.get(account_id)
+        """Return the account's webhooks by id; changes on other nodes appear within a second."""
+        known = self._cache.get(account_id)
         now = self._clock()
         if known is not None and known[0] > now:
             return known[1]
         reading = self._reading.get(account_id)
-        if reading is None:  # once for all the deliveries that ask at this moment
+        if reading is None:  # concurrent callers share one query
             reading = asyncio.create_task(self._read(account_id, now), name="read webhooks")
             self._reading[account_id] = reading
         return await asyncio.shield(reading)
 
     async def target(self, webhook_id: str) -> tuple[str, Target] | None:
-        """Return the account and the target of a webhook, None where it is no more.
+        """Return the account and target of a webhook, None if it has been deleted.
 
-        A change elsewhere shows within a second.
+        Changes on other nodes appear within a second.
         """
         account_id = self._owners.get(webhook_id)
         if account_id is None:
@@ -99,7 +99,7 @@ class Subscriptions:
             if row is None:
                 return None
             account_id = self._owners[webhook_id] = row.account_id
-            if len(self._owners) > _REMEMBERED_OWNERS:
+            if len(self._owners) > _CACHED_OWNERS:
                 self._owners.popitem(last=False)
         target = (await self.targets(account_id)).get(webhook_id)
         return None if target is None else (account_id, target)
@@ -108,9 +108,9 @@ class Subscriptions:
         """Return the secrets that sign a target's deliveries, the newest first.
 
         Raises:
-            OutriderError: they were sealed with another key than this service has.
+            OutriderError: they were encrypted with another key than this service has.
         """
-        return [self._opened(sealed) for sealed in target.sealed]
+        return [self._decrypted(sealed) for sealed in target.sealed]
 
     async def list(self, account_id: str) -> list[Webhook]:
         """Return the account's webhooks, oldest first."""
@@ -120,7 +120,7 @@ class Subscriptions:
         """Return a webhook of the account.
 
         Raises:
-            ApiError: 404, it has none such.
+            ApiError: 404, there is no such webhook in the account.
         """
         row = await webhooks.by_id(self._database, webhook_id)
         if row is None or row.account_id != account_id:
@@ -134,15 +134,15 @@ class Subscriptions:
 
         Raises:
             ApiError: 400, an unknown event or a URL that is not allowed;
-                403 `PLAN_LIMIT_EXCEEDED`, the account has `maximum` webhooks.
+                403 `PLAN_LIMIT_EXCEEDED`, the account already has `maximum` webhooks.
         """
-        unknown = sorted(set(request.events) - set(EventName) - {EVERYTHING})
+        unknown = sorted(set(request.events) - set(EventName) - {ALL_EVENTS})
         if unknown:
             names = ", ".join(sorted(EventName))
             raise bad_request(
                 f"Unknown event {unknown[0]!r}: it is one of {names}, or * for all", "events"
             )
-        url = await self._guard.check_url(request.url)
+        url = await self._policy.check_url(request.url)
         secret, now = _new_secret(), self._now()
         row = webhooks.Webhook(
             id=new_id("webhook"),
@@ -165,11 +165,11 @@ class Subscriptions:
                 f"The plan has room for {maximum} webhooks: remove one, or take a larger plan",
                 code=ErrorCode.PLAN_LIMIT_EXCEEDED,
             )
-        self.forget(account_id)
+        self.invalidate(account_id)
         return _with_secret(row, secret)
 
     async def set_active(self, account_id: str, webhook_id: str, *, active: bool) -> Webhook:
-        """Switch a webhook on or off."""
+        """Enable or disable a webhook."""
         values = {
             "active": active,
             "updated_at": self._now(),
@@ -179,7 +179,7 @@ class Subscriptions:
         return _view(await self._change(account_id, webhook_id, values))
 
     async def rotate_secret(self, account_id: str, webhook_id: str) -> WebhookWithSecret:
-        """Give a webhook a new secret; the old one signs beside it for a day."""
+        """Give a webhook a new secret; for a day the old one signs beside it."""
         current = await self.get(account_id, webhook_id)
         secret, now = _new_secret(), self._now()
         values = {
@@ -191,20 +191,20 @@ class Subscriptions:
         return _with_secret(await self._change(account_id, webhook_id, values), secret)
 
     async def remove(self, account_id: str, webhook_id: str) -> None:
-        """Remove a webhook with its deliveries."""
+        """Delete a webhook with its deliveries."""
         if not await webhooks.remove(self._database, account_id, webhook_id):
             raise _unknown(webhook_id)
-        self.forget(account_id)
+        self.invalidate(account_id)
 
-    async def switch_off(self, account_id: str, webhook_id: str, reason: str) -> None:
-        """Switch a webhook off because of what its receiver does, and remember why."""
-        await webhooks.switch_off(self._database, webhook_id, reason, self._now())
-        self.forget(account_id)
+    async def disable(self, account_id: str, webhook_id: str, reason: str) -> None:
+        """Disable a webhook because of its receiver's behaviour; `reason` is shown to the user."""
+        await webhooks.disable(self._database, webhook_id, reason, self._now())
+        self.invalidate(account_id)
 
-    def forget(self, account_id: str) -> None:
-        """Read the account's webhooks again at the next event."""
-        self._reading.pop(account_id, None)  # what it reads may be older than the change
-        self._remembered.pop(account_id, None)
+    def invalidate(self, account_id: str) -> None:
+        """Drop the cached webhooks of an account: the next event reads them again."""
+        self._reading.pop(account_id, None)  # a query under way may be older than the change
+        self._cache.pop(account_id, None)
 
     async def _change(
         self, account_id: str, webhook_id: str, values: Mapping[str, object]
@@ -212,7 +212,7 @@ class Subscriptions:
         row = await webhooks.change(self._database, account_id, webhook_id, values)
         if row is None:
             raise _unknown(webhook_id)
-        self.forget(account_id)
+        self.invalidate(account_id)
         return row
 
     async def _read(self, account_id: str, now: float) -> dict[str, Target]:
@@ -220,16 +220,16 @@ class Subscriptions:
             rows = await webhooks.of_account(self._database, account_id)
             targets = {row.id: self._target(row) for row in rows}
             if self._reading.get(account_id) is asyncio.current_task():
-                self._remembered[account_id] = (now + _REMEMBERED_SECONDS, targets)
-                self._remembered.move_to_end(account_id)
-                if len(self._remembered) > _REMEMBERED_ACCOUNTS:
-                    self._remembered.popitem(last=False)
+                self._cache[account_id] = (now + _CACHE_SECONDS, targets)
+                self._cache.move_to_end(account_id)
+                if len(self._cache) > _CACHED_ACCOUNTS:
+                    self._cache.popitem(last=False)
             return targets
         finally:
             if self._reading.get(account_id) is asyncio.current_task():
                 del self._reading[account_id]
 
-    def _open(self, sealed: bytes) -> str:
+    def _decrypt(self, sealed: bytes) -> str:
         return self._sealer.open(sealed, _SECRET).decode()
 
     def _target(self, row: webhooks.Webhook) -> Target:

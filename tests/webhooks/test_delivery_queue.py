@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 
 from outrider.cloud.store import deliveries, webhooks
-from outrider.cloud.webhooks import lanes
-from outrider.cloud.webhooks import queue as queues
+from outrider.cloud.webhooks import delivery_queue
+from outrider.cloud.webhooks.endpoint_limiter import DEFAULT_LIMITS, EndpointLimits
 from tests.service.patience import eventually
 from tests.webhooks.events import agent_event
 from tests.webhooks.office import Office, offices
@@ -43,26 +43,16 @@ async def delivered(office: Office, webhook_id: str, count: int) -> bool:
     return [one.status for one in history].count("succeeded") == count
 
 
-def assert_at_rest(office: Office, *, places: int) -> None:
-    """See that every place is free again, and that nothing is kept of webhooks without work."""
-    found = office.queue._lanes
-    assert (found._free, found._free_not_prompt) == (places, places // 2)
-    assert not found._held_up
-    assert not found._held_up_not_prompt
-    assert not found._lanes
-    assert not found._size
-
-
 async def test_eight_in_flight_for_each_webhook(office: Office, receiver: Receiver) -> None:
     gate = Gate()
     receiver.answers(gate)
     webhook = await office.webhook(receiver.url)
     for _ in range(30):
         await office.happens()
-    await eventually(lambda: gate.waiting == lanes.IN_FLIGHT_PER_WEBHOOK)
+    await eventually(lambda: gate.waiting == DEFAULT_LIMITS.in_flight_per_webhook)
     gate.open()
     await eventually(lambda: delivered(office, webhook.id, 30))
-    assert gate.most == lanes.IN_FLIGHT_PER_WEBHOOK
+    assert gate.most == DEFAULT_LIMITS.in_flight_per_webhook
 
 
 async def test_one_that_hangs_holds_up_nobody_else(office: Office, receiver: Receiver) -> None:
@@ -77,44 +67,49 @@ async def test_one_that_hangs_holds_up_nobody_else(office: Office, receiver: Rec
         for other in others:
             await eventually(lambda other=other: delivered(office, other.id, 50))  # type: ignore[misc]
         assert not await delivered(office, hanging.id, 1)
-        assert gate.waiting == lanes.IN_FLIGHT_PER_WEBHOOK
+        assert gate.waiting == DEFAULT_LIMITS.in_flight_per_webhook
         gate.open()
         await eventually(lambda: delivered(office, hanging.id, 50))
 
 
-async def test_lanes_that_wait_for_a_place_get_one(
-    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With all places taken by other webhooks, a delivery waits for a place and no longer."""
-    office.queue._lanes._free, office.queue._lanes._free_not_prompt = 12, 6
-    made = [await office.webhook(f"{receiver.url}/{n}") for n in range(6)]
-    for _ in range(3):
-        await asyncio.gather(*(office.happens() for _ in range(10)))
-    for webhook in made:
-        await eventually(lambda webhook=webhook: delivered(office, webhook.id, 30))  # type: ignore[misc]
-    assert_at_rest(office, places=12)
-    assert not office.queue._in_hand
+async def test_webhooks_that_wait_for_a_slot_get_one(database_url: str, receiver: Receiver) -> None:
+    """With all slots taken by other webhooks, a delivery waits for a slot and no longer."""
+    async with offices(database_url, limits=EndpointLimits(in_flight=12)) as (office,):
+        await office.open()
+        made = [await office.webhook(f"{receiver.url}/{n}") for n in range(6)]
+        for _ in range(3):
+            await asyncio.gather(*(office.happens() for _ in range(10)))
+        for webhook in made:
+            await eventually(lambda webhook=webhook: delivered(office, webhook.id, 30))  # type: ignore[misc]
+        await eventually(lambda: office.queue.limiter.free_slots == (12, 6))
+        assert not office.queue.limiter.active_webhooks
+        assert not office.queue.claimed
 
 
 @pytest.mark.parametrize(
-    ("limit", "worth"),
-    [("WAITING_PER_WEBHOOK", 1), ("WAITING_BYTES_PER_WEBHOOK", 300), ("WAITING_BYTES", 300)],
+    "limits",
+    [
+        EndpointLimits(waiting_per_webhook=200),
+        EndpointLimits(waiting_bytes_per_webhook=200 * 300),
+        EndpointLimits(waiting_bytes=200 * 300),
+    ],
+    ids=["count", "bytes", "bytes of all webhooks"],
 )
-async def test_more_than_a_node_takes_in_hand(
-    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, limit: str, worth: int
+async def test_more_than_a_node_has_room_for(
+    database_url: str, receiver: Receiver, limits: EndpointLimits
 ) -> None:
-    """The rest waits in the table, and is fetched before the lane runs dry: with no pauses."""
-    monkeypatch.setattr(queues, "_POLL_SECONDS", 30.0)
-    monkeypatch.setattr(lanes, limit, 200 * worth)
-    webhook = await office.webhook(receiver.url)
-    count = 600
-    seen = [asyncio.Event() for _ in range(count)]
-    for number in range(count):
-        await office.intake.agent_event(
-            office.account_id, "machine_x", number + 1, agent_event(), seen[number].set
-        )
-    await eventually(lambda: delivered(office, webhook.id, count))
-    await receiver.takes(count)
+    """The rest waits in the table, and is fetched in time, without waiting for the next poll."""
+    async with offices(database_url, limits=limits, poll_interval=30.0) as (office,):
+        await office.open()
+        webhook = await office.webhook(receiver.url)
+        count = 600
+        seen = [asyncio.Event() for _ in range(count)]
+        for number in range(count):
+            await office.intake.agent_event(
+                office.account_id, "machine_x", number + 1, agent_event(), seen[number].set
+            )
+        await eventually(lambda: delivered(office, webhook.id, count))
+        await receiver.takes(count)
 
 
 async def test_two_nodes_deliver_each_once(database_url: str, receiver: Receiver) -> None:
@@ -131,10 +126,10 @@ async def test_two_nodes_deliver_each_once(database_url: str, receiver: Receiver
 
 async def test_claims_of_a_node_that_died_run_out(office: Office, receiver: Receiver) -> None:
     webhook = await office.webhook(receiver.url)
-    until = int((office.clock() + queues.CLAIM_SECONDS) * 1000)
+    until = int((office.clock() + delivery_queue.CLAIM_SECONDS) * 1000)
     (stored,) = await office.store(webhook.id, 1, claimed_until=until)
-    office.queue.look()
-    await office.waits(queues.CLAIM_SECONDS - 1)
+    office.queue.wake()
+    await office.waits(delivery_queue.CLAIM_SECONDS - 1)
     await office.queue._claim()
     assert receiver.taken == []
     await office.waits(1)
@@ -149,7 +144,7 @@ async def test_what_is_in_hand_stays_claimed(office: Office, receiver: Receiver)
     webhook = await office.webhook(receiver.url)
     await office.happens()
     await eventually(lambda: gate.waiting == 1)
-    office.clock.passes(queues.CLAIM_SECONDS - 1)
+    office.clock.passes(delivery_queue.CLAIM_SECONDS - 1)
     await office.queue._renew()
     office.clock.passes(2)
     now = int(office.clock() * 1000)
@@ -167,9 +162,9 @@ async def test_the_end_gives_back_what_is_in_hand(database_url: str, receiver: R
         await first.open()
         for _ in range(30):
             await first.happens()
-        await eventually(lambda: gate.waiting == lanes.IN_FLIGHT_PER_WEBHOOK)
+        await eventually(lambda: gate.waiting == DEFAULT_LIMITS.in_flight_per_webhook)
         await first.close()
-        assert len(receiver.taken) == lanes.IN_FLIGHT_PER_WEBHOOK
+        assert len(receiver.taken) == DEFAULT_LIMITS.in_flight_per_webhook
         receiver.answers(says(200))
         gate.open()
         await second.open()
@@ -190,9 +185,9 @@ async def test_a_defect_does_not_keep_a_delivery(
 
     monkeypatch.setattr(office.sender, "attempt", attempt)
     await office.happens()
-    await eventually(lambda: not office.queue._in_hand)
+    await eventually(lambda: not office.queue.claimed)
     broken = False
-    await office.waits(queues.CLAIM_SECONDS + 1)
+    await office.waits(delivery_queue.CLAIM_SECONDS + 1)
     await eventually(lambda: delivered(office, webhook.id, 1))
 
 
@@ -232,6 +227,6 @@ async def test_webhooks_are_read_once_for_all_who_ask(
     found = await asyncio.gather(*(office.subscriptions.target(webhook.id) for _ in range(1000)))
     assert reads == 1
     assert all(one is not None for one in found)
-    office.subscriptions.forget(office.account_id)
+    office.subscriptions.invalidate(office.account_id)
     await office.subscriptions.target(webhook.id)
     assert reads == 2

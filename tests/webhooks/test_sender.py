@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from outrider.cloud.webhooks.guard import Guard
-from outrider.cloud.webhooks.sender import KEPT_BYTES, Outcome, Sender
+from outrider.cloud.webhooks.addresses import AddressPolicy
+from outrider.cloud.webhooks.retry_policy import Outcome
+from outrider.cloud.webhooks.sender import KEPT_BYTES, Sender
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -53,7 +54,7 @@ async def peer(head: bytes, talk: Talk) -> AsyncIterator[Peer]:
 
 
 async def attempt(url: str, seconds: float = 10.0) -> Outcome:
-    sender = Sender(Guard(allow_private=True), seconds)
+    sender = Sender(AddressPolicy(allow_private=True), seconds)
     try:
         return await sender.attempt(
             url=url, secrets=["s"], event="e", delivery="d", number=1, body=b"{}"

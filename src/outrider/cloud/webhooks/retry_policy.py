@@ -1,17 +1,50 @@
-"""A delivery's life: made, tried, over. And how the API shows it."""
+"""What becomes of a delivery after an attempt: it succeeded, failed, or is due again.
+
+Pure: deliveries and outcomes in, deliveries out.
+
+    new_delivery ─▶ pending ── after_attempt ──▶ succeeded | failed | pending with a later due time
+                       └────── abandoned ──────▶ failed
+"""
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from outrider.cloud.store.deliveries import Delivery
-from outrider.cloud.webhooks.sender import GONE, Outcome
 from outrider.contract.ids import new_id
 from outrider.contract.webhooks import Attempt
-from outrider.contract.webhooks import Delivery as View
+from outrider.contract.webhooks import Delivery as DeliveryRecord
+
+GONE: Final = 410
+"""The status with which a receiver refuses all further deliveries (RFC 9110, 15.5.11)."""
 
 _attempts = msgspec.json.Decoder(list[Attempt])
 _encoder = msgspec.json.Encoder()
+
+
+class Outcome(NamedTuple):
+    """The outcome of an attempt. Without an answer `status` is None and `error` says why.
+
+    `started_at` is epoch milliseconds, `retry_after` the seconds that the receiver asked for.
+    """
+
+    status: int | None
+    response_body: str | None
+    error: str | None
+    started_at: int
+    duration_ms: int
+    retry_after: float
+
+    @property
+    def ended_at(self) -> int:
+        """The end of the attempt, in epoch milliseconds."""
+        return self.started_at + self.duration_ms
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the receiver accepted the delivery: a 2xx in time."""
+        return self.error is None and self.status is not None and 200 <= self.status < 300
 
 
 def new_delivery(webhook_id: str, event_id: str, event: str, now: int) -> Delivery:
@@ -30,12 +63,14 @@ def new_delivery(webhook_id: str, event_id: str, event: str, now: int) -> Delive
     )
 
 
-def tried(delivery: Delivery, outcome: Outcome, delays: Sequence[float], spread: float) -> Delivery:
-    """Return the delivery after an attempt: over, or due again.
+def after_attempt(
+    delivery: Delivery, outcome: Outcome, delays: Sequence[float], spread: float
+) -> Delivery:
+    """Return the delivery after an attempt: completed, or due again.
 
     Args:
-        delays: seconds before each retry; there are as many retries.
-        spread: the factor by which to vary the delay.
+        delays: seconds before each retry; their number is the number of retries.
+        spread: the factor that the delay is multiplied with, so that retries do not coincide.
     """
     number = delivery.attempt + 1
     attempt = Attempt(
@@ -60,15 +95,15 @@ def tried(delivery: Delivery, outcome: Outcome, delays: Sequence[float], spread:
         event=delivery.event,
         status=status,
         attempt=number,
-        attempts=_with(delivery.attempts, attempt),
+        attempts=_append(delivery.attempts, attempt),
         created_at=delivery.created_at,
         completed_at=None if status == "pending" else ended,
         next_attempt_at=due,
     )
 
 
-def given_up(delivery: Delivery, reason: str, now: int) -> Delivery:
-    """Return the delivery as one that is not tried (again), for a reason."""
+def abandoned(delivery: Delivery, reason: str, now: int) -> Delivery:
+    """Return the delivery as failed without a further attempt; `reason` becomes its error."""
     attempt = Attempt(
         attempt=delivery.attempt,
         status_code=None,
@@ -78,18 +113,18 @@ def given_up(delivery: Delivery, reason: str, now: int) -> Delivery:
         duration_ms=0,
     )
     return delivery._replace(
-        attempts=_with(delivery.attempts, attempt),
+        attempts=_append(delivery.attempts, attempt),
         status="failed",
         completed_at=now,
         next_attempt_at=None,
     )
 
 
-def view(delivery: Delivery) -> View:
+def record(delivery: Delivery) -> DeliveryRecord:
     """Return the delivery as the API shows it."""
     attempts = _attempts.decode(delivery.attempts)
     newest = attempts[-1] if attempts else None
-    return View(
+    return DeliveryRecord(
         id=delivery.id,
         webhook_id=delivery.webhook_id,
         event_id=delivery.event_id,
@@ -107,7 +142,7 @@ def view(delivery: Delivery) -> View:
     )
 
 
-def _with(attempts: bytes, attempt: Attempt) -> bytes:
-    """Return the JSON of a list of attempts with one more, the others not read."""
+def _append(attempts: bytes, attempt: Attempt) -> bytes:
+    """Append to the JSON of a list of attempts without decoding it."""
     encoded = _encoder.encode(attempt)
     return b"[%b]" % encoded if attempts == b"[]" else b"%b,%b]" % (attempts[:-1], encoded)

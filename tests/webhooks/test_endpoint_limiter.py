@@ -8,12 +8,14 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.store.deliveries import Delivery
-from outrider.cloud.webhooks import lanes
-from outrider.cloud.webhooks.history import new_delivery
-from outrider.cloud.webhooks.lanes import Lanes
+from outrider.cloud.webhooks.endpoint_limiter import EndpointLimiter, EndpointLimits
+from outrider.cloud.webhooks.retry_policy import new_delivery
 from tests.service.patience import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+LIMITS = EndpointLimits(in_flight=32)
 
 
 class World:
@@ -25,12 +27,12 @@ class World:
         self.flying: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self._let_go = asyncio.Semaphore(0)
-        self.lanes = Lanes(self._attempt, lambda _webhook, _left: None)
+        self.limiter = EndpointLimiter(self._attempt, lambda _webhook, _left: None, LIMITS)
 
     def send(self, webhook: str, count: int) -> None:
         """Have so many deliveries of a webhook tried."""
         for _ in range(count):
-            self.lanes.add(new_delivery(webhook, "evt_x", "webhook:test", 0), b"{}")
+            self.limiter.add(new_delivery(webhook, "evt_x", "webhook:test", 0), b"{}")
 
     def let_go(self, count: int = 10_000) -> None:
         """Have so many of those that hang, now or later, come to an end."""
@@ -49,12 +51,10 @@ class World:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(lanes, "IN_FLIGHT", 32)
-    monkeypatch.setattr(lanes, "IN_FLIGHT_NOT_PROMPT", 16)
+async def world() -> AsyncIterator[World]:
     world = World()
     yield world
-    await world.lanes.end()
+    await world.limiter.close()
 
 
 async def test_any_number_that_hang_leave_half_of_the_places(world: World) -> None:
@@ -79,7 +79,7 @@ async def test_one_that_is_not_known_is_tried_beside_those_that_hang(world: Worl
     for webhook in newcomers:
         world.send(webhook, 3)
     await eventually(lambda: all(world.done[webhook] == 3 for webhook in newcomers))
-    assert world.flying.total() == lanes.IN_FLIGHT_PER_WEBHOOK
+    assert world.flying.total() == LIMITS.in_flight_per_webhook
 
 
 async def test_one_that_begins_to_be_slow_is_not_prompt_any_more(world: World) -> None:
@@ -102,9 +102,5 @@ async def test_nothing_is_kept_of_webhooks_without_work(world: World) -> None:
         world.send(f"webhook{number}", 30)
     await eventually(lambda: world.done.total() == 1500)
     await eventually(lambda: not world.flying.total())
-    await asyncio.gather(*world.lanes._flying)
-    assert (world.lanes._free, world.lanes._free_not_prompt) == (32, 16)
-    assert not world.lanes._lanes
-    assert not world.lanes._held_up
-    assert not world.lanes._held_up_not_prompt
-    assert not world.lanes._size
+    await eventually(lambda: world.limiter.free_slots == (32, 16))
+    assert not world.limiter.active_webhooks

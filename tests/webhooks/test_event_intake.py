@@ -7,7 +7,6 @@ from sqlalchemy import delete
 from sqlalchemy.exc import OperationalError
 
 from outrider.cloud.store import deliveries, tables
-from outrider.cloud.webhooks import intake as intakes
 from outrider.contract.ids import new_id
 from tests.webhooks.events import DAEMON, agent_event
 from tests.webhooks.office import Office
@@ -42,7 +41,7 @@ async def test_an_account_that_went_holds_up_nobody_else(
     lost, stored = asyncio.Event(), asyncio.Event()
     targets = await office.subscriptions.targets(office.account_id)
     nobody = new_id("acct")
-    office.subscriptions._remembered[nobody] = (float("inf"), targets)
+    office.subscriptions._cache[nobody] = (float("inf"), targets)
     await office.intake.agent_event(nobody, DAEMON, 2, agent_event(), lost.set)
     await office.intake.agent_event(office.account_id, DAEMON, 3, agent_event(), stored.set)
     async with asyncio.timeout(10):
@@ -55,7 +54,6 @@ async def test_events_wait_for_the_database(
 ) -> None:
     """Nothing is acknowledged while it is away, and nothing lost."""
     webhook = await office.webhook(receiver.url)
-    monkeypatch.setattr(intakes, "_RETRY_SECONDS", 0.02)
     real, tries = deliveries.store, 0
 
     async def store(*values: object) -> object:

@@ -1,0 +1,28 @@
+"""Work that is repeated for as long as the service runs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+_log = structlog.get_logger(__name__)
+
+UNAVAILABLE = (SQLAlchemyError, OSError)
+"""What is raised while the database is unavailable. Drivers raise OSError themselves."""
+
+
+async def run_periodically(
+    work: Callable[[], Awaitable[object]], seconds: float, name: str
+) -> None:
+    """Call `work` after every `seconds` seconds, until cancelled.
+
+    A run that fails because the database is unavailable is logged as `periodic work failed` with
+    this `name`; the next run tries again. Any other error is a defect and ends the task.
+    """
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except UNAVAILABLE as error:
+            _log.warning("periodic work failed", work=name, error=str(error))

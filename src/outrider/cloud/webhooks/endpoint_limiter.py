@@ -1,0 +1,189 @@
+"""Limits the deliveries in flight, for each webhook and in total.
+
+A slow endpoint must not delay others. A webhook has a few deliveries in flight at most; the others
+wait in its queue. However many endpoints hang, half of the slots are reserved for webhooks whose
+receiver answered promptly the last time.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from outrider.cloud.store.deliveries import Delivery
+
+
+class EndpointLimits(NamedTuple):
+    """How much is in flight, and how much waits in memory rather than in the table.
+
+    Attributes:
+        in_flight: deliveries in flight; half of them may be of webhooks whose receiver was slow or
+            has not answered yet.
+        waiting_bytes: bytes of waiting bodies, over all webhooks.
+    """
+
+    in_flight: int = 1000
+    in_flight_per_webhook: int = 8
+    waiting_per_webhook: int = 4000
+    waiting_bytes_per_webhook: int = 4 * 1024 * 1024
+    waiting_bytes: int = 32 * 1024 * 1024
+
+
+DEFAULT_LIMITS: Final = EndpointLimits()
+
+
+_MAX_PROMPT: Final = 100_000
+
+DeliveryJob = tuple[Delivery, bytes]
+"""A delivery and its body."""
+
+
+class _Endpoint:
+    """One webhook: its waiting jobs, the bytes of their bodies, and how many are in flight."""
+
+    __slots__ = ("in_flight", "size", "waiting", "webhook_id")
+
+    def __init__(self, webhook_id: str) -> None:
+        self.webhook_id = webhook_id
+        self.size = 0
+        self.waiting: deque[DeliveryJob] = deque()
+        self.in_flight = 0
+
+
+class EndpointLimiter:
+    """Attempts deliveries as soon as the limits allow, in order for each webhook.
+
+    Args:
+        attempt: attempts a delivery; returns whether its receiver was prompt, None if it was not
+            contacted. Must not raise.
+        on_start: called with the webhook and the number of its deliveries that still wait, each
+            time one of them is started.
+    """
+
+    def __init__(
+        self,
+        attempt: Callable[[Delivery, bytes], Awaitable[bool | None]],
+        on_start: Callable[[str, int], None],
+        limits: EndpointLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self._limits = limits
+        self._attempt = attempt
+        self._on_start = on_start
+        self._endpoints: dict[str, _Endpoint] = {}
+        self._prompt: OrderedDict[str, None] = OrderedDict()
+        self._free = limits.in_flight
+        self._free_not_prompt = limits.in_flight // 2
+        # Endpoints that wait for a slot, in order.
+        self._blocked: OrderedDict[str, _Endpoint] = OrderedDict()
+        self._blocked_not_prompt: OrderedDict[str, _Endpoint] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._size = 0
+        self._closed = False
+
+    @property
+    def free_slots(self) -> tuple[int, int]:
+        """The free slots, and how many of them webhooks that are not prompt may occupy."""
+        return self._free, self._free_not_prompt
+
+    @property
+    def active_webhooks(self) -> int:
+        """The number of webhooks with deliveries that wait or are in flight."""
+        return len(self._endpoints)
+
+    def has_room(self, webhook_id: str, count: int, size: int) -> bool:
+        """Return whether `count` more deliveries of a webhook, of `size` bytes, may wait here."""
+        endpoint = self._endpoints.get(webhook_id)
+        if endpoint is not None:
+            count, size = count + len(endpoint.waiting), size + endpoint.size
+        limits = self._limits
+        return (
+            count <= limits.waiting_per_webhook
+            and size <= limits.waiting_bytes_per_webhook
+            and self._size <= limits.waiting_bytes
+        )
+
+    def waiting(self, webhook_id: str) -> int:
+        """Return how many of a webhook's deliveries wait for their attempt."""
+        endpoint = self._endpoints.get(webhook_id)
+        return 0 if endpoint is None else len(endpoint.waiting)
+
+    def with_more_than(self, waiting: int) -> list[str]:
+        """Return the webhooks with more than `waiting` waiting deliveries."""
+        return [one for one, endpoint in self._endpoints.items() if len(endpoint.waiting) > waiting]
+
+    def add(self, delivery: Delivery, body: bytes, *, first: bool = False) -> None:
+        """Queue a delivery; with `first`, ahead of those of its webhook that wait."""
+        endpoint = self._endpoints.get(delivery.webhook_id)
+        if endpoint is None:
+            endpoint = self._endpoints[delivery.webhook_id] = _Endpoint(delivery.webhook_id)
+        endpoint.size += len(body)
+        self._size += len(body)
+        if first:
+            endpoint.waiting.appendleft((delivery, body))
+        else:
+            endpoint.waiting.append((delivery, body))
+        self._start(endpoint)
+
+    async def close(self) -> None:
+        """Cancel the deliveries in flight and start no more."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, endpoint: _Endpoint) -> None:
+        """Start as many of an endpoint's deliveries as have a slot."""
+        most = self._limits.in_flight_per_webhook
+        while endpoint.waiting and endpoint.in_flight < most and not self._closed:
+            prompt = endpoint.webhook_id in self._prompt
+            if not self._free or not (prompt or self._free_not_prompt):
+                blocked = self._blocked if prompt else self._blocked_not_prompt
+                blocked[endpoint.webhook_id] = endpoint
+                return
+            endpoint.in_flight += 1
+            self._free -= 1
+            self._free_not_prompt -= not prompt
+            task = asyncio.create_task(self._run(endpoint, self._next(endpoint), prompt=prompt))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if not endpoint.waiting and not endpoint.in_flight:
+            for endpoints in (self._endpoints, self._blocked, self._blocked_not_prompt):
+                endpoints.pop(endpoint.webhook_id, None)
+
+    async def _run(self, endpoint: _Endpoint, job: DeliveryJob, *, prompt: bool) -> None:
+        """Attempt deliveries one after the other in one slot, until another endpoint needs it."""
+        try:
+            while True:
+                was_prompt = await self._attempt(*job)
+                if was_prompt is not None:
+                    self._set_prompt(endpoint.webhook_id, prompt=was_prompt)
+                if not endpoint.waiting or self._blocked or self._blocked_not_prompt:
+                    break
+                if prompt != (endpoint.webhook_id in self._prompt):
+                    break
+                job = self._next(endpoint)
+        finally:
+            endpoint.in_flight -= 1
+            self._free += 1
+            self._free_not_prompt += not prompt
+            # Blocked endpoints come first: this one has just had a slot.
+            while self._free and self._blocked:
+                self._start(self._blocked.popitem(last=False)[1])
+            while self._free and self._free_not_prompt and self._blocked_not_prompt:
+                self._start(self._blocked_not_prompt.popitem(last=False)[1])
+            self._start(endpoint)
+
+    def _next(self, endpoint: _Endpoint) -> DeliveryJob:
+        job = endpoint.waiting.popleft()
+        endpoint.size -= len(job[1])
+        self._size -= len(job[1])
+        self._on_start(endpoint.webhook_id, len(endpoint.waiting))
+        return job
+
+    def _set_prompt(self, webhook_id: str, *, prompt: bool) -> None:
+        if not prompt:
+            self._prompt.pop(webhook_id, None)
+        elif webhook_id not in self._prompt:
+            self._prompt[webhook_id] = None
+            if len(self._prompt) > _MAX_PROMPT:
+                self._prompt.popitem(last=False)

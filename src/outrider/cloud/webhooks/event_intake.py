@@ -1,0 +1,345 @@
+"""Accepts events: each is stored with its deliveries in one transaction, then acknowledged.
+
+    machine ─▶ gateway ─▶ agent_event ─▶ queue ─▶ run: one transaction for a batch
+                                                   │ events, deliveries, event_seq of the machine
+                                                   ├─▶ acknowledge to the machine
+                                                   └─▶ DeliveryQueue, or the table if it has no room
+
+Invariant: an event is acknowledged only after the transaction that stores it and its deliveries is
+committed, and a machine repeats what is not acknowledged. So no event is lost if the process is
+killed at any moment. Events have ids of their machine's making; a repeated one is not stored twice.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
+
+from outrider.cloud.periodic import UNAVAILABLE
+from outrider.cloud.store import deliveries
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.deliveries import Delivery, Event
+from outrider.cloud.store.transaction import Transaction
+from outrider.cloud.webhooks import retry_policy
+from outrider.cloud.webhooks.delivery_queue import CLAIM_SECONDS, DeliveryQueue
+from outrider.cloud.webhooks.subscriptions import Subscriptions
+from outrider.contract.events import AGENT_EVENTS, AgentEvent, EventName
+from outrider.contract.ids import is_id, new_id
+
+MAX_WAITING: Final = 1000
+"""Events that wait to be stored; a machine that sends more is made to wait."""
+
+_BATCH: Final = 500
+_BATCH_INTERVAL: Final = 0.01
+"""Pause after a batch of several events, so that the next one is larger; one event never waits."""
+
+_log = structlog.get_logger(__name__)
+
+
+class _Pending(NamedTuple):
+    """An event that waits to be stored, number `seq` of `machine`.
+
+    `event` is None for one that is not stored. It keeps its place in the queue, because
+    acknowledging it acknowledges all events before it too.
+    """
+
+    event: Event | None
+    machine: str
+    seq: int
+    stored: Callable[[], None]
+
+
+class EventIntake:
+    """Stores events with their deliveries.
+
+    Args:
+        clock: seconds since the epoch.
+        retry_interval: seconds between tries while the database is unavailable.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        subscriptions: Subscriptions,
+        queue: DeliveryQueue,
+        clock: Callable[[], float] = time.time,
+        retry_interval: float = 1.0,
+    ) -> None:
+        self._database = database
+        self._subscriptions = subscriptions
+        self._queue = queue
+        self._clock = clock
+        self._retry_interval = retry_interval
+        self._waiting: asyncio.Queue[_Pending] = asyncio.Queue(MAX_WAITING)
+
+    async def agent_event(
+        self,
+        account_id: str,
+        daemon_id: str,
+        seq: int,
+        event: AgentEvent,
+        stored: Callable[[], None],
+    ) -> None:
+        """Accept a machine's event; `stored` is called once it is committed.
+
+        Waits while `MAX_WAITING` events wait. An event that machines may not send is dropped.
+        """
+        row: Event | None = None
+        if event.event in AGENT_EVENTS and is_id("evt", event.id):
+            body = agent_body(daemon_id, event)
+            row = Event(event.id, account_id, event.event, body, self._now())
+        else:
+            _log.warning(
+                "event dropped",
+                machine=daemon_id,
+                name=event.event,
+                id=event.id,
+            )
+        await self._waiting.put(_Pending(row, daemon_id, seq, stored))
+
+    async def machine_event(
+        self,
+        name: EventName,
+        *,
+        account_id: str,
+        daemon_id: str,
+        hostname: str,
+        nickname: str,
+        platform: str,
+    ) -> "MachineEvent":
+        """Return the event of a presence change, to be stored in the transaction of the change."""
+        event_id, now = new_id("evt"), self._now()
+        body = machine_body(
+            event_id=event_id,
+            event=name,
+            daemon_id=daemon_id,
+            hostname=hostname,
+            nickname=nickname,
+            platform=platform,
+            now=now,
+        )
+        event = Event(event_id, account_id, name, body, now)
+        targets = await self._subscriptions.targets(account_id)
+        rows = [
+            (
+                retry_policy.new_delivery(target.id, event_id, name, now),
+                self._claimed_until() if self._queue.has_room(target.id, 1, len(body)) else 0,
+            )
+            for target in targets.values()
+            if target.wants(name)
+        ]
+        return MachineEvent(event, rows, self._queue)
+
+    async def test(self, account_id: str, webhook_id: str) -> Delivery:
+        """Deliver `webhook:test` to one webhook; return the delivery after its first attempt."""
+        event_id, now = new_id("evt"), self._now()
+        body = test_body(event_id=event_id, webhook_id=webhook_id, now=now)
+        event = Event(event_id, account_id, EventName.WEBHOOK_TEST, body, now)
+        delivery = retry_policy.new_delivery(webhook_id, event_id, event.name, now)
+        await deliveries.store(self._database, [event], [(delivery, self._claimed_until())], {})
+        return await self._queue.deliver(delivery, body)
+
+    async def run(self) -> None:
+        """Store accepted events until cancelled; what still waits then is stored first."""
+        batch: list[_Pending] = []
+        try:
+            while True:
+                batch.append(await self._waiting.get())
+                self._fill(batch)
+                await self._store_with_retry(batch)
+                several = len(batch) > 1
+                batch.clear()
+                if several:
+                    await asyncio.sleep(_BATCH_INTERVAL)
+        finally:
+            self._fill(batch, limit=MAX_WAITING)
+            if batch:
+                await self._store(batch)
+
+    def _fill(self, batch: list[_Pending], limit: int = _BATCH) -> None:
+        while len(batch) < limit and not self._waiting.empty():
+            batch.append(self._waiting.get_nowait())
+
+    async def _store_with_retry(self, batch: list[_Pending]) -> None:
+        """Store a batch, retrying while the database is unavailable; machines wait meanwhile."""
+        is_retry = False
+        while True:
+            try:
+                await self._store(batch, is_retry=is_retry)
+            except (IntegrityError, DataError) as error:
+                await self._store_one_by_one(batch, error)
+                return
+            except UNAVAILABLE as error:
+                _log.warning("storing events failed, retrying", count=len(batch), error=str(error))
+                await asyncio.sleep(self._retry_interval)
+                is_retry = True
+            else:
+                return
+
+    async def _store_one_by_one(self, batch: list[_Pending], cause: SQLAlchemyError) -> None:
+        """Store a batch that violates a constraint, without the events that do.
+
+        A webhook or an account may have been deleted since it was looked up. One such event
+        must not block those of all other machines.
+        """
+        for pending in batch:
+            if pending.event is not None:
+                self._subscriptions.invalidate(pending.event.account_id)
+        if len(batch) > 1:
+            for pending in batch:
+                await self._store_with_retry([pending])
+            return
+        try:
+            await self._store(batch)
+        except (IntegrityError, DataError):
+            _log.error("event cannot be stored", machine=batch[0].machine, error=str(cause))
+            batch[0].stored()
+
+    async def _store(self, batch: list[_Pending], *, is_retry: bool = False) -> None:
+        """Store a batch, and pass its deliveries to the queue.
+
+        Args:
+            is_retry: an earlier try may have committed the batch before its connection was lost.
+        """
+        now, claimed_until = self._now(), self._claimed_until()
+        events: list[Event] = []
+        rows: list[tuple[Delivery, int]] = []
+        loads: dict[str, tuple[int, int]] = {}
+        wanting: dict[tuple[str, str], list[str]] = {}
+        seen: set[str] = set()
+        newest: dict[str, int] = {}
+        for pending in batch:
+            newest[pending.machine] = max(pending.seq, newest.get(pending.machine, 0))
+            event = pending.event
+            if event is None or event.id in seen:
+                continue
+            seen.add(event.id)
+            subscribed = wanting.get((event.account_id, event.name))
+            if subscribed is None:
+                targets = await self._subscriptions.targets(event.account_id)
+                subscribed = [one.id for one in targets.values() if one.wants(event.name)]
+                wanting[event.account_id, event.name] = subscribed
+            if subscribed:
+                events.append(event)
+            for webhook_id in subscribed:
+                count, size = loads.get(webhook_id, (0, 0))
+                loads[webhook_id] = load = (count + 1, size + len(event.body))
+                has_room = self._queue.has_room(webhook_id, *load)
+                delivery = retry_policy.new_delivery(webhook_id, event.id, event.name, now)
+                rows.append((delivery, claimed_until if has_room else 0))
+        new = await deliveries.store(self._database, events, rows, newest)
+        if is_retry and len(new) < len(events):
+            known = [event.id for event in events if event.id not in new]
+            await deliveries.release(self._database, known)
+            self._queue.wake()
+        body = {event.id: event.body for event in events}
+        for delivery, claimed in rows:
+            if delivery.event_id in new:
+                _enqueue(self._queue, delivery, claimed, body[delivery.event_id])
+        for pending in batch:
+            pending.stored()
+
+    def _claimed_until(self) -> int:
+        return int((self._clock() + CLAIM_SECONDS) * 1000)
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
+
+class MachineEvent:
+    """The event of a machine's change of presence and its deliveries, not stored yet."""
+
+    def __init__(
+        self, event: Event, rows: list[tuple[Delivery, int]], queue: DeliveryQueue
+    ) -> None:
+        self._event = event
+        self._rows = rows
+        self._queue = queue
+
+    async def store(self, transaction: Transaction) -> None:
+        """Store it, if a webhook is subscribed to it, in the transaction of the change."""
+        if self._rows:
+            await deliveries.add(transaction, [self._event], self._rows)
+
+    def stored(self) -> None:
+        """Start its deliveries; call this after the transaction is committed."""
+        for delivery, claimed in self._rows:
+            _enqueue(self._queue, delivery, claimed, self._event.body)
+
+
+def _enqueue(queue: DeliveryQueue, delivery: Delivery, claimed: int, body: bytes) -> None:
+    """Pass a stored delivery to the queue, or say that one in the table waits to be claimed."""
+    if claimed:
+        queue.add(delivery, body)
+    else:
+        queue.overflowed(delivery.webhook_id)
+
+
+# The bodies of deliveries: both shapes of the specification in one object.
+
+
+def agent_body(daemon_id: str, event: AgentEvent) -> bytes:
+    """Return the body of an agent's event; a target id of another machine is replaced."""
+    ide_id = event.ide_id
+    if not ide_id.startswith(f"{daemon_id}:"):
+        ide_id = f"{daemon_id}:session:{event.session_id}"
+    body: dict[str, Any] = {
+        "id": event.id,
+        "event": event.event,
+        "timestamp": event.timestamp,
+        "daemonId": daemon_id,
+        "ideId": ide_id,
+        "ideType": event.ide_type,
+    }
+    payload: dict[str, Any] = {"chatTitle": event.chat_title, "ideType": event.ide_type}
+    if event.event == EventName.GENERATING_COMPLETED:
+        body["duration"] = payload["duration"] = event.duration
+    payload["timestamp"] = event.timestamp
+    payload["sessionId"] = event.session_id
+    if event.message is not None:
+        payload["message"] = event.message
+    return msgspec.json.encode({**body, "payload": payload})
+
+
+def machine_body(
+    *,
+    event_id: str,
+    event: EventName,
+    daemon_id: str,
+    hostname: str,
+    nickname: str,
+    platform: str,
+    now: int,
+) -> bytes:
+    """Return the body of a machine's change of presence."""
+    return msgspec.json.encode(
+        {
+            "id": event_id,
+            "event": event,
+            "timestamp": now,
+            "daemonId": daemon_id,
+            "payload": {
+                "hostname": hostname,
+                "nickname": nickname,
+                "platform": platform,
+                "timestamp": now,
+            },
+        }
+    )
+
+
+def test_body(*, event_id: str, webhook_id: str, now: int) -> bytes:
+    """Return the body of a `webhook:test` event."""
+    return msgspec.json.encode(
+        {
+            "id": event_id,
+            "event": EventName.WEBHOOK_TEST,
+            "timestamp": now,
+            "payload": {"webhookId": webhook_id, "timestamp": now},
+        }
+    )
