@@ -4,8 +4,10 @@ Holds docs/protocol.md, and contract.md, "Presence and events".
 """
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -16,15 +18,17 @@ from websockets.exceptions import ConnectionClosed
 from outrider.cloud.access import secrets
 from outrider.cloud.app import Service
 from outrider.cloud.fleet import handshake
-from outrider.cloud.fleet.state import MAX_SESSIONS
-from outrider.contract.frames import Hello, Snapshot, encode
+from outrider.contract.frames import Acknowledge, Change, Event, Hello, Snapshot, encode
+from outrider.contract.limits import EVENT_BURST, MAX_SESSIONS, MAX_STATE_BYTES
+from outrider.contract.resources import Session
 from tests.conftest import StartSite, settings
 from tests.service.errors import assert_error
 from tests.service.machine import ScriptedMachine, closing, hello, socket
 from tests.service.patience import PATIENCE, eventually
-from tests.service.samples import MACHINE, PROVIDER, session
+from tests.service.samples import MACHINE, PROVIDER, as_json, session
 from tests.service.site import GATEWAY, Owner, Site
 from tests.service.stores import Store
+from tests.webhooks.events import agent_event
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -45,6 +49,11 @@ async def refusal(site: Site, token: str | None, *messages: str | bytes) -> tupl
 def text(frame: Hello) -> str:
     """Return a hello as the message that it is sent in."""
     return encode(frame).decode()
+
+
+def too_much() -> list[Session]:
+    """Return sessions that are each within the limits, and together beyond."""
+    return [session(error="x" * 16_000) for _ in range(MAX_STATE_BYTES // 16_000 + 1)]
 
 
 class TestHandshake:
@@ -196,6 +205,71 @@ class TestReports:
         assert (await machine.closed())[0] == 4400
         assert_error(await request, 503)
 
+    async def test_too_many_sessions_one_by_one(self, owner: Owner) -> None:
+        """docs/protocol.md: 4413, and what was reported within the limits is still known."""
+        machine = await owner.machine(*(session() for _ in range(MAX_SESSIONS)))
+        await machine.reports(session())
+        assert await machine.closed() == (4413, "A machine may report 1000 sessions at the most")
+        status = (await owner.api.get(f"/api/v1/daemons/{machine.id}/status")).json()
+        assert len(status["sessions"]) == MAX_SESSIONS
+
+    async def test_too_many_bytes_in_sessions_that_are_each_within_the_limits(
+        self, owner: Owner
+    ) -> None:
+        machine = await owner.machine()
+        for one in too_much():
+            if not machine.is_open:
+                break
+            await machine.say(Change(sessions=[one]))
+        assert await machine.closed() == (4413, "A machine may report 2097152 bytes at the most")
+
+    async def test_sessions_that_come_and_go_are_no_more_than_those_that_are_there(
+        self, owner: Owner
+    ) -> None:
+        machine = await owner.machine()
+        for one in too_much():
+            await machine.say(Change(sessions=[one]), Change(removed=[one.id]))
+        await machine.settled()
+        assert machine.is_open
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("title", "x" * 1025),
+            ("title", "\x1b]0;owned\x07"),
+            ("name", "two\nlines"),
+            ("error", "x" * 16_385),
+            ("model", "x" * 257),
+            ("createdAt", 2**63),
+            ("lastActivityAt", -1),
+            ("workspace", {"path": "/" + "x" * 4096, "name": "x"}),
+            ("agents", [{"type": "a", "name": "a", "status": "idle"}] * 65),
+        ],
+    )
+    async def test_a_field_outside_its_limits(self, owner: Owner, field: str, value: Any) -> None:
+        """docs/protocol.md: 4400, and the reason names the field."""
+        machine = await owner.machine()
+        await machine.say_raw(
+            json.dumps({"type": "change", "sessions": [as_json(session()) | {field: value}]})
+        )
+        code, reason = await machine.closed()
+        assert code == 4400
+        assert field in reason
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("hostname", "a\x1b[2J"), ("platform", "x" * 41), ("release", "\u202e"), ("cpus", -1)],
+    )
+    async def test_a_hello_with_a_name_that_a_terminal_would_act_on(
+        self, owner: Owner, site: Site, field: str, value: Any
+    ) -> None:
+        token = (await owner.enrols()).token
+        greeting = as_json(hello())
+        greeting["machine"][field] = value
+        code, reason = await refusal(site, token, json.dumps(greeting))
+        assert code == 4400
+        assert field in reason
+
     async def test_too_many_sessions(self, owner: Owner) -> None:
         machine = await owner.machine()
         await machine.say(
@@ -206,6 +280,23 @@ class TestReports:
             )
         )
         assert (await machine.closed())[0] == 4400
+
+
+@pytest.mark.one_store
+async def test_a_flood_of_events_ends_the_connection_and_loses_none(owner: Owner) -> None:
+    """docs/protocol.md: 4429; the next welcome tells from where the machine is to go on."""
+    enrolled = await owner.enrols()
+    machine = await owner.machine(enrolled=enrolled)
+    with contextlib.suppress(ConnectionClosed):
+        for seq in range(1, EVENT_BURST + 5000):
+            await machine.say(Event(seq=seq, event=agent_event()))
+    assert await machine.closed() == (
+        4429,
+        "A machine may send 100 events a second, and 10000 at once",
+    )
+    again = await owner.machine(enrolled=enrolled)
+    acknowledged = max(frame.seq for frame in machine.heard(Acknowledge))
+    assert 0 < acknowledged <= again.welcome.acknowledged
 
 
 class TestReplaced:
@@ -232,9 +323,8 @@ class TestReplaced:
         owner = await site.account()
         enrolled = await owner.enrols()
         older = await owner.machine(enrolled=enrolled)
-        too_many = hello(*(session() for _ in range(MAX_SESSIONS + 1)))
-        code, _ = await refusal(site, enrolled.token, text(too_many))
-        assert code == 4400
+        code, _ = await refusal(site, enrolled.token, text(hello(*too_much())))
+        assert code == 4413
         assert (await older.closed())[0] == 4409
 
         async def offline() -> bool:

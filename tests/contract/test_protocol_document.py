@@ -7,8 +7,10 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from msgspec import inspect
 
 from outrider.contract import frames
+from outrider.contract import limits as limits_module
 from outrider.contract.commands import PAYLOADS, RESULTS, CommandType, NamesSession
 from outrider.contract.errors import ErrorCode, ErrorDetail
 from outrider.contract.events import AGENT_EVENTS, AgentEvent, Refused
@@ -22,6 +24,7 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.resources import Machine, PendingAction, Provider, Session
+from outrider.contract.text import NO_NUL, PRINTABLE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 SECTIONS = dict(re.findall(r"^###? (\S+).*?\n(.*?)(?=^##|\Z)", DOCUMENT, re.MULTILINE | re.DOTALL))
@@ -81,7 +84,9 @@ def test_a_commands_payload_and_result_are_listed(command: CommandType) -> None:
 
 
 def test_close_codes_and_error_codes_and_events_are_listed() -> None:
-    close_codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", DOCUMENT, re.MULTILINE)}
+    close_codes = {
+        int(code) for code in re.findall(r"^\| (\d{4}) \|", SECTIONS["Close"], re.MULTILINE)
+    }
     assert close_codes == {*CloseCode, 1009}
     machines_own = {
         ErrorCode.NO_PENDING_ACTION,
@@ -92,10 +97,46 @@ def test_close_codes_and_error_codes_and_events_are_listed() -> None:
         assert f"`{word}`" in DOCUMENT
 
 
+def _limits(kind: inspect.Type, place: str) -> dict[tuple[str, str], int | None]:
+    """Return how long each text and list of a type may be, by place and what it may hold."""
+    match kind:
+        case inspect.StructType():
+            found: dict[tuple[str, str], int | None] = {}
+            for field in kind.fields:
+                found |= _limits(field.type, f"{kind.cls.__name__}.{field.encode_name}")
+            return found
+        case inspect.UnionType():
+            return {key: most for one in kind.types for key, most in _limits(one, place).items()}
+        case inspect.ListType():
+            return {(place, "entries"): kind.max_length} | _limits(kind.item_type, place)
+        case inspect.StrType():
+            held = {PRINTABLE: "a name", NO_NUL: "text without NUL", None: "any text"}
+            return {(place, held[kind.pattern]): kind.max_length}
+    return {}
+
+
+def test_the_limits_of_every_field_are_listed() -> None:
+    listed = {
+        (place, held): int(most)
+        for most, held, places in re.findall(
+            r"^\| (\d+) \| ([\w ]+) \| (.*) \|$", SECTIONS["Limits"], re.MULTILINE
+        )
+        for place in re.findall(r"`([\w.]+)`", places)
+    }
+    declared: dict[tuple[str, str], int | None] = {}
+    for kind in get_args(FromDaemon):
+        declared |= _limits(inspect.type_info(kind), "")
+    assert listed == declared
+
+
 def test_the_numbers_are_the_codes() -> None:
     assert f"version **{frames.PROTOCOL_VERSION}**" in DOCUMENT
     limits = SECTIONS["Limits"]
     assert f"{frames.MAX_FRAME_BYTES // 2**20} MiB" in limits
     assert f"in flight | {frames.MAX_COMMANDS_IN_FLIGHT};" in limits
+    assert f"{limits_module.EVENT_BURST:,} at once" in limits
+    assert f"{limits_module.EVENTS_PER_SECOND:g} a second" in limits
+    assert f"{limits_module.OWN_EVENT_BURST:,} events at once" in limits
+    assert f"{limits_module.MAX_STATE_BYTES:,} bytes" in limits
     assert f"hello after the upgrade | {frames.HELLO_TIMEOUT:g} s" in limits
     assert f"ping every {frames.PING_INTERVAL:g} s" in SECTIONS["Pings"]

@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract.enrolment import MachineInfo
-from outrider.contract.errors import ApiError
+from outrider.contract.errors import ApiError, checked_name
 from outrider.contract.text import (
     MAX_NAME,
     Name,
-    checked_name,
     escaped,
     escaped_lines,
     is_blank,

@@ -28,7 +28,8 @@ from outrider.contract.frames import (
     Snapshot,
     Welcome,
 )
-from outrider.contract.resources import Provider
+from outrider.contract.limits import TokenBucket
+from outrider.contract.resources import Provider, Workspace
 from outrider.daemon import journal as journals
 from outrider.daemon.backoff import Backoff
 from outrider.daemon.channel import Pace
@@ -40,6 +41,7 @@ from outrider.daemon.link_errors import (
     UnsupportedVersionError,
 )
 from outrider.daemon.machine import describe_machine
+from outrider.daemon.outgoing import Outgoing
 from tests.daemon.conftest import eventually
 from tests.daemon.linked_machine import (
     TOKEN,
@@ -180,6 +182,34 @@ async def test_the_machines_figures_are_told_from_time_to_time(
     )
     machine.providers = [codex]
     assert (await peer.hear(Snapshot)).providers == [codex]
+
+
+async def test_what_an_agent_shows_is_cut_to_what_the_service_takes(
+    machine: Machine, service: ScriptedService
+) -> None:
+    """A title of any length must not have the service close the connection."""
+    machine.sessions["a"] = session("a", "x" * 100_000)
+    machine.start()
+    peer = await service.connection()
+    (told,) = (await peer.welcome()).sessions
+    assert told.title == "x" * 1023 + "…"
+    machine.change(session("a", "two\nlines\x1b[2J"))
+    (told,) = (await peer.hear(Change)).sessions
+    assert told.title == "two�lines�[2J"
+    machine.outgoing.event(msgspec.structs.replace(event("evt_1"), message="y" * 10_000))
+    message = (await peer.hear(Event)).event.message
+    assert message == "y" * 4095 + "…"
+
+
+async def test_a_directory_that_is_not_utf8_is_told_all_the_same(
+    machine: Machine, service: ScriptedService
+) -> None:
+    """os.fsdecode gives lone surrogates for it, which have no JSON."""
+    machine.sessions["a"] = session("a", "\udcff")
+    machine.sessions["a"].workspace = Workspace(path="/srv/\udcff", name="\udcff")
+    machine.start()
+    (told,) = (await (await service.connection()).welcome()).sessions
+    assert told.workspace == Workspace(path="/srv/?", name="?")
 
 
 # Commands
@@ -361,6 +391,20 @@ async def test_a_forced_disconnect_is_followed_by_a_reconnect(
     assert machine.waits == [1]
 
 
+@pytest.mark.parametrize(
+    "code", [CloseCode.BAD_FRAME, CloseCode.TOO_MUCH_STATE, CloseCode.TOO_MANY_EVENTS]
+)
+async def test_the_log_says_which_limit_was_broken(
+    machine: Machine, service: ScriptedService, code: CloseCode
+) -> None:
+    with capture_logs() as logs:
+        peer = await connected(machine, service)
+        await peer.socket.close(code, "A machine may report 1000 sessions at the most")
+        await (await service.connection()).welcome()
+    (log,) = [log for log in logs if log["log_level"] == "error"]
+    assert (log["code"], log["reason"]) == (code, "A machine may report 1000 sessions at the most")
+
+
 @pytest.mark.parametrize(("asked_ms", "wait"), [(30_000, 15.0), (0, 1.0), (86_400_000, 300.0)])
 async def test_a_goodbye_says_within_what_time_to_come_back(
     machine: Machine, service: ScriptedService, asked_ms: int, wait: float
@@ -528,6 +572,23 @@ async def test_many_events_are_replayed_in_order(
         machine.outgoing.event(event(f"evt_{index}"))
     peer = await connected(machine, service)
     assert await numbers(peer, 500) == [(i, f"evt_{i}") for i in range(1, 501)]
+
+
+async def test_a_flood_of_events_is_spread_over_time(
+    machine: Machine, service: ScriptedService, journal: Journal
+) -> None:
+    """The service takes so many at once; the others wait, and commands do not wait for them."""
+    machine.outgoing = Outgoing(journal, TokenBucket(rate=20, burst=100))
+    for index in range(1, 131):
+        machine.outgoing.event(event(f"evt_{index}"))
+    peer = await connected(machine, service)
+    await numbers(peer, 100)
+    await peer.say(status_query("cmd_1"))
+    await peer.hear(CommandResult)
+    told = [frame.seq for frame in peer.heard if isinstance(frame, Event)]
+    assert told == list(range(1, len(told) + 1))
+    assert len(told) < 130
+    assert (await numbers(peer, 130 - len(told)))[-1] == (130, "evt_130")
 
 
 # Refusals

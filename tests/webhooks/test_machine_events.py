@@ -155,7 +155,7 @@ async def test_what_is_no_event_of_an_agent_is_dropped(
         agent_event(EventName.MACHINE_DISCONNECTED),
         agent_event(EventName.WEBHOOK_TEST),
         agent_event(id="evt_short"),
-        agent_event(id="x" * 100_000),
+        agent_event(id="x" * 64),
         agent_event(id="webhook_01jz3v7k2qf8ar4n0w5h6xt9cd"),
     ]
     sound = agent_event()

@@ -13,8 +13,8 @@ from outrider.cloud.access.enrolment import Enrolment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.store import api_keys
 from outrider.cloud.store.database import Database
+from outrider.contract.errors import checked_name
 from outrider.contract.ids import new_id
-from outrider.contract.text import checked_name
 
 app = typer.Typer(no_args_is_help=True, help="What only the operator may do, on the database.")
 key_app = typer.Typer(no_args_is_help=True, help="API keys.")

@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from outrider.contract.structs import Wire
+from outrider.contract.text import MAX_NAME, Name, Text, escaped, is_printable
 
 
 class ErrorCode(StrEnum):
@@ -34,8 +35,8 @@ class ErrorCode(StrEnum):
 class ErrorDetail(Wire, kw_only=True):
     """One field that is wrong: its path in the body or query, and what to do about it."""
 
-    path: str
-    message: str
+    path: Name
+    message: Text
 
 
 class ErrorBody(Wire, omit_defaults=True, kw_only=True):
@@ -99,3 +100,16 @@ def not_found(message: str) -> ApiError:
 def conflict(message: str, code: ErrorCode | None = None) -> ApiError:
     """Return a 409: the target is not in a state for what was asked."""
     return ApiError(409, message, code=code)
+
+
+def checked_name(text: str, field: str) -> str:
+    """Return a name that did not come through a decoder.
+
+    Raises:
+        ApiError: 400, it is too long or not printable; the text names `field`.
+    """
+    if len(text) > MAX_NAME:
+        raise bad_request(f"`{field}` is longer than {MAX_NAME} characters", field)
+    if not is_printable(text):
+        raise bad_request(f"`{field}` holds a control character: {escaped(text)!r}", field)
+    return text

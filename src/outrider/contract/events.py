@@ -5,7 +5,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from outrider.contract.structs import Wire
+from outrider.contract.structs import Count, Timestamp, Wire
+from outrider.contract.text import Excerpt, Id, Name, TargetId, Title
 
 
 class EventName(StrEnum):
@@ -34,15 +35,15 @@ AGENT_EVENTS: Final = frozenset(
 class AgentEvent(Wire, kw_only=True):
     """Something that happened to an agent. `duration` is seconds, on completion only."""
 
-    id: str
+    id: Id
     event: EventName
-    session_id: str
-    ide_id: str
-    ide_type: str
-    chat_title: str | None
-    duration: float | None
-    timestamp: int
-    message: str | None = None
+    session_id: Id
+    ide_id: TargetId
+    ide_type: Name
+    chat_title: Title | None
+    duration: Annotated[float, Meta(ge=0)] | None
+    timestamp: Timestamp
+    message: Excerpt | None = None
 
 
 MAX_REFUSED_TARGET: Final = 1024
@@ -59,5 +60,5 @@ class Refused(Wire, kw_only=True):
     session_id: Annotated[str, Meta(max_length=64)]
     action: Annotated[str, Meta(max_length=64)]
     target: Annotated[str, Meta(max_length=MAX_REFUSED_TARGET)]
-    timestamp: Annotated[int, Meta(ge=0, le=2**53 - 1)]
-    untold: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0
+    timestamp: Timestamp
+    untold: Count = 0

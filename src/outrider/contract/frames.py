@@ -4,6 +4,9 @@ docs/protocol.md tells how they go.
 
 A frame is a JSON object in one text message, with its kind in `type`. A frame of a kind
 that this version does not know is ignored, so that either side may be the newer one.
+
+The types of the fields declare how long each may be, for both sides. `limits` has what a machine
+may send beyond that.
 """
 
 from enum import IntEnum
@@ -14,8 +17,10 @@ from msgspec import Meta, Raw
 
 from outrider.contract.errors import ErrorCode, ErrorDetail, OutriderError
 from outrider.contract.events import AgentEvent, Refused
+from outrider.contract.limits import MAX_PROVIDERS, MAX_SESSIONS
 from outrider.contract.resources import Machine, Provider, Session
 from outrider.contract.structs import Wire
+from outrider.contract.text import Id, Name, ShortName, Text, explained
 
 PROTOCOL_VERSION: Final = 1
 """What this side speaks. A hello with another one is refused with `UNSUPPORTED_VERSION`."""
@@ -40,6 +45,10 @@ Millis = Annotated[int, Meta(ge=0, le=24 * 3600 * 1000)]
 """A span of time, at most a day."""
 
 
+Providers = Annotated[list[Provider], Meta(max_length=MAX_PROVIDERS)]
+Sessions = Annotated[list[Session], Meta(max_length=MAX_SESSIONS)]
+
+
 class CloseCode(IntEnum):
     """Why a socket was closed, beside RFC 6455's own codes."""
 
@@ -50,7 +59,9 @@ class CloseCode(IntEnum):
     DISCONNECTED = 4403
     HELLO_TIMEOUT = 4408
     REPLACED = 4409
+    TOO_MUCH_STATE = 4413
     UNSUPPORTED_VERSION = 4426
+    TOO_MANY_EVENTS = 4429
 
 
 class DecodeError(OutriderError):
@@ -64,10 +75,10 @@ class Hello(Wire, tag="hello", kw_only=True):
     """
 
     protocol: int
-    version: str
+    version: ShortName
     machine: Machine
-    providers: list[Provider] = []
-    sessions: list[Session] = []
+    providers: Providers = []
+    sessions: Sessions = []
     last_event: EventNumber = 0
 
 
@@ -89,23 +100,23 @@ class Snapshot(Wire, tag="snapshot", kw_only=True):
     """Daemon → service: everything that runs on the machine, in place of what was known."""
 
     machine: Machine
-    providers: list[Provider]
-    sessions: list[Session]
+    providers: Providers
+    sessions: Sessions
 
 
 class Change(Wire, tag="change", kw_only=True):
     """Daemon → service: the sessions that changed or went, and fresh figures of the machine."""
 
-    sessions: list[Session] = []
-    removed: list[str] = []
+    sessions: Sessions = []
+    removed: Annotated[list[Id], Meta(max_length=MAX_SESSIONS)] = []
     machine: Machine | None = None
 
 
 class Command(Wire, tag="command", kw_only=True):
     """Service → daemon: do this and answer with a `result` of the same id within `timeout_ms`."""
 
-    id: str
-    command: str
+    id: Name
+    command: Name
     payload: Raw
     timeout_ms: Millis
 
@@ -113,22 +124,22 @@ class Command(Wire, tag="command", kw_only=True):
 class Cancel(Wire, tag="cancel", kw_only=True):
     """Service → daemon: nobody waits for this command any more."""
 
-    id: str
+    id: Name
 
 
 class Failure(Wire, kw_only=True):
     """Why a command could not be done, as the HTTP response will tell it."""
 
     status: Annotated[int, Meta(ge=400, le=599)]
-    message: str
+    message: Text
     code: ErrorCode | None = None
-    details: list[ErrorDetail] = []
+    details: Annotated[list[ErrorDetail], Meta(max_length=64)] = []
 
 
 class CommandResult(Wire, tag="result", kw_only=True):
     """Daemon → service: the answer to a command; `result` where `error` is null."""
 
-    id: str
+    id: Name
     result: Raw = Raw(b"null")
     error: Failure | None = None
 
@@ -168,7 +179,7 @@ class Acknowledge(Wire, tag="ack", kw_only=True):
 class Goodbye(Wire, tag="goodbye", kw_only=True):
     """Either way: this side is about to stop. The daemon reconnects after `reconnect_ms`."""
 
-    reason: str
+    reason: Text
     reconnect_ms: Millis = 0
 
 
@@ -191,6 +202,11 @@ _DAEMON_KINDS: Final = frozenset(
     {"hello", "snapshot", "change", "result", "event", "refusal", "goodbye"}
 )
 _SERVICE_KINDS: Final = frozenset({"welcome", "command", "cancel", "ack", "noted", "goodbye"})
+
+
+def close_reason(text: str) -> str:
+    """Return `text` as a reason that a WebSocket close can carry: at most 123 bytes of UTF-8."""
+    return text.encode("utf-8", "replace")[:123].decode(errors="ignore")
 
 
 def encode(frame: Frame) -> bytes:
@@ -243,4 +259,11 @@ def _raise_unless_unknown(data: bytes | str, known: frozenset[str], cause: Excep
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"Not a frame: {error}") from error
     if kind in known:
-        raise DecodeError(f"Not a valid {kind!r} frame: {cause}") from cause
+        raise DecodeError(f"Not a valid {kind!r} frame: {_explanation(cause)}") from cause
+
+
+def _explanation(error: Exception) -> str:
+    """Return what is wrong and where, short enough for the reason of a close."""
+    what, _, place = str(error).partition(" - at `$")
+    what = explained(what)
+    return f"{what} at {place.rstrip('`').lstrip('.')}" if place else what

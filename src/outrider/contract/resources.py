@@ -5,10 +5,13 @@ of each of many thousand machines is out of the garbage collector's sight (`gc=F
 nothing that could refer back to it.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from outrider.contract.providers import Category
-from outrider.contract.structs import Wire
+from outrider.contract.structs import Count, Timestamp, Wire
+from outrider.contract.text import Excerpt, Id, Name, Path, ShortName, TargetId, Text, Title
 
 AgentStatus = Literal["idle", "generating", "waiting_approval", "error"]
 """What an agent is doing."""
@@ -20,52 +23,52 @@ OptionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always
 class Workspace(Wire, kw_only=True, gc=False):
     """The directory that an agent works in."""
 
-    path: str
-    name: str
+    path: Path
+    name: Name
 
 
 class ActionOption(Wire, kw_only=True):
     """One answer that a pending action accepts."""
 
-    id: str
-    label: str
+    id: Name
+    label: Title
     kind: OptionKind
 
 
 class PendingAction(Wire, kw_only=True):
     """Something that an agent asks its user to approve or reject."""
 
-    id: str
-    message: str
-    options: list[ActionOption]
+    id: Id
+    message: Text
+    options: Annotated[list[ActionOption], Meta(max_length=64)]
 
 
 class AgentSummary(Wire, kw_only=True):
     """One of the agents inside an IDE."""
 
-    type: str
-    name: str
+    type: Name
+    name: Name
     status: AgentStatus
 
 
 class Session(Wire, kw_only=True, gc=False):
     """One running agent (CLI, ACP) or IDE on a machine."""
 
-    id: str
-    target_id: str
+    id: Id
+    target_id: TargetId
     kind: Category
-    type: str
-    name: str
+    type: Name
+    name: Name
     status: AgentStatus
-    title: str | None = None
+    title: Title | None = None
     workspace: Workspace | None = None
-    model: str | None = None
-    created_at: int
-    last_activity_at: int
+    model: Name | None = None
+    created_at: Timestamp
+    last_activity_at: Timestamp
     pending_action: PendingAction | None = None
-    error: str | None = None
+    error: Text | None = None
     cdp_connected: bool = False
-    agents: list[AgentSummary] = []
+    agents: Annotated[list[AgentSummary], Meta(max_length=64)] = []
 
 
 class Machine(Wire, kw_only=True, gc=False):
@@ -75,14 +78,14 @@ class Machine(Wire, kw_only=True, gc=False):
     1, 5 and 15 minutes.
     """
 
-    hostname: str
-    platform: str
-    arch: str
-    release: str
-    cpus: int
-    total_mem: int
-    free_mem: int
-    loadavg: list[float]
+    hostname: Name
+    platform: ShortName
+    arch: ShortName
+    release: Name
+    cpus: Count
+    total_mem: Count
+    free_mem: Count
+    loadavg: Annotated[list[float], Meta(max_length=8)]
     uptime: float
 
 
@@ -95,13 +98,13 @@ class Provider(Wire, kw_only=True, omit_defaults=True, gc=False):
     file is corrected.
     """
 
-    type: str
+    type: Name
     category: Category
-    display_name: str
+    display_name: Name
     installed: bool
-    path: str | None
+    path: Path | None
     verified: bool
-    error: str | None = None
+    error: Excerpt | None = None
 
 
 class CliEntry(Wire, kw_only=True):

@@ -1,6 +1,15 @@
 """The base of every structure that crosses a wire."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+"""A number of things or bytes, which every language's JSON can hold."""
+
+Timestamp = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+"""Epoch milliseconds."""
 
 
 class Wire(msgspec.Struct, rename="camel", kw_only=True):

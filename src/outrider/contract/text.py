@@ -1,12 +1,13 @@
-"""Text that another program gave: what a name may hold, and how to show the rest safely."""
+"""Text that another program gave: how long each kind may be, and how to show it safely.
+
+The limits of a field are declared once, as its type. `limits.fitted` makes text fit its type.
+"""
 
 import re
 import unicodedata
 from typing import Annotated, Final
 
 from msgspec import Meta
-
-from outrider.contract.errors import bad_request
 
 MAX_NAME: Final = 256
 """Characters of a name, an id, a type."""
@@ -19,7 +20,7 @@ PRINTABLE: Final = rf"^[^{_UNSAFE}]*$(?!\n)"
 """The pattern of every name: one line, nothing that a terminal would act on."""
 
 NO_NUL: Final = r"^[^\x00]*$"
-"""The pattern of every path, and of what becomes an argument of a program."""
+"""The pattern of paths, arguments, and text of several lines: PostgreSQL stores no NUL either."""
 
 TERMINAL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$(?!\n)"
 """The pattern of the names of terminals."""
@@ -36,7 +37,28 @@ EXPLANATIONS: Final = {
 """What to tell somebody whose text does not match a pattern."""
 
 Name = Annotated[str, Meta(max_length=MAX_NAME, pattern=PRINTABLE)]
+"""A name, a type, an id."""
+
 ShortName = Annotated[str, Meta(max_length=40, pattern=PRINTABLE)]
+"""A version, a platform: what the database has in a short column."""
+
+Id = Annotated[str, Meta(max_length=64, pattern=PRINTABLE)]
+"""An id that was made by `ids.new_id`, here or by another program."""
+
+TargetId = Annotated[str, Meta(max_length=512, pattern=PRINTABLE)]
+"""A target id: a machine's id, a kind and a name."""
+
+Title = Annotated[str, Meta(max_length=1024, pattern=PRINTABLE)]
+"""A line for people: the title of a chat, the label of an option."""
+
+Path = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
+"""A path. It may hold control characters: escape it before it is shown."""
+
+Excerpt = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
+"""Text for people, of several lines. Escape it before it is shown."""
+
+Text = Annotated[str, Meta(max_length=16_384, pattern=NO_NUL)]
+"""Longer text for people, such as a question with the command that it is about."""
 
 _unsafe = re.compile(f"[{_UNSAFE}]")
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp", "Zs"})
@@ -53,22 +75,17 @@ def is_blank(text: str) -> bool:
     return all(unicodedata.category(character) in _INVISIBLE for character in text)
 
 
-def checked_name(text: str, field: str) -> str:
-    """Return a name that did not come through a decoder.
-
-    Raises:
-        ApiError: 400, it is too long or not printable; the text names `field`.
-    """
-    if len(text) > MAX_NAME:
-        raise bad_request(f"`{field}` is longer than {MAX_NAME} characters", field)
-    if not is_printable(text):
-        raise bad_request(f"`{field}` holds a control character: {escaped(text)!r}", field)
-    return text
-
-
 def printable(text: str) -> str:
     """Return `text` with U+FFFD in place of every character that `PRINTABLE` excludes."""
     return _unsafe.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def explained(reason: str) -> str:
+    """Return a decoder's reason, in words where it is that text does not match a pattern."""
+    for pattern, words in EXPLANATIONS.items():
+        if repr(pattern) in reason:
+            return f"expected {words}"
+    return reason
 
 
 def escaped(text: str) -> str:

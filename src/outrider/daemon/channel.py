@@ -19,14 +19,20 @@ from outrider.contract.frames import (
     Goodbye,
     Hello,
     Welcome,
+    close_reason,
     decode_from_service,
     encode,
 )
+from outrider.contract.limits import fitted
 from outrider.daemon.link_errors import REFUSALS, UnsupportedVersionError
 from outrider.daemon.settings import Connection
 
 LONGEST_SPAN: Final = 600.0
 """Seconds that a service's goodbye may keep this machine away."""
+
+_BROKEN_LIMITS: Final = frozenset(
+    {CloseCode.BAD_FRAME, CloseCode.TOO_MUCH_STATE, CloseCode.TOO_MANY_EVENTS, 1009}
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -136,8 +142,8 @@ class Channel:
         return decode_from_service(message)
 
     async def send(self, frame: FromDaemon) -> None:
-        """Send a frame; waits while the service takes none."""
-        await self._socket.send(encode(frame).decode())
+        """Send a frame, within the limits of the contract; waits while the service takes none."""
+        await self._socket.send(encode(fitted(frame)).decode())
 
     def ended(self, error: BaseException | None) -> tuple[CloseCode, str]:
         """Tell in the log what error ended it; return how to close it.
@@ -152,7 +158,14 @@ class Channel:
                 refusal = REFUSALS.get(code) if code else None
                 if refusal and not (code == CloseCode.REPLACED and self.may_be_replaced):
                     raise refusal from error
-                _log.warning("connection lost", reason=str(error))
+                if received and code in _BROKEN_LIMITS:
+                    _log.error(
+                        "the service ended the connection: this machine broke a limit",
+                        code=code,
+                        reason=received.reason,
+                    )
+                else:
+                    _log.warning("connection lost", reason=str(error))
             case DecodeError():
                 _log.warning("the service sent what is not a frame", reason=str(error))
                 return CloseCode.BAD_FRAME, str(error)
@@ -173,4 +186,4 @@ class Channel:
 
     async def close(self, code: CloseCode, reason: str) -> None:
         """Close it, telling why. Harmless if it has ended already."""
-        await self._socket.close(code, reason.encode()[:120].decode(errors="ignore"))
+        await self._socket.close(code, close_reason(reason))

@@ -26,6 +26,7 @@ from outrider.contract.frames import (
     Noted,
     Snapshot,
 )
+from outrider.contract.limits import fitted
 from outrider.contract.resources import Provider
 from outrider.daemon.backoff import Backoff
 from outrider.daemon.channel import Channel, Pace
@@ -221,7 +222,7 @@ class Link:
         """Tell the machine's figures from time to time, and providers that came or went."""
         while True:
             await asyncio.sleep(self._pace.report_interval)
-            now = self._snapshot()
+            now = fitted(self._snapshot())
             if now.providers == self._providers:
                 self._outgoing.machine(now.machine)
             else:

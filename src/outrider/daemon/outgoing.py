@@ -1,5 +1,8 @@
 """What this machine has to tell the service: changes, results, events, refusals; all bounded.
 
+What goes out keeps to the limits of `contract.limits`, so that the service never cuts an honest
+machine off: texts are cut, and events are spread over time.
+
 A change is on the wire before the result of the command that caused it. Of a session that
 changes often, only the newest state waits. What is told while no connection is up is not
 kept, save for the events and refusals: a hello tells the rest.
@@ -20,8 +23,15 @@ from outrider.contract.frames import (
     Refusal,
     Snapshot,
 )
+from outrider.contract.limits import (
+    OWN_EVENT_BURST,
+    OWN_EVENTS_PER_SECOND,
+    TokenBucket,
+    fitted,
+)
 from outrider.contract.resources import Machine, Session
 from outrider.daemon.journal import Journal
+from outrider.daemon.reports import ReportBudget
 
 _EVENT_BATCH: Final = 64
 
@@ -29,10 +39,18 @@ _log = structlog.get_logger(__name__)
 
 
 class Outgoing:
-    """Takes what happens; gives the frames that tell it, in their order."""
+    """Takes what happens; gives the frames that tell it, in their order.
 
-    def __init__(self, journal: Journal) -> None:
+    Args:
+        allowance: how many events may be sent; that of `contract.limits` without it.
+    """
+
+    def __init__(self, journal: Journal, allowance: TokenBucket | None = None) -> None:
         self._journal = journal
+        self._budget = ReportBudget()
+        self._allowance = allowance or TokenBucket(OWN_EVENTS_PER_SECOND, OWN_EVENT_BURST)
+        self._events_wait_until: float | None = None
+        """Loop time from which on the next event may go out, where one waits for that."""
         self._connected = False
         self._told_events = 0
         self._told_refusals = 0
@@ -62,7 +80,7 @@ class Outgoing:
 
     def event(self, event: AgentEvent) -> None:
         """Keep an event until the service has acknowledged it, over restarts too."""
-        dropped = self._journal.add_event(event)
+        dropped = self._journal.add_event(fitted(event))
         if dropped:
             _log.error("oldest events dropped: too many wait for the service", count=dropped)
         self._news.set()
@@ -108,7 +126,7 @@ class Outgoing:
     def begin(self, snapshot: Callable[[], Snapshot]) -> Snapshot:
         """Return what a hello tells; keep what happens from here on for the new connection."""
         self._connected = True
-        return snapshot()
+        return self._budget.begin(snapshot())
 
     def resume(self, acknowledged: int) -> None:
         """Go on behind the event `acknowledged`, the newest that the service has."""
@@ -128,7 +146,11 @@ class Outgoing:
 
     async def wait(self) -> None:
         """Return once there may be something to send."""
-        await self._news.wait()
+        try:
+            async with asyncio.timeout_at(self._events_wait_until):
+                await self._news.wait()
+        except TimeoutError:
+            self._events_wait_until = None
 
     def take(self) -> list[FromDaemon]:
         """Return the frames to send now, in their order; none where there is nothing to tell."""
@@ -142,13 +164,16 @@ class Outgoing:
     def _changes(self) -> list[FromDaemon]:
         frames: list[FromDaemon] = []
         if self._snapshot is not None:
-            frames.append(self._snapshot())
+            frames.append(self._budget.begin(self._snapshot()))
             self._changed.clear()
             self._removed.clear()
         elif self._changed or self._removed or self._machine is not None:
+            for session_id in self._removed:
+                self._budget.remove(session_id)
+            fit = (self._budget.fit(session) for session in self._changed.values())
             frames.append(
                 Change(
-                    sessions=list(self._changed.values()),
+                    sessions=[session for session in fit if session is not None],
                     removed=list(self._removed),
                     machine=self._machine,
                 )
@@ -163,7 +188,15 @@ class Outgoing:
         return results
 
     def _next_events(self) -> list[Event]:
-        events = self._journal.events(self._told_events, _EVENT_BATCH)
+        now = asyncio.get_running_loop().time()
+        self._events_wait_until = None
+        allowed = min(_EVENT_BATCH, self._allowance.available(now))
+        if not allowed:
+            if self._told_events < self.last_event():
+                self._events_wait_until = self._allowance.next_at(now)
+            return []
+        events = self._journal.events(self._told_events, allowed)
+        self._allowance.take(now, len(events))
         if events:
             self._told_events = events[-1][0]
         return [Event(seq=seq, event=event) for seq, event in events]

@@ -32,6 +32,7 @@ from outrider.contract.frames import (
     CommandResult,
     Failure,
 )
+from outrider.contract.limits import fitted
 from outrider.contract.structs import Wire
 
 _REMEMBERED: Final = 4096
@@ -186,7 +187,7 @@ def _decode(kind: CommandType, payload: msgspec.Raw) -> Wire:
 
 
 def _encoded(result: Result) -> msgspec.Raw:
-    data = msgspec.json.encode(result)
+    data = msgspec.json.encode(fitted(result))
     if len(data) > _MAX_RESULT:
         raise ApiError(
             500,

@@ -24,9 +24,8 @@ from outrider.contract.enrolment import (
     MachineInfo,
     OneTimeCode,
 )
-from outrider.contract.errors import ApiError, ErrorCode, bad_request, not_found
+from outrider.contract.errors import ApiError, ErrorCode, bad_request, checked_name, not_found
 from outrider.contract.ids import new_id
-from outrider.contract.text import checked_name
 
 CODE_SECONDS: Final = 600
 """Seconds for which a one-time code can be used."""

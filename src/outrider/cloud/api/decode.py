@@ -14,7 +14,7 @@ from starlette.types import Receive
 from outrider.cloud.api.field_names import check_field_names
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.structs import Wire
-from outrider.contract.text import EXPLANATIONS
+from outrider.contract.text import explained
 
 MAX_BODY_BYTES = 1024 * 1024
 """The largest body of a request."""
@@ -147,17 +147,7 @@ def _wrong_field(text: str, prefix: str) -> ApiError:
     field = missing or named
     if field:
         path = ".".join(part for part in (path, field["field"]) if part)
-    if missing:
-        reason = f"the field `{path}` is missing"
-    elif "matching regex" in reason:
-        reason = next(
-            (
-                f"expected {words}"
-                for pattern, words in EXPLANATIONS.items()
-                if repr(pattern) in reason
-            ),
-            reason,
-        )
+    reason = f"the field `{path}` is missing" if missing else explained(reason)
     return ApiError(
         400,
         f"{reason[0].upper()}{reason[1:]}{f' (at `{path}`)' if path and not field else ''}",

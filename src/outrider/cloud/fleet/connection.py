@@ -5,7 +5,7 @@ import asyncio
 import structlog
 from starlette.types import Receive, Send
 
-from outrider.contract.frames import Acknowledge, CloseCode, FromService, encode
+from outrider.contract.frames import Acknowledge, CloseCode, FromService, close_reason, encode
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ class Connection:
             try:
                 async with asyncio.timeout(5):
                     await self._send(
-                        {"type": "websocket.close", "code": code, "reason": reason[:120]}
+                        {"type": "websocket.close", "code": code, "reason": close_reason(reason)}
                     )
             except (OSError, TimeoutError):
                 _log.debug("socket gone before its close", code=code)

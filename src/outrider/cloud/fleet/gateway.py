@@ -17,7 +17,7 @@ from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.handshake import OwnerOf, Rejected, hear_hello, owner, unauthorized
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.routes import Routes
-from outrider.cloud.fleet.state import MachineState, TooManySessions
+from outrider.cloud.fleet.state import MachineState, TooMuchState
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
 from outrider.contract.events import AgentEvent, Refused
@@ -36,6 +36,7 @@ from outrider.contract.frames import (
     Welcome,
     decode_from_daemon,
 )
+from outrider.contract.limits import EVENT_BURST, EVENTS_PER_SECOND
 
 _MOVES_PER_SECOND: Final = 500
 _LONGEST_MOVE: Final = 10.0
@@ -99,6 +100,7 @@ class Gateway:
             return  # a handshake refused: the machine tries again, and comes to another node
         await send({"type": "websocket.accept"})
         connection = Connection(receive, send)
+        machine = None
         try:
             machine, token_hash = await owner(scope, self._owner_of)
             del scope  # of thousands of quiet sockets, none needs it any more
@@ -106,7 +108,12 @@ class Gateway:
             if hello is not None:
                 await self._serve(machine, token_hash, hello, connection)
         except Rejected as refusal:
-            _log.info("machine refused", code=refusal.code, reason=refusal.reason)
+            _log.info(
+                "machine refused",
+                machine=None if machine is None else machine.id,
+                code=int(refusal.code),
+                reason=refusal.reason,
+            )
             await connection.close(refusal.code, refusal.reason)
         except (SQLAlchemyError, OSError) as error:
             _log.warning("machine sent away: the database is away", error=str(error))
@@ -243,8 +250,10 @@ class Gateway:
             )
             await self._routes.hold(machine, connection, connection.number)
             await self._listen(state, connection)
-        except (DecodeError, TooManySessions) as error:
+        except DecodeError as error:
             raise Rejected(CloseCode.BAD_FRAME, str(error)) from error
+        except TooMuchState as error:
+            raise Rejected(CloseCode.TOO_MUCH_STATE, str(error)) from error
         except ConnectionError:
             _log.info("machine went away during its welcome", machine=machine)
         finally:
@@ -279,6 +288,12 @@ class Gateway:
         self, state: MachineState, connection: Connection, seq: int, event: AgentEvent
     ) -> None:
         """Take an event in, and acknowledge it once it is stored."""
+        if not state.events.take(asyncio.get_running_loop().time()):
+            raise Rejected(
+                CloseCode.TOO_MANY_EVENTS,
+                f"A machine may send {EVENTS_PER_SECOND:g} events a second, "
+                f"and {EVENT_BURST} at once",
+            )
         if seq <= state.event_seq:
             connection.acknowledge(state.event_seq)
             return

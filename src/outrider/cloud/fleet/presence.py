@@ -109,7 +109,7 @@ class Presence:
             The machine; None where the token has become worthless meanwhile.
 
         Raises:
-            TooManySessions: it names more than may be.
+            TooMuchState: it is more than may be kept.
             SQLAlchemyError, OSError: the database is away.
         """
         now = self._now()
@@ -120,6 +120,8 @@ class Presence:
         state.stale_at = now + _stale_millis()
         state.connected = state.online = True
         older = self._roster.get(row.id)
+        if older is not None:
+            state.events = older.events
         self._roster.end_grace(row.id)
         self._roster.keep(state)  # before it is saved: from then on this node must see to it
         values = {
@@ -149,7 +151,7 @@ class Presence:
         nodes hear of it within `LONGEST_STALE` seconds, or when the machine goes.
 
         Raises:
-            TooManySessions: it names more than may be.
+            TooMuchState: it is more than may be kept.
         """
         now = state.last_seen_at = self._now()
         if isinstance(report, Snapshot):

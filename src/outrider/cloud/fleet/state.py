@@ -1,28 +1,43 @@
-"""A machine as it was last reported, wherever its socket is."""
+"""A machine as it was last reported, wherever its socket is.
+
+What is kept of a machine is bounded: `contract.limits` says how many sessions and bytes.
+"""
 
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
 import msgspec
+import structlog
 
 from outrider.cloud.store import machines
 from outrider.contract.errors import OutriderError
 from outrider.contract.frames import Change, Snapshot
+from outrider.contract.limits import (
+    EVENT_BURST,
+    EVENTS_PER_SECOND,
+    MAX_SESSIONS,
+    MAX_STATE_BYTES,
+    TokenBucket,
+)
 from outrider.contract.resources import Machine, Provider, Session
 
-MAX_SESSIONS: Final = 1000
-"""Sessions of one machine that the service keeps in mind."""
+_SHARED_LISTS: Final = 1024
+_MAX_SHARED_BYTES: Final = 16 * 1024
+"""A longer list of providers is nobody else's: kept for its machine alone."""
+
+_log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_SHARED_LISTS)
 def _shared(encoded: bytes) -> list[Provider]:
     """Return providers from their JSON; machines with the same ones share the list."""
     return msgspec.json.decode(encoded, type=list[Provider])
 
 
-class TooManySessions(OutriderError):
-    """A machine reports more sessions than the service keeps in mind."""
+class TooMuchState(OutriderError):
+    """A machine reports more than the service keeps of one."""
 
 
 class MachineState:
@@ -39,6 +54,7 @@ class MachineState:
         "connection",
         "encoded",
         "event_seq",
+        "events",
         "hostname",
         "id",
         "last_seen_at",
@@ -48,6 +64,7 @@ class MachineState:
         "platform",
         "providers",
         "sessions",
+        "size",
         "stale_at",
         "version",
     )
@@ -65,6 +82,10 @@ class MachineState:
         self.connection = row.connection
         self.connected = row.connected
         self.online = False
+        self.events = TokenBucket(EVENTS_PER_SECOND, EVENT_BURST)
+        """What the machine may send; it is the same for its next connection to this node."""
+        self.size = 0
+        """Bytes of what is kept, as JSON."""
         self.machine: Machine | None = None
         self.providers: list[Provider] = []
         self.sessions: dict[str, Session] = {}
@@ -73,26 +94,42 @@ class MachineState:
         self.encoded: bytes | None = None
         """The machine's entry in the list of machines, kept until something changes."""
         if row.snapshot is not None:
-            snapshot = msgspec.json.decode(row.snapshot, type=Snapshot)
-            self.replace(snapshot.machine, snapshot.providers, snapshot.sessions)
+            self._restore(row.snapshot)
 
     def replace(
         self, machine: Machine, providers: list[Provider], sessions: Iterable[Session]
     ) -> None:
-        """Take a full report in place of what was known."""
+        """Take a full report in place of what was known.
+
+        Raises:
+            TooMuchState: it is more than may be kept; nothing has changed.
+        """
+        encoded = _encode(providers)
+        kept, size = self._with({}, sessions, len(_encode(machine)) + len(encoded))
         self.machine = machine
         self.hostname, self.platform = machine.hostname, machine.platform
-        self.providers = _shared(msgspec.json.encode(providers))
-        self.sessions = {}
-        self._add(sessions)
+        self.providers = self._providers(encoded, providers)
+        self._keep(kept, size)
 
     def change(self, change: Change) -> None:
-        """Take what has changed."""
+        """Take what has changed.
+
+        Raises:
+            TooMuchState: it is more than may be kept; nothing has changed.
+        """
+        size, sessions = self.size, self.sessions
+        if change.machine is not None:
+            size += len(_encode(change.machine)) - len(_encode(self.machine))
+        if change.removed:
+            sessions = sessions.copy()
+            for session_id in change.removed:
+                removed = sessions.pop(session_id, None)
+                size -= 0 if removed is None else len(_encode(removed))
+        if change.sessions:
+            sessions, size = self._with(sessions, change.sessions, size)
         if change.machine is not None:
             self.machine = change.machine
-        for session_id in change.removed:
-            self.sessions.pop(session_id, None)
-        self._add(change.sessions)
+        self._keep(sessions, size)
 
     def row(self) -> machines.Machine:
         """Return all of it, as the database has it."""
@@ -123,10 +160,39 @@ class MachineState:
             )
         )
 
-    def _add(self, sessions: Iterable[Session]) -> None:
-        self.encoded = None
-        for session in sessions:
+    def _with(
+        self, sessions: dict[str, Session], added: Iterable[Session], size: int
+    ) -> tuple[dict[str, Session], int]:
+        """Return `sessions` with these added or replaced, and the bytes of all that is kept."""
+        sessions = sessions.copy()
+        for session in added:
             session.target_id = f"{self.id}:session:{session.id}"
-            self.sessions[session.id] = session
-        if len(self.sessions) > MAX_SESSIONS:
-            raise TooManySessions(f"A machine may report {MAX_SESSIONS} sessions at the most")
+            older = sessions.get(session.id)
+            size += len(_encode(session)) - (0 if older is None else len(_encode(older)))
+            sessions[session.id] = session
+        if len(sessions) > MAX_SESSIONS:
+            raise TooMuchState(f"A machine may report {MAX_SESSIONS} sessions at the most")
+        if size > MAX_STATE_BYTES:
+            raise TooMuchState(f"A machine may report {MAX_STATE_BYTES} bytes at the most")
+        return sessions, size
+
+    @staticmethod
+    def _providers(encoded: bytes, providers: list[Provider]) -> list[Provider]:
+        return _shared(encoded) if len(encoded) <= _MAX_SHARED_BYTES else providers
+
+    def _keep(self, sessions: dict[str, Session], size: int) -> None:
+        self.sessions = sessions
+        self.size = size
+        self.encoded = None
+
+    def _restore(self, data: bytes) -> None:
+        """Take what was saved; what an older version saved may be outside today's limits."""
+        try:
+            snapshot = msgspec.json.decode(data, type=Snapshot)
+        except msgspec.DecodeError as error:
+            _log.warning("saved report not used", machine=self.id, error=str(error))
+            return
+        self.machine = snapshot.machine
+        self.hostname, self.platform = snapshot.machine.hostname, snapshot.machine.platform
+        self.providers = self._providers(_encode(snapshot.providers), snapshot.providers)
+        self._keep({session.id: session for session in snapshot.sessions}, len(data))

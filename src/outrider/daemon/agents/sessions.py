@@ -17,6 +17,7 @@ from outrider.contract.commands import (
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
 from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
+from outrider.contract.limits import MAX_SESSIONS
 from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
 from outrider.contract.resources import Session
@@ -212,6 +213,10 @@ class Sessions:
                 f"({provider.file.install}) so that {provider.file.command[0]!r} is on the "
                 "daemon's PATH, then launch it again",
                 "type",
+            )
+        if len(self._sessions) >= MAX_SESSIONS:
+            raise conflict(
+                f"{MAX_SESSIONS} sessions run on this machine, as many as may: stop one first"
             )
         now = self._clock()
         record = SessionRecord(

@@ -1,0 +1,190 @@
+"""What a machine may send, beyond the limits that each field's type declares.
+
+Both ends use this module: the service closes a connection that breaks a limit, and our machine
+agent keeps to them with `fitted`, `TokenBucket` and its outbox.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from outrider.contract.text import NO_NUL, PRINTABLE, printable
+
+MAX_SESSIONS: Final = 1000
+"""Sessions that a machine may report."""
+
+MAX_PROVIDERS: Final = 256
+"""Providers that a machine may report."""
+
+MAX_STATE_BYTES: Final = 2 * 1024 * 1024
+"""What the service keeps of a machine, as JSON: its figures, its providers, its sessions."""
+
+EVENTS_PER_SECOND: Final = 100.0
+"""Events that a machine may send, over time."""
+
+EVENT_BURST: Final = 10_000
+"""Events that a machine may send at once."""
+
+OWN_EVENTS_PER_SECOND: Final = 80.0
+OWN_EVENT_BURST: Final = 2_000
+"""What our machine agent sends: less than it may, for delayed frames arrive all at once."""
+
+_ELLIPSIS: Final = "…"
+_REPAIRS: Final[dict[str | None, Callable[[str], str]]] = {
+    PRINTABLE: printable,
+    NO_NUL: lambda text: text.replace("\0", "\N{REPLACEMENT CHARACTER}"),
+}
+
+_ROUNDING: Final = 1e-6
+"""So that at the time that `next_at` gave there is one, whatever was lost by rounding."""
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+_Fit = Callable[[Any], Any]
+
+
+class TokenBucket:
+    """Counts what may be sent or taken: `burst` at once, and `rate` a second over time.
+
+    Times are seconds of any clock that does not go back. A new bucket is full.
+    """
+
+    __slots__ = ("_burst", "_filled_at", "_rate", "_tokens")
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = self._tokens = burst
+        self._filled_at = -math.inf
+
+    def available(self, now: float) -> int:
+        """Return how many may be taken at `now`."""
+        self._fill(now)
+        return int(self._tokens + _ROUNDING)
+
+    def take(self, now: float, count: int = 1) -> bool:
+        """Take `count` if there are as many; return whether there were."""
+        self._fill(now)
+        if self._tokens + _ROUNDING < count:
+            return False
+        self._tokens -= count
+        return True
+
+    def next_at(self, now: float) -> float:
+        """Return the time from which on there is at least one."""
+        self._fill(now)
+        return now + max(0.0, 1 - self._tokens) / self._rate
+
+    def _fill(self, now: float) -> None:
+        if now > self._filled_at:
+            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
+            self._filled_at = now
+
+
+def fitted(value: StructT) -> StructT:
+    """Return `value` within the limits that the types of its fields declare.
+
+    Long text is cut and ends with an ellipsis, long lists lose their end, numbers are clamped,
+    and U+FFFD takes the place of characters that a field may not hold.
+    """
+    fit = _fit_of(type(value))
+    return value if fit is None else fit(value)
+
+
+@cache
+def _fit_of(kind: type) -> _Fit | None:
+    return _compile(inspect.type_info(kind))
+
+
+def _compile(kind: inspect.Type) -> _Fit | None:  # a case for each kind of type
+    """Return what makes a value fit this type; None where any value does."""
+    match kind:
+        case inspect.StructType():
+            fields = [(field.name, _compile(field.type)) for field in kind.fields]
+            return _fit_struct([(name, fit) for name, fit in fields if fit is not None])
+        case inspect.ListType():
+            return _fit_list(_compile(kind.item_type), kind.max_length)
+        case inspect.UnionType():
+            return _fit_union([(choice, _compile(choice)) for choice in kind.types])
+        case inspect.StrType(max_length=int() as length, pattern=pattern):
+            return _fit_text(length, _REPAIRS.get(pattern))
+        case inspect.IntType() | inspect.FloatType() if (kind.ge, kind.le) != (None, None):
+            return _fit_number(kind.ge, kind.le)
+    return None
+
+
+def _fit_struct(fields: list[tuple[str, _Fit]]) -> _Fit | None:
+    if not fields:
+        return None
+
+    def fit(value: msgspec.Struct) -> msgspec.Struct:
+        changes = {}
+        for name, fit_field in fields:
+            old = getattr(value, name)
+            new = fit_field(old)
+            if new is not old:
+                changes[name] = new
+        return msgspec.structs.replace(value, **changes) if changes else value
+
+    return fit
+
+
+def _fit_list(fit_item: _Fit | None, longest: int | None) -> _Fit | None:
+    if fit_item is None and longest is None:
+        return None
+
+    def fit(values: list[Any]) -> list[Any]:
+        kept = values if longest is None else values[:longest]
+        return kept if fit_item is None else [fit_item(value) for value in kept]
+
+    return fit
+
+
+def _fit_union(choices: list[tuple[inspect.Type, _Fit | None]]) -> _Fit | None:
+    """Fit a value to the first choice of its kind, such as `str | None`."""
+    kinds: list[tuple[type, _Fit]] = []
+    for choice, fit_choice in choices:
+        if fit_choice is None:
+            continue
+        match choice:
+            case inspect.StructType():
+                kinds.append((choice.cls, fit_choice))
+            case inspect.StrType():
+                kinds.append((str, fit_choice))
+            case inspect.ListType():
+                kinds.append((list, fit_choice))
+            case inspect.IntType() | inspect.FloatType():
+                kinds.append((float, fit_choice))
+                kinds.append((int, fit_choice))
+    if not kinds:
+        return None
+
+    def fit(value: Any) -> Any:
+        for kind, fit_kind in kinds:
+            if isinstance(value, kind):
+                return fit_kind(value)
+        return value
+
+    return fit
+
+
+def _fit_text(longest: int, repair: Callable[[str], str] | None) -> _Fit:
+    def fit(text: str) -> str:
+        if len(text) > longest:
+            text = text[: longest - 1] + _ELLIPSIS
+        if not text.isascii():  # a path that is not UTF-8 has lone surrogates: they have no JSON
+            text = text.encode("utf-8", "replace").decode()
+        return text if repair is None else repair(text)
+
+    return fit
+
+
+def _fit_number(low: float | None, high: float | None) -> _Fit:
+    def fit(number: float) -> float:
+        if low is not None and not number >= low:
+            return low
+        return high if high is not None and number > high else number
+
+    return fit

@@ -1,0 +1,100 @@
+"""What a machine reports fits into what the service keeps of it."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.contract.frames import Snapshot
+from outrider.contract.limits import MAX_SESSIONS
+from outrider.contract.resources import ActionOption, Machine, PendingAction, Session
+from outrider.daemon.reports import ReportBudget
+from tests.daemon.linked_machine import session as plain
+
+MACHINE = Machine(
+    hostname="box",
+    platform="linux",
+    arch="x86_64",
+    release="6",
+    cpus=1,
+    total_mem=1,
+    free_mem=1,
+    loadavg=[],
+    uptime=1,
+)
+
+
+def session(name: str, length: int, last_activity_at: int = 1) -> Session:
+    return msgspec.structs.replace(
+        plain(name, "t" * min(length, 1000)),
+        error="e" * min(length, 16_000),
+        last_activity_at=last_activity_at,
+        pending_action=PendingAction(
+            id="act_1",
+            message="m" * min(length, 16_000),
+            options=[ActionOption(id="1", label="l" * min(length, 1000), kind="allow_once")],
+        ),
+    )
+
+
+def report(*sessions: Session) -> Snapshot:
+    return Snapshot(machine=MACHINE, providers=[], sessions=list(sessions))
+
+
+def size(kept: dict[str, Session]) -> int:
+    return sum(len(msgspec.json.encode(one)) for one in kept.values())
+
+
+def test_what_has_room_is_reported_in_full() -> None:
+    sessions = [session(str(index), 5000) for index in range(20)]
+    assert ReportBudget().begin(report(*sessions)).sessions == sessions
+
+
+def test_what_has_none_is_shortened_the_latest_last() -> None:
+    sessions = [session(str(index), 20_000, index) for index in range(MAX_SESSIONS)]
+    told = ReportBudget().begin(report(*sessions)).sessions
+    assert [one.id for one in told] == [one.id for one in sessions]
+    assert told[-1] == sessions[-1]
+    first = told[0]
+    assert first.error == "e" * 119 + "…"
+    assert first.pending_action is not None
+    assert first.pending_action.message == "m" * 119 + "…"
+    assert first.pending_action.id == "act_1"
+    assert size({one.id: one for one in told}) < 2 * 1024 * 1024
+
+
+def test_one_too_many_is_left_out() -> None:
+    budget = ReportBudget()
+    budget.begin(report(*(session(str(index), 1) for index in range(MAX_SESSIONS))))
+    assert budget.fit(session("more", 1)) is None
+    assert budget.fit(session("0", 2)) == session("0", 2)
+    budget.remove("1")
+    assert budget.fit(session("more", 1)) is not None
+
+
+def test_what_is_removed_makes_room() -> None:
+    budget = ReportBudget(limit=25_000)
+    budget.begin(report())
+    assert budget.fit(session("a", 4000)) == session("a", 4000)
+    shortened = budget.fit(session("b", 4000))
+    assert shortened is not None
+    assert shortened != session("b", 4000)
+    budget.remove("a")
+    assert budget.fit(session("b", 4000)) == session("b", 4000)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.none() | st.integers(0, 9000)), max_size=40),
+    st.integers(5_000, 40_000),
+)
+def test_it_is_never_more_than_may_be(steps: list[tuple[str, int | None]], limit: int) -> None:
+    """Counted as the service does: the bytes of each session as it was told last."""
+    budget = ReportBudget(limit)
+    budget.begin(report())
+    kept: dict[str, Session] = {}
+    for name, length in steps:
+        if length is None:
+            budget.remove(name)
+            kept.pop(name, None)
+        elif (told := budget.fit(session(name, length))) is not None:
+            kept[name] = told
+        assert size(kept) + len(msgspec.json.encode(MACHINE)) + 2 <= limit
