@@ -9,7 +9,7 @@ from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Observation, Observer
-from outrider.daemon.agents.provider_file import AgentFile
+from outrider.daemon.agents.provider import ProviderSpec
 from outrider.daemon.session_record import SessionRecord
 
 OPTIONS = [
@@ -97,7 +97,7 @@ class ScriptedProvider:
     """Launches scripted agents."""
 
     def __init__(self, kind: str = "robot") -> None:
-        self.file = AgentFile(
+        self.spec = ProviderSpec(
             type=kind,
             category="cli",
             display_name=kind.title(),
@@ -111,7 +111,7 @@ class ScriptedProvider:
         self.breaks: Exception | None = None
 
     def describe(self) -> Description:
-        described = self.file.described("/bin/true" if self.installed else None)
+        described = self.spec.described("/bin/true" if self.installed else None)
         described.error = self.error
         return described
 

@@ -126,11 +126,11 @@ class TestRefresh:
         file.write_text(GOOD)
         assert await providers.refresh() is True
         old = providers["mine"]
-        assert old.file.command == ["sh"]
+        assert old.spec.command == ["sh"]
         file.write_text(GOOD.replace('"sh"', '"bash"'))
         assert await providers.refresh() is True
-        assert providers["mine"].file.command == ["bash"]
-        assert old.file.command == ["sh"]
+        assert providers["mine"].spec.command == ["bash"]
+        assert old.spec.command == ["sh"]
         file.unlink()
         assert await providers.refresh() is True
         assert "mine" not in providers

@@ -6,7 +6,7 @@ import pytest
 
 from outrider.daemon.agents.cli.provider_file import read_provider_files
 from outrider.daemon.agents.cli.screen import Judge
-from outrider.daemon.agents.provider_file import BUILT_IN
+from outrider.daemon.agents.provider import BUILT_IN
 
 CAPTURES = Path(__file__).with_name("captures")
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.provider_file import AgentFile
+from outrider.daemon.agents.provider import ProviderSpec
 from outrider.daemon.debug.redaction import Redactor
 
 _LINES: Final = 10
@@ -25,7 +25,7 @@ def output_end(text: str) -> str:
     return "\n".join(lines[-_LINES:])[-_CHARACTERS:] or NOTHING
 
 
-def start_failure(file: AgentFile, error: ApiError) -> ApiError:
+def start_failure(file: ProviderSpec, error: ApiError) -> ApiError:
     """Return why an agent did not start, without secrets, with the hint that its file has for it.
 
     An error of the request itself (400) is returned as it is.

@@ -91,7 +91,7 @@ def known_providers(settings: DaemonSettings) -> list[Known]:
     """Return every provider that this machine knows, by type; also those whose file is wrong."""
     with _Bench(settings, "outrider") as bench:
         return [
-            Known(provider.describe(), provider.file.install, bench.providers.path(kind))
+            Known(provider.describe(), provider.spec.install, bench.providers.path(kind))
             for kind, provider in sorted(bench.providers.items())
         ]
 
@@ -141,7 +141,7 @@ async def _start(provider: Provider, folder: str) -> Start:
     try:
         adapter = await provider.launch(_record(provider.describe(), folder))
     except ApiError as error:
-        return Start(time.monotonic() - began, failure=start_failure(provider.file, error).message)
+        return Start(time.monotonic() - began, failure=start_failure(provider.spec, error).message)
     try:
         seconds = time.monotonic() - began
         told: list[Observation] = []

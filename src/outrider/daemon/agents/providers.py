@@ -19,11 +19,11 @@ from outrider.daemon.agents.ide.driver import Driver
 from outrider.daemon.agents.ide.provider_file import decode_ide
 from outrider.daemon.agents.ide.providers import IdeProvider
 from outrider.daemon.agents.ide.providers import forget_others as forget_other_ides
-from outrider.daemon.agents.provider import Provider
-from outrider.daemon.agents.provider_file import (
+from outrider.daemon.agents.provider import (
     BUILT_IN,
-    AgentFile,
+    Provider,
     ProviderFileError,
+    ProviderSpec,
     ProviderTable,
     decode,
     read_tables,
@@ -164,7 +164,7 @@ class UnusableProvider:
 
     def __init__(self, table: ProviderTable, error: str) -> None:
         category = table.fields.get("category", "cli")
-        self.file = AgentFile(
+        self.spec = ProviderSpec(
             type=table.type,
             category=category if category in CATEGORIES else "cli",
             display_name=table.type,
@@ -175,7 +175,7 @@ class UnusableProvider:
 
     def describe(self) -> Description:
         """Return what the API tells of it."""
-        description = self.file.described(None)
+        description = self.spec.described(None)
         description.error = self._error
         return description
 

@@ -210,7 +210,7 @@ class Sessions:
         if not description.installed:
             raise bad_request(
                 f"{description.display_name} is not installed on this machine. Install it there "
-                f"({provider.file.install}) so that {provider.file.command[0]!r} is on the "
+                f"({provider.spec.install}) so that {provider.spec.command[0]!r} is on the "
                 "daemon's PATH, then launch it again",
                 "type",
             )
@@ -236,7 +236,7 @@ class Sessions:
         except BaseException as error:
             self._journal.remove_session(record.id)
             if isinstance(error, ApiError):
-                raise start_failure(provider.file, error) from error
+                raise start_failure(provider.spec, error) from error
             raise
         return self._follow(record, adapter).launched()
 

@@ -4,10 +4,10 @@ import re
 from functools import cache
 from typing import Literal
 
-from outrider.daemon.agents.provider_file import AgentFile, Text, check_pattern
+from outrider.daemon.agents.provider import ProviderSpec, Text, check_pattern
 
 
-class AcpFile(AgentFile, kw_only=True):
+class AcpFile(ProviderSpec, kw_only=True):
     """One kind of agent that speaks the Agent Client Protocol.
 
     `authenticate` is the login method that is used where the agent asks for one. `login` tells

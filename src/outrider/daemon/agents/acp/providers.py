@@ -11,7 +11,7 @@ from outrider.daemon.agents.acp.lifetime import SESSION_KEY
 from outrider.daemon.agents.acp.opening import cannot_reopen
 from outrider.daemon.agents.acp.provider_file import AcpFile
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
-from outrider.daemon.agents.provider_file import fill_placeholders
+from outrider.daemon.agents.provider import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript, chat_file
 from outrider.daemon.session_record import SessionRecord
@@ -35,7 +35,7 @@ class AcpProvider:
         clock: Clock,
         note_refusal: NoteRefusal,
     ) -> None:
-        self.file = file
+        self.spec = file
         self._folder = folder
         self._given = environment
         self._clock = clock
@@ -43,8 +43,8 @@ class AcpProvider:
 
     def describe(self) -> Description:
         """Return what the API tells of it. Looks for its program on the agent's PATH."""
-        path = shutil.which(self.file.command[0], path=self._environment().get("PATH"))
-        return self.file.described(path)
+        path = shutil.which(self.spec.command[0], path=self._environment().get("PATH"))
+        return self.spec.described(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent with a new session and return once it is ready."""
@@ -62,11 +62,11 @@ class AcpProvider:
         if SESSION_KEY not in record.adapter_state:
             adapter.lost("The machine agent stopped while this agent was being launched")
         elif not self.describe().installed:
-            adapter.lost(f"{self.file.display_name} is not installed any more")
+            adapter.lost(f"{self.spec.display_name} is not installed any more")
         elif not await asyncio.to_thread(Path(record.path).is_dir):
             adapter.lost(f"The directory {record.path} is no longer there")
-        elif not self.file.reopens:
-            adapter.lost(cannot_reopen(self.file.display_name))
+        elif not self.spec.reopens:
+            adapter.lost(cannot_reopen(self.spec.display_name))
         else:
             adapter.reopen(self._arguments(record))
         return adapter
@@ -74,7 +74,7 @@ class AcpProvider:
     def _adapter(self, record: SessionRecord) -> AcpAdapter:
         transcript = Transcript(chat_file(self._folder, record.id), self._clock)
         return AcpAdapter(
-            self.file,
+            self.spec,
             record,
             transcript,
             self._environment(),
@@ -82,7 +82,7 @@ class AcpProvider:
         )
 
     def _arguments(self, record: SessionRecord) -> list[str]:
-        file = self.file
+        file = self.spec
         values = {"dir": record.path, "model": record.model or ""}
         command = shutil.which(file.command[0], path=self._environment().get("PATH"))
         words = [*file.command[1:], *file.args, *(file.model_args if record.model else [])]
@@ -90,7 +90,7 @@ class AcpProvider:
 
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's, with what the provider file changes."""
-        return self.file.environment_from(self._given, ("OUTRIDER_",))
+        return self.spec.environment_from(self._given, ("OUTRIDER_",))
 
 
 def forget_others(folder: Path, session_ids: Iterable[str]) -> None:

@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Meta
 
 from outrider.contract.resources import AgentStatus, OptionKind
-from outrider.daemon.agents.provider_file import (
-    AgentFile,
+from outrider.daemon.agents.provider import (
     Keys,
     Part,
     ProviderFileError,
+    ProviderSpec,
     Text,
     Words,
     check_pattern,
@@ -136,7 +136,7 @@ class Prepare(Part, kw_only=True):
     timeout: Annotated[float, Meta(gt=0, le=120)] = 30.0
 
 
-class ProviderFile(AgentFile, kw_only=True):
+class ProviderFile(ProviderSpec, kw_only=True):
     """One kind of agent that runs in a terminal.
 
     Times are seconds. `settle` is how long a screen must look idle before that is believed

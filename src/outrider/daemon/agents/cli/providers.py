@@ -27,7 +27,7 @@ from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.record import OfProcess, Transcript
 from outrider.daemon.agents.cli.watch import END_GRACE
 from outrider.daemon.agents.failure import output_end
-from outrider.daemon.agents.provider_file import fill_placeholders
+from outrider.daemon.agents.provider import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript as Chat
 from outrider.daemon.agents.transcript import chat_file
@@ -64,7 +64,7 @@ class CliProvider:
         environment: Mapping[str, str],
         clock: Clock,
     ) -> None:
-        self.file = file
+        self.spec = file
         self._judge = Judge(file)
         self._tmux = tmux
         self._journal = journal
@@ -74,8 +74,8 @@ class CliProvider:
 
     def describe(self) -> Description:
         """Return what the API tells of it. Looks for its program on the agent's PATH."""
-        path = shutil.which(self.file.command[0], path=self._environment().get("PATH"))
-        return self.file.described(path)
+        path = shutil.which(self.spec.command[0], path=self._environment().get("PATH"))
+        return self.spec.described(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent in a window of its own and return once it is ready, or asks."""
@@ -88,7 +88,7 @@ class CliProvider:
             pane = await self._tmux.open(
                 record.id,
                 [sys.executable, "-I", "-S", str(_LAUNCHER), str(order)],
-                history=WHOLE_HISTORY if self.file.record is None else HISTORY,
+                history=WHOLE_HISTORY if self.spec.record is None else HISTORY,
             )
             record.adapter_state |= processes.mark(pane.pid)
             adapter = self._adapter(record, pane)
@@ -98,7 +98,7 @@ class CliProvider:
                 await asyncio.shield(adapter.close())
                 raise
         except TmuxError as error:
-            raise ApiError(500, f"{self.file.display_name} did not start: {error}") from error
+            raise ApiError(500, f"{self.spec.display_name} did not start: {error}") from error
         finally:
             order.unlink(missing_ok=True)  # where the launcher did not come to read it
         return adapter
@@ -120,7 +120,7 @@ class CliProvider:
         if pane is not None and isinstance(transcript, OfProcess):
             transcript.run_by(pane.pid, record.adapter_state)
         return CliAdapter(
-            self.file,
+            self.spec,
             self._judge,
             self._tmux,
             pane,
@@ -132,17 +132,17 @@ class CliProvider:
         )
 
     def _transcript(self, record: SessionRecord) -> Transcript | None:
-        if self.file.record is None:
+        if self.spec.record is None:
             return None
         environment = self._environment() | record.adapter_state
-        return READERS[self.file.record](environment, Path(record.path), _conversation(record))
+        return READERS[self.spec.record](environment, Path(record.path), _conversation(record))
 
     def _scrollback(self, record: SessionRecord) -> Scrollback:
         chat = Chat(chat_file(self._chats, record.id), self._clock)
-        return Scrollback(chat, self.file.input.prompt, record, self._journal)
+        return Scrollback(chat, self.spec.input.prompt, record, self._journal)
 
     def _arguments(self, record: SessionRecord) -> list[str]:
-        file = self.file
+        file = self.spec
         words = [*file.command, *file.args, *(file.model_args if record.model else [])]
         return [fill_placeholders(word, self._values(record)) for word in words]
 
@@ -157,7 +157,7 @@ class CliProvider:
 
     async def _prepare(self, record: SessionRecord, environment: Mapping[str, str]) -> None:
         """Run what the provider file wants to have run before a launch."""
-        prepare = self.file.prepare
+        prepare = self.spec.prepare
         if prepare is None:
             return
         values = self._values(record)
@@ -172,7 +172,7 @@ class CliProvider:
     async def _run(
         self, words: list[str], cwd: str, environment: Mapping[str, str], limit: float
     ) -> None:
-        name = self.file.display_name
+        name = self.spec.display_name
         try:
             process = await start(words, cwd=cwd, env=environment, stdout=PIPE, stderr=STDOUT)
         except OSError as error:
@@ -192,7 +192,7 @@ class CliProvider:
 
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's, with what the provider file changes."""
-        return self.file.environment_from(self._given, ("OUTRIDER_", "TMUX"))
+        return self.spec.environment_from(self._given, ("OUTRIDER_", "TMUX"))
 
 
 def _conversation(record: SessionRecord) -> str:

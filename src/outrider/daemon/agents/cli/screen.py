@@ -7,7 +7,7 @@ from typing import Final
 
 from outrider.contract.resources import ActionOption, AgentStatus, OptionKind
 from outrider.daemon.agents.cli.provider_file import Dialog, Kind, ProviderFile, Rule
-from outrider.daemon.agents.provider_file import fill_placeholders
+from outrider.daemon.agents.provider import fill_placeholders
 
 MAX_QUESTION: Final = 16 * 1024
 """Characters of a question's text that are kept, its end."""

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from outrider.contract.resources import OptionKind
-from outrider.daemon.agents.provider_file import (
+from outrider.daemon.agents.provider import (
     BUILT_IN,
-    AgentFile,
     Part,
     ProviderFileError,
+    ProviderSpec,
     Text,
     Title,
     TypeName,
@@ -95,7 +95,7 @@ class Browser(Part, kw_only=True):
     install: Text = "apt-get install chromium"
 
 
-class IdeFile(AgentFile, kw_only=True):
+class IdeFile(ProviderSpec, kw_only=True):
     """One kind of IDE.
 
     `pages` is a pattern that the address of its window matches. `debug_args` open the

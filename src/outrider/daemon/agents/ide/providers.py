@@ -48,7 +48,7 @@ class IdeProvider:
         driver: Driver,
         followed: set[str],
     ) -> None:
-        self.file = file
+        self.spec = file
         self._script = script
         self._folder = folder
         self._inherited = environment
@@ -59,15 +59,15 @@ class IdeProvider:
 
     def describe(self) -> Description:
         """Return what the API tells of it. Looks for its program on the agent's PATH."""
-        return self.file.described(find(self.file, self._inherited, self.file.command[0]))
+        return self.spec.described(find(self.spec, self._inherited, self.spec.command[0]))
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the IDE, or adopt one that listens; return once its chat can be used."""
         cdp = IdeState(record).cdp
         self._check(cdp, record.model)
-        deadline = time.monotonic() + self.file.ready_timeout
+        deadline = time.monotonic() + self.spec.ready_timeout
         starting = Starting(
-            self.file,
+            self.spec,
             record,
             self._state(record),
             self._inherited,
@@ -92,7 +92,7 @@ class IdeProvider:
         state = IdeState(record)
         programs, endpoint = state.programs, state.endpoint
         adapter = self._adapter(record, programs, endpoint)
-        name = self.file.display_name
+        name = self.spec.display_name
         if not all(program.runs for program in programs):
             adapter.lost(f"{name} has ended")
         elif endpoint is None and state.cdp:
@@ -112,20 +112,20 @@ class IdeProvider:
             )
         if model is not None and not cdp:
             raise bad_request(
-                f"{self.file.display_name} is told its model over its debugging port: "
+                f"{self.spec.display_name} is told its model over its debugging port: "
                 "launch it with enableCdp true, or without `model`",
                 "model",
             )
 
     async def _adoptable(self, record: SessionRecord) -> str | None:
         """Return the address of an IDE that a person has opened with a debugging port, here."""
-        port = self.file.adopt_port
+        port = self.spec.adopt_port
         endpoint = f"http://127.0.0.1:{port}"
         if port is None or endpoint in self._followed:
             return None
-        if not await has_page(endpoint, self.file.pages):
+        if not await has_page(endpoint, self.spec.pages):
             return None
-        window = Window(endpoint, self.file, self._script, self._driver, lambda: None)
+        window = Window(endpoint, self.spec, self._script, self._driver, lambda: None)
         opened = await workspace(window)
         if opened is not None and Path(opened) != Path(record.path):
             if Path(record.path) != Path.home():
@@ -165,8 +165,8 @@ class IdeProvider:
             if time.monotonic() > deadline:
                 raise ApiError(
                     500,
-                    f"The chat of {self.file.display_name} was not there within "
-                    f"{self.file.ready_timeout:.0f} s ({window.trouble or window.state})",
+                    f"The chat of {self.spec.display_name} was not there within "
+                    f"{self.spec.ready_timeout:.0f} s ({window.trouble or window.state})",
                 )
             if adapter.observed.gone:
                 raise starting.ended()
@@ -188,11 +188,11 @@ class IdeProvider:
             forget(record.id, state)
 
         return IdeAdapter(
-            self.file, record, self._journal, state, self._clock, programs=programs, forget=over
+            self.spec, record, self._journal, state, self._clock, programs=programs, forget=over
         )
 
     def _window(self, adapter: IdeAdapter, endpoint: str) -> Window:
-        return Window(endpoint, self.file, self._script, self._driver, adapter.look)
+        return Window(endpoint, self.spec, self._script, self._driver, adapter.look)
 
     def _state(self, record: SessionRecord) -> Path:
         return self._folder / record.id

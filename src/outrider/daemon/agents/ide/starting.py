@@ -16,7 +16,7 @@ from outrider.daemon.agents.ide.loopback import answers, free_port
 from outrider.daemon.agents.ide.provider_file import Browser, IdeFile
 from outrider.daemon.agents.ide.running import Running, last_lines
 from outrider.daemon.agents.ide.state import IdeState
-from outrider.daemon.agents.provider_file import fill_placeholders
+from outrider.daemon.agents.provider import fill_placeholders
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
