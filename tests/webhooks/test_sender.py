@@ -175,6 +175,64 @@ async def test_what_is_not_http(head: bytes) -> None:
     assert outcome.error
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.2p1 planted\r\n",
+        b"220 planted ESMTP Postfix\r\n",
+        b"-ERR unknown command planted\r\n",
+        b"planted",
+        b"HTTP/1.1 planted OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nplanted planted\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: planted\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"planted" * 2000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nplanted\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nplanted",
+    ],
+)
+async def test_a_failure_tells_nothing_of_what_the_peer_is(scheme: str, answer: bytes) -> None:
+    """Else a webhook would show what programs there are inside the operator's network."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        outcome = await attempt(f"{scheme}://127.0.0.1:{port}/", seconds=3)
+    assert not outcome.delivered
+    assert outcome.error is not None
+    assert outcome.error.startswith("The receiver could not be reached: ")
+    assert len(outcome.error) < 120
+    assert "planted" not in outcome.error
+
+
+async def test_interim_responses_without_end() -> None:
+    """The attempt is over at once, not at the end of its time."""
+
+    async def again(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
+            await writer.drain()
+
+    async with peer(b"", again) as one:
+        outcome = await attempt(one.url, seconds=60)
+        async with asyncio.timeout(5):
+            await one.gone.wait()
+    assert outcome.error is not None
+    assert "interim" in outcome.error
+
+
+async def test_a_few_interim_responses() -> None:
+    head = b"HTTP/1.1 100 Continue\r\n\r\n" + b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 5
+    async with peer(head + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", hangs) as one:
+        outcome = await attempt(one.url)
+    assert (outcome.delivered, outcome.response_body) == (True, "ok")
+
+
 async def test_nobody_listens() -> None:
     async with peer(b"", hangs) as one:
         url = one.url

@@ -50,6 +50,7 @@ class Sender:
             import aiohttp
 
             from outrider.cloud.webhooks.resolver import PolicyResolver
+            from outrider.cloud.webhooks.response import BoundedResponse
 
             resolver = PolicyResolver(self._policy)
             self._open_session = aiohttp.ClientSession(
@@ -63,6 +64,7 @@ class Sender:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 timeout=aiohttp.ClientTimeout(total=self._timeout),
+                response_class=BoundedResponse,
                 headers={
                     "User-Agent": f"outrider/{__version__}",
                     "Content-Type": "application/json",
@@ -81,6 +83,8 @@ class Sender:
     ) -> Outcome:
         """Post the body once and return the outcome; never raises."""
         import aiohttp
+
+        from outrider.cloud.webhooks.response import failure_reason
 
         timestamp = int(self._clock() * 1000)
         headers = {
@@ -105,7 +109,7 @@ class Sender:
         except TimeoutError:
             error = f"The receiver did not answer in full within {self._timeout:g} seconds"
         except (aiohttp.ClientError, OSError, ValueError) as failure:
-            error = f"The receiver could not be reached: {_reason(failure)}"
+            error = f"The receiver could not be reached: {failure_reason(failure)}"
         return Outcome(
             status=status,
             response_body=text,
@@ -131,16 +135,6 @@ class Sender:
             except (ValueError, OverflowError):
                 return 0.0
         return min(max(0.0, seconds), LONGEST_RETRY_AFTER)
-
-
-def _reason(failure: Exception) -> str:
-    """Return what went wrong, without aiohttp's wrapping."""
-    import aiohttp
-
-    if isinstance(failure, aiohttp.ClientConnectorError):
-        failure = failure.os_error
-        return failure.strerror or str(failure)
-    return str(failure) or type(failure).__name__
 
 
 async def _read(response: "aiohttp.ClientResponse") -> str:
