@@ -24,15 +24,19 @@ test-faults: $(READY)  ## Kill and freeze processes, PostgreSQL and Redis.
 # once, and the report says so; any other failure counts at once.
 SLOW := --reruns 1 --only-rerun TimeoutError --only-rerun 'never became true'
 
+# Collecting these files alone saves collecting all tests in every process.
+FUZZ = $(BIN)/python -m pytest -m fuzz --numprocesses 2 \
+	$$(grep --recursive --files-with-matches --include 'test_*.py' 'mark\.fuzz' tests)
+
 test-security: $(READY)  ## Attack a running service, and fuzz for a minute.
 	-@scripts/system-packages tmux postgresql redis-server
 	$(BIN)/python -m pytest -m security tests/security --numprocesses 2 $(SLOW)
-	OUTRIDER_FUZZ_SECONDS=60 $(BIN)/python -m pytest -m fuzz --numprocesses 2
+	OUTRIDER_FUZZ_SECONDS=60 $(FUZZ)
 
 fuzz: MINUTES = 10
 fuzz: $(READY)  ## Run the fuzz tests for MINUTES minutes.
 	@scripts/system-packages tmux
-	OUTRIDER_FUZZ_SECONDS=$$(($(MINUTES) * 60)) $(BIN)/python -m pytest -m fuzz --numprocesses 2
+	OUTRIDER_FUZZ_SECONDS=$$(($(MINUTES) * 60)) $(FUZZ)
 
 # What runs other people's programs is given a second chance, which the report tells of: they
 # have moods of their own (an update asked for, a start that takes a minute).

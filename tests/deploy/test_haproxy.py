@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import pytest
@@ -44,13 +43,16 @@ class Deployment:
         return machine.obliges()
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=["host", "docker"])
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=["host", "docker"])
 async def deployment(
-    request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    postgresql: PostgreSQL,
 ) -> AsyncIterator[Deployment]:
+    directory = tmp_path_factory.mktemp("deployment")
     port = free_port()
     common = settings(
-        tmp_path / "node0",
+        directory / "node0",
         postgresql,
         port=port,
         secret_key="k" * 32,
@@ -62,7 +64,7 @@ async def deployment(
     async with AsyncExitStack() as held:
         nodes = []
         for number, host in enumerate(HOSTS):
-            changes = {"host": host, "data_dir": tmp_path / f"node{number}"}
+            changes = {"host": host, "data_dir": directory / f"node{number}"}
             node = Site(common.model_copy(update=changes))
             await node.start()
             held.push_async_callback(node.close)
@@ -90,7 +92,25 @@ async def deployment(
         yield Deployment(nodes, proxy, owner, client)
 
 
+async def test_a_client_cannot_choose_the_address_that_it_counts_as(deployment: Deployment) -> None:
+    statuses = Counter[int]()
+    async with httpx.AsyncClient(base_url=deployment.proxy.url, trust_env=False) as stranger:
+        for number in range(3 * TRIES):
+            claims = {"X-Forwarded-For": f"198.51.100.{number}"}
+            body = {"code": "wrong", "hostname": "h", "platform": "linux", "version": "1"}
+            answer = await stranger.post("/api/v1/auth/enroll", json=body, headers=claims)
+            statuses[answer.status_code] += 1
+    assert statuses[429] > 0, statuses
+
+
+async def test_the_public_name_is_served_and_no_other(deployment: Deployment) -> None:
+    for name, status in ((PUBLIC_NAME, 200), ("elsewhere.example.com", 421)):
+        answer = await deployment.client.get("/api/v1/daemons", headers={"Host": name})
+        assert answer.status_code == status, name
+
+
 async def test_a_node_that_stops_fails_no_request(deployment: Deployment) -> None:
+    """The last test of each deployment: it leaves one node."""
     machine = await deployment.machine()
     path = f"/api/v1/daemons/{machine.id}/terminal"
     outcomes, stop = Counter[str](), asyncio.Event()
@@ -116,23 +136,6 @@ async def test_a_node_that_stops_fails_no_request(deployment: Deployment) -> Non
         stop.set()
     assert outcomes.keys() == {"done"}, outcomes
     assert machine.is_open
-
-
-async def test_a_client_cannot_choose_the_address_that_it_counts_as(deployment: Deployment) -> None:
-    statuses = Counter[int]()
-    async with httpx.AsyncClient(base_url=deployment.proxy.url, trust_env=False) as stranger:
-        for number in range(3 * TRIES):
-            claims = {"X-Forwarded-For": f"198.51.100.{number}"}
-            body = {"code": "wrong", "hostname": "h", "platform": "linux", "version": "1"}
-            answer = await stranger.post("/api/v1/auth/enroll", json=body, headers=claims)
-            statuses[answer.status_code] += 1
-    assert statuses[429] > 0, statuses
-
-
-async def test_the_public_name_is_served_and_no_other(deployment: Deployment) -> None:
-    for name, status in ((PUBLIC_NAME, 200), ("elsewhere.example.com", 421)):
-        answer = await deployment.client.get("/api/v1/daemons", headers={"Host": name})
-        assert answer.status_code == status, name
 
 
 async def _node_without_machines(deployment: Deployment) -> Site:
