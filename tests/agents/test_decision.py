@@ -33,8 +33,8 @@ class Record:
     does: Activity | None = None
     failure: str | None = None
 
-    def poll(self) -> None:
-        """Nothing is read."""
+    def poll(self) -> bool:
+        return False
 
     def activity(self) -> Activity | None:
         return self.does

@@ -209,6 +209,7 @@ async def test_a_message_is_only_text(home: Path, tmux: Tmux) -> None:
 
 async def test_a_command_that_is_refused_leaves_the_replies_in_step(tmux: Tmux) -> None:
     pane = await tmux.open("a", ["sh", "-c", "echo hello; exec cat"])
+    await shows(tmux, pane, "hello")
     for text in ("line\nbreak", "\r", "\0", "\x1b"):
         with pytest.raises(TmuxError, match="control character"):
             await tmux.run("display-message", "-p", text)
@@ -239,6 +240,7 @@ done
 async def test_a_screen_that_looks_like_the_end_of_a_reply(tmux: Tmux, tmp_path: Path) -> None:
     """The client has lost step; it is replaced, and no other agent notices."""
     other = await tmux.open("other", ["sh", "-c", "echo the other; exec cat"])
+    await shows(tmux, other, "the other")
     (tmp_path / "forger").write_text(FORGER)
     pane = await tmux.open("forger", ["bash", "-c", '. "$1"', tmux.socket, f"{tmp_path}/forger"])
     async with asyncio.timeout(60):
@@ -258,6 +260,7 @@ async def _look_for_ever(tmux: Tmux, pane: Pane, other: Pane) -> None:
 async def test_a_client_that_is_killed_is_replaced(tmux: Tmux) -> None:
     """What it was asked has failed, but nobody takes the agents for gone."""
     pane = await tmux.open("a", ["sh", "-c", "echo hello; exec cat"])
+    await shows(tmux, pane, "hello")
     (pids,) = await tmux.run("display-message", "-p", "#{pid} #{client_pid}")
     server, client = map(int, pids.split())
     os.kill(server, signal.SIGSTOP)

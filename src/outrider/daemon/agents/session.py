@@ -55,11 +55,18 @@ from outrider.daemon.agents.core_protocol import (
     Submit,
     Tick,
 )
+from outrider.daemon.agents.transcript import json_size
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
 MAX_CHAT_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of a chat in one response to read_chat; older messages are left out."""
+"""Bytes of a chat in one response to read_chat, as JSON; a single message may have more.
+
+Older messages are left out, or newer ones where those after a message were asked for.
+"""
+
+_MESSAGE_OVERHEAD: Final = 512
+"""Bytes of a message beside its content, at most."""
 
 MAX_RECENT: Final = 32
 """Events of a session that are kept for its debug bundle."""
@@ -212,7 +219,7 @@ class AgentSession:
             agent_type=agent,
             title=seen.title,
             status=seen.status,
-            messages=_selected(messages, query),
+            messages=select_messages(messages, query),
             pending_action=seen.pending,
             total_messages=len(messages),
         )
@@ -382,7 +389,7 @@ class AgentSession:
         self._emit(event)
 
 
-def _selected(messages: list[Message], query: ReadChat) -> list[Message]:
+def select_messages(messages: list[Message], query: ReadChat) -> list[Message]:
     """Return what follows `query.after`, or the last `query.limit` messages.
 
     Raises:
@@ -401,7 +408,7 @@ def _within(messages: list[Message], *, newest: bool) -> list[Message]:
     """Return as many as fit into a response, from the newest or from the oldest on."""
     room, count = MAX_CHAT_BYTES, 0
     for message in reversed(messages) if newest else messages:
-        room -= len(message.content.encode("utf-8", "surrogatepass")) + 256
+        room -= json_size(message.content) + _MESSAGE_OVERHEAD
         if room < 0 and count:
             break
         count += 1

@@ -26,6 +26,11 @@ WRITE_AFTER: Final = 0.25
 MAX_CONTENT: Final = 12 * 1024 * 1024
 """Bytes of one message as JSON, so that it fits into a frame; what comes beyond is left out."""
 
+_CUT: Final = "\n[outrider: the rest is left out here]"
+_BLOCK: Final = 64 * 1024
+_LONGEST_CHARACTER: Final = 6
+"""Bytes of a control character as JSON."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -54,10 +59,9 @@ class Entry:
         """Append a piece of text."""
         if self.cut:
             return
-        size = _size(text)
+        size = json_size(text)
         if self.size + size > MAX_CONTENT:
-            kept = _fitting(text, MAX_CONTENT - self.size)
-            text, self.cut = f"{kept}\n[outrider: the rest is left out here]", True
+            text, self.cut = _fitting(text, MAX_CONTENT - self.size) + _CUT, True
         self.size += size
         self._parts.append(text)
         if self.unsaved is not None:
@@ -65,7 +69,7 @@ class Entry:
 
     def restore(self, text: str) -> None:
         """Append what was kept before; it has been cut already where that was due."""
-        self.size += _size(text)
+        self.size += json_size(text)
         self._parts.append(text)
 
     @property
@@ -228,15 +232,28 @@ def chat_file(folder: Path, session_id: str) -> Path:
     return folder / f"{session_id}.jsonl"
 
 
-def _size(text: str) -> int:
-    return len(msgspec.json.encode(text)) - 2  # without its quotes
+def bounded(text: str) -> str:
+    """Return the text of a message, cut where it is longer than `MAX_CONTENT`."""
+    if len(text) * _LONGEST_CHARACTER <= MAX_CONTENT or json_size(text) <= MAX_CONTENT:
+        return text
+    return _fitting(text, MAX_CONTENT) + _CUT
+
+
+def json_size(text: str) -> int:
+    """Return how many bytes a text has as JSON, its quotes aside."""
+    return len(msgspec.json.encode(text)) - 2
 
 
 def _fitting(text: str, room: int) -> str:
     """Return the beginning of a text that has so many bytes as JSON, or a few less."""
-    while (size := _size(text)) > room:
-        text = text[: len(text) * room // size]
-    return text
+    kept = 0
+    while (size := json_size(text[kept : kept + _BLOCK])) <= room and kept < len(text):
+        room -= size
+        kept += _BLOCK
+    block = text[kept : kept + _BLOCK]
+    while (size := json_size(block)) > room:
+        block = block[: len(block) * room // size]
+    return text[:kept] + block
 
 
 def _private(path: str, flags: int) -> int:

@@ -23,7 +23,7 @@ from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.stillness import Stillness
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
-from outrider.daemon.agents.cli.transcripts.record import Guards, Transcript
+from outrider.daemon.agents.cli.transcripts.record import Guards, Transcript, catch_up
 from outrider.daemon.agents.cli.watch import END_GRACE, UNSETTLED, Watch
 from outrider.daemon.agents.failure import output_end
 from outrider.daemon.journal import Journal
@@ -168,7 +168,7 @@ class CliAdapter:
         """Return the whole chat."""
         if self._transcript is None:
             return [] if self._scrollback is None else self._scrollback.messages()
-        self._transcript.poll()
+        await catch_up(self._transcript)
         ids = self._journal.message_ids(self._record.id)
         return self._transcript.messages(ids, self._guards)
 

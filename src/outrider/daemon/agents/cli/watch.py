@@ -18,7 +18,7 @@ from outrider.daemon.agents.cli.decision import Decider
 from outrider.daemon.agents.cli.screen import Judge, Reading
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
-from outrider.daemon.agents.cli.transcripts.record import Transcript
+from outrider.daemon.agents.cli.transcripts.record import Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
 from outrider.daemon.session_record import SessionRecord
 
@@ -167,7 +167,7 @@ class Watch:
     async def _take(self, pane: Pane, snapshot: Snapshot) -> None:
         """Read what the screen shows, and tell what follows from it."""
         if self._transcript is not None:
-            self._transcript.poll()
+            await catch_up(self._transcript)
         before, self.snapshot = self.snapshot, snapshot
         if snapshot != before:
             self.reading = self._judge.read(snapshot.text, snapshot.title)

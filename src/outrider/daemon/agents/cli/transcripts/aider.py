@@ -10,7 +10,6 @@ from it.
 import re
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +17,10 @@ import msgspec
 from typeid import TypeID
 
 from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, Role
+from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, Role, milliseconds
 from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
+from outrider.daemon.agents.transcript import MAX_CONTENT, bounded
 
 TAKEN_WAIT: Final = 2.0
 """Seconds for which a message that was just taken counts as busy, whatever the screen shows."""
@@ -45,9 +45,16 @@ class _Said(msgspec.Struct):
     """One message as recorded; `answer` is its number among those that the log tells of."""
 
     role: Role
-    content: str
+    lines: list[str]
+    size: int = 0
     answer: int | None = None
     seen: float = 0.0
+
+    def add(self, line: str) -> None:
+        """Add a line; what no message can hold is left out when the message is made."""
+        if self.size <= MAX_CONTENT:
+            self.lines.append(line)
+            self.size += len(line) + 1
 
 
 class AiderTranscript(Reader):
@@ -63,8 +70,9 @@ class AiderTranscript(Reader):
         del directory
         super().__init__(conversation)
         folder = Path(environment.get("HOME") or Path.home()) / ".aider" / "chats"
-        self._history = Tail(folder / f"{conversation}.md", blank_lines=True)
-        self._events = Tail(folder / f"{conversation}.jsonl")
+        history, events = (folder / f"{conversation}.{kind}" for kind in ("md", "jsonl"))
+        self._history = Tail(history, self._leave_out, blank_lines=True)
+        self._events = Tail(events)
         self._decoder = msgspec.json.Decoder(_Event)
         self._said: list[_Said] = []
         self._prompt: list[str] = []
@@ -77,16 +85,18 @@ class AiderTranscript(Reader):
         self._began = 0
         self._taken_at: float | None = None
 
-    def poll(self) -> None:
-        """Read what has been recorded since the last time."""
+    def poll(self) -> bool:
+        """Read what has been recorded since the last time; return whether there is more."""
         for raw in self._history.lines():
             self._take(raw.decode("utf-8", "replace"))
-        self._end_prompt()
-        if self._answer and not self._answer[-1]:
-            self._end_answer()  # aider writes an answer at once, with a blank line behind it
+        if not self._history.behind:
+            self._end_prompt()
+            if self._answer and not self._answer[-1]:
+                self._end_answer()  # aider writes an answer at once, with a blank line behind it
         for event in self._events.records(self._decoder):
             if event.event == "message_send":
                 self._answer_times.append(event.time * 1000)
+        return self._history.behind or self._events.behind
 
     def activity(self) -> Activity | None:
         """Return busy just after a message was taken; the rest aider shows on its screen."""
@@ -119,7 +129,7 @@ class AiderTranscript(Reader):
                 elif time.monotonic() < said.seen + TIME_WAIT:
                     break  # the log is about to tell
             prompt = said.role == "user"
-            pieces.append(Piece(key, said.role, "text", said.content, latest, prompt))
+            pieces.append(Piece(key, said.role, "text", "\n".join(said.lines), latest, prompt))
         return self._as_messages(pieces, ids, guards)
 
     def _take(self, line: str) -> None:
@@ -139,8 +149,7 @@ class AiderTranscript(Reader):
         elif line and self._own:  # an answer has a blank line in front
             self._continue_own(line.strip())
         elif (began := _BEGAN.fullmatch(line)) is not None and not self._prompts:
-            local = datetime.fromisoformat(began[1]).astimezone()
-            self._began = round(local.timestamp() * 1000)
+            self._began = milliseconds(began[1])  # local time
         else:
             self._own = False
             if line or self._answer:
@@ -153,7 +162,7 @@ class AiderTranscript(Reader):
         text = "\n".join(self._prompt)
         self._prompt = []
         self._prompts.append((str(len(self._prompts)), text))
-        self._said.append(_Said("user", text))
+        self._said.append(_Said("user", [bounded(text)]))
         self._taken_at, self.failure = time.monotonic(), None
 
     def _end_answer(self) -> None:
@@ -161,7 +170,7 @@ class AiderTranscript(Reader):
         self._answer = []
         if text:
             self._taken_at, self.failure = None, None
-            self._said.append(_Said("assistant", text))
+            self._said.append(_Said("assistant", [bounded(text)]))
 
     def _take_own(self, text: str) -> None:
         """Take a line of aider's own; what it says before the first message is no chat."""
@@ -181,12 +190,15 @@ class AiderTranscript(Reader):
         elif text.startswith("^C"):
             self.failure = None
         if text and self._prompts:
-            self._said.append(_Said("system", text))
+            self._said.append(_Said("system", [text]))
 
     def _continue_own(self, text: str) -> None:
         last = self._said[-1] if self._said else None
         if last is not None and last.role == "system":
-            last.content += f"\n{text}"
+            last.add(text)
+
+    def _leave_out(self, size: int) -> None:
+        self._take(f"[outrider: a line of {size} bytes is left out here]")
 
 
 def _made(message_id: str) -> int:

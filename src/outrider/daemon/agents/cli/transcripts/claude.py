@@ -6,15 +6,22 @@ whoever asks has the screen to fall back on.
 """
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, Role, milliseconds
+from outrider.daemon.agents.cli.transcripts.reader import (
+    Piece,
+    Reader,
+    Role,
+    as_json,
+    milliseconds,
+)
 from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
-from outrider.daemon.agents.cli.transcripts.tail import Tail
+from outrider.daemon.agents.cli.transcripts.tail import Tail, read_small_file
 
 ORPHAN_WAIT: Final = 2.0
 """Seconds that an entry waits for its parent; one that has none in the file goes on then."""
@@ -80,24 +87,25 @@ class ClaudeTranscript(Reader):
         self._state = msgspec.json.Decoder(_Running)
         self._state_path: Path | None = None
         self._seen: set[str] = set()
-        self._early: list[tuple[float, _Entry]] = []
+        self._waiting: dict[str, list[_Entry]] = {}  # by the parent that they wait for
+        self._awaited: deque[tuple[float, str]] = deque()  # such parents, and since when
         self._calls: dict[str, ToolCall] = {}
         self._prompted_at = 0
         self._open = False
 
-    def poll(self) -> None:
-        """Read what has been recorded since the last time."""
+    def poll(self) -> bool:
+        """Read what has been recorded since the last time; return whether there is more."""
         if self._tail is None:
             name = f"{self._conversation}.jsonl"
             path = next((self._root / "projects").glob(f"*/{name}"), None)
             if path is None:
-                return
-            self._tail = Tail(path)
+                return False
+            self._tail = Tail(path, self._leave_out)
         for entry in self._tail.records(self._decoder):
             self._place(entry)
-        while self._early and time.monotonic() - self._early[0][0] > ORPHAN_WAIT:
-            self._take(self._early.pop(0)[1])
-            self._take_followers()
+        while self._awaited and time.monotonic() - self._awaited[0][0] > ORPHAN_WAIT:
+            self._take_children(self._awaited.popleft()[1])
+        return self._tail.behind
 
     def activity(self) -> Activity | None:
         """Return what Claude Code says of itself, or what the newest turn's end tells."""
@@ -124,8 +132,8 @@ class ClaudeTranscript(Reader):
         paths = [self._state_path] if self._state_path else (self._root / "sessions").glob("*.json")
         for path in paths:
             try:
-                running = self._state.decode(path.read_bytes())
-            except (OSError, UnicodeError, msgspec.DecodeError):
+                running = self._state.decode(read_small_file(path))
+            except (OSError, UnicodeError, RecursionError, msgspec.DecodeError):
                 continue  # gone, or being written: the next look finds it
             if running.session_id == self._conversation:
                 self._state_path = path
@@ -139,23 +147,21 @@ class ClaudeTranscript(Reader):
         Claude Code writes the first entries of a file without waiting for one another: an
         answer may stand before its question there.
         """
-        if entry.parent_uuid is not None and entry.parent_uuid not in self._seen:
-            self._early.append((time.monotonic(), entry))
+        parent = entry.parent_uuid
+        if parent is not None and parent not in self._seen:
+            self._waiting.setdefault(parent, []).append(entry)
+            self._awaited.append((time.monotonic(), parent))
             return
         self._take(entry)
-        self._take_followers()
+        self._take_children(entry.uuid)
 
-    def _take_followers(self) -> None:
-        """Take what has waited for an entry that has come."""
-        found = True
-        while found:
-            found = False
-            for waiting in self._early:
-                if waiting[1].parent_uuid in self._seen:
-                    self._early.remove(waiting)
-                    self._take(waiting[1])
-                    found = True
-                    break
+    def _take_children(self, parent: str | None) -> None:
+        """Take what waits for this entry, what waits for those, and so on."""
+        parents = deque([parent])
+        while parents:
+            for child in self._waiting.pop(parents.popleft() or "", ()):
+                self._take(child)
+                parents.append(child.uuid)
 
     def _take(self, entry: _Entry) -> None:
         if entry.ai_title:
@@ -220,7 +226,7 @@ class ClaudeTranscript(Reader):
                     self._pieces.append(Piece(own, "assistant", "thinking", block.thinking, at))
                 case "tool_use":
                     call = {"id": block.id, "name": block.name, "input": block.input}
-                    content = msgspec.json.encode(call).decode()
+                    content = as_json(call)
                     self._pieces.append(Piece(own, "assistant", "tool_call", content, at))
                     self._calls[block.id] = ToolCall(block.id, at)
 
@@ -238,4 +244,4 @@ def _text(content: Any) -> str:
     if isinstance(content, list):
         texts = (block.get("text", "") for block in content if isinstance(block, dict))
         return "\n".join(text for text in texts if isinstance(text, str) and text)
-    return "" if content is None else msgspec.json.encode(content).decode()
+    return "" if content is None else as_json(content)

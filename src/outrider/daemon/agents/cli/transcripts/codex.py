@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 import psutil
 
-from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, milliseconds
+from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, as_json, milliseconds
 from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
 
@@ -84,18 +84,19 @@ class CodexTranscript(Reader):
         """Find the thread by the process `pid`, and put its id into `kept`."""
         self._process, self._kept = pid, kept
 
-    def poll(self) -> None:
-        """Read what has been recorded since the last time."""
+    def poll(self) -> bool:
+        """Read what has been recorded since the last time; return whether there is more."""
         if self._tail is None:
             path = self._find()
             if path is None:
-                return
-            self._tail = Tail(path)
+                return False
+            self._tail = Tail(path, self._leave_out)
         for entry in self._tail.records(self._entries):
             self._take(entry)
         for named in self._names.records(self._index):
             if named.id == self._thread:
                 self.title = named.thread_name or self.title
+        return self._tail.behind or self._names.behind
 
     def activity(self) -> Activity:
         """Return whether a turn has begun and not ended."""
@@ -113,7 +114,10 @@ class CodexTranscript(Reader):
                 self._kept[THREAD] = self._thread
         if self._thread is None:
             return None
-        began = datetime.fromtimestamp((UUID(self._thread).int >> 80) / 1000).astimezone()
+        try:
+            began = datetime.fromtimestamp((UUID(self._thread).int >> 80) / 1000).astimezone()
+        except (ValueError, OverflowError, OSError):
+            return None  # no id of a thread: they begin with the time
         for days in (0, -1, 1):
             day = self._root / "sessions" / (began + timedelta(days=days)).strftime("%Y/%m/%d")
             found = next(day.glob(f"rollout-*-{self._thread}.jsonl"), None)
@@ -167,7 +171,7 @@ class CodexTranscript(Reader):
                 (v for v in (item.arguments, item.input, item.action) if v is not None), None
             )
             told = {"id": call, "name": item.name or kind.removesuffix("_call"), "input": given}
-            content = msgspec.json.encode(told).decode()
+            content = as_json(told)
             self._pieces.append(Piece(key, "assistant", "tool_call", content, at))
             if item.call_id is not None:  # without one, the model's own service has run it
                 self._calls[call] = ToolCall(call, at)
@@ -200,4 +204,4 @@ def _text(content: Any) -> str:
     if isinstance(content, list):
         texts = (part.get("text") for part in content if isinstance(part, dict))
         return "\n".join(text for text in texts if isinstance(text, str))
-    return "" if content is None else msgspec.json.encode(content).decode()
+    return "" if content is None else as_json(content)

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, milliseconds
+from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, as_json, milliseconds
 from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
-from outrider.daemon.agents.cli.transcripts.tail import Tail
+from outrider.daemon.agents.cli.transcripts.tail import Tail, read_small_file
 
 TAKEN_WAIT: Final = 2.0
 """Seconds for which a message that was just taken counts as busy, whatever the screen shows."""
@@ -80,15 +80,16 @@ class GeminiTranscript(Reader):
         self._replay_since: int | None = None
         self._taken_at: float | None = None
 
-    def poll(self) -> None:
-        """Read what has been recorded since the last time."""
+    def poll(self) -> bool:
+        """Read what has been recorded since the last time; return whether there is more."""
         if self._tail is None or not self._tail.path.exists():
             path = self._find()  # Gemini begins another file when it restarts itself
             if path is None:
-                return
-            self._tail = Tail(path)
+                return False
+            self._tail = Tail(path, self._leave_out)
         for entry in self._tail.records(self._decoder):
             self._take(entry)
+        return self._tail.behind
 
     def activity(self) -> Activity | None:
         """Return busy just after a message was taken; the rest Gemini shows on its screen."""
@@ -115,9 +116,8 @@ class GeminiTranscript(Reader):
         pattern = f"*/chats/session-*-{self._conversation[:8]}.jsonl"
         for path in sorted(self._root.glob(pattern), reverse=True):
             try:
-                with path.open("rb") as stream:
-                    first = self._decoder.decode(stream.readline())
-            except (OSError, UnicodeError, msgspec.DecodeError):
+                first = self._decoder.decode(read_small_file(path).split(b"\n", 1)[0])
+            except (OSError, UnicodeError, RecursionError, msgspec.DecodeError):
                 continue  # gone, or being written: the next look finds it
             if first.session_id == self._conversation:
                 return path
@@ -169,7 +169,7 @@ class GeminiTranscript(Reader):
         for call in line.tool_calls or []:
             when = milliseconds(call.timestamp) or at
             asked = {"id": call.id, "name": call.name, "input": call.args}
-            content = msgspec.json.encode(asked).decode()
+            content = as_json(asked)
             self._add(Piece(f"{key} call {call.id}", "assistant", "tool_call", content, when))
             if call.result is not None:
                 got = Piece(f"{key} result {call.id}", "tool", "tool_result", _got(call), when)
@@ -202,5 +202,5 @@ def _got(call: _Call) -> str:
         if isinstance(response, dict):
             said = response.get("output", response.get("error"))
             if said is not None:
-                texts.append(said if isinstance(said, str) else msgspec.json.encode(said).decode())
-    return "\n".join(texts) or msgspec.json.encode(call.result).decode()
+                texts.append(said if isinstance(said, str) else as_json(said))
+    return "\n".join(texts) or as_json(call.result)

@@ -3,20 +3,27 @@
 A message of the assistant is one step of a turn. A part is written when it begins and again
 when it is complete; nothing is told here of a part before that, nor of those behind it, so
 that what has been told never moves. The database is not documented, and only read.
+
+Only what has changed is read again, and the chat is made again from the first message that has
+changed, which is nearly always the newest: reading a long turn while it grows is linear.
 """
 
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
 
-from outrider.daemon.agents.cli.transcripts.reader import Kind, Piece, Reader
+from outrider.daemon.agents.cli.transcripts.reader import Kind, Piece, Reader, as_json
 from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
+from outrider.daemon.agents.cli.transcripts.tail import MAX_LINE
+
+_Row = TypeVar("_Row", bound=msgspec.Struct)
 
 _log = structlog.get_logger(__name__)
 
@@ -25,6 +32,9 @@ _OVERLAP: Final = 2000
 
 _TICK: Final = 0.1
 """Seconds in which a file may change twice without another time of change."""
+
+_DATA: Final = f"iif(length(data) <= {MAX_LINE}, data, NULL)"
+_TOLD: Final = ("running", "completed", "error")
 
 _UNANSWERED: Final = 10_000
 """Milliseconds after which a message without an answer is no proof of a turn any more."""
@@ -49,6 +59,35 @@ class _Part(msgspec.Struct, kw_only=True):
     state: dict[str, Any] = {}
 
 
+_LEFT_OUT: Final = _Part(
+    type="text",
+    text="[outrider: an entry that is too long is left out here]",
+    time={"start": 0, "end": 0},
+)
+
+
+@dataclass
+class _Recorded:
+    """A message of the record: its number, and how many pieces and prompts are before it."""
+
+    key: str
+    number: int
+    created: int
+    message: _Message
+    pieces: int
+    prompts: int
+    parts: dict[str, _Part] = field(default_factory=dict)
+
+    def said(self) -> str | None:
+        """Return what the user said in it."""
+        if self.message.role != "user":
+            return None
+        texts = [
+            part.text for part in self.parts.values() if part.type == "text" and not part.synthetic
+        ]
+        return "\n".join(texts) if texts else None
+
+
 class OpencodeTranscript(Reader):
     """One session of opencode.
 
@@ -67,8 +106,11 @@ class OpencodeTranscript(Reader):
         self._session = f"ses_{conversation}"
         self._changed: tuple[object, ...] = ()
         self._newest = 0
-        self._messages: dict[str, tuple[int, _Message]] = {}
-        self._parts: dict[str, dict[str, _Part]] = {}
+        self._messages: dict[str, _Recorded] = {}
+        self._in_order: list[_Recorded] = []
+        self._running: dict[str, ToolCall] = {}
+        self._model_from = -1
+        self._made = 0
 
     # What it shows
 
@@ -76,34 +118,30 @@ class OpencodeTranscript(Reader):
         """Return what the newest message tells; between two steps, and after a reject, nothing."""
         last = self._last()
         if last.role == "user":
-            age = time.time() * 1000 - int(last.time.get("created", 0))
+            age = time.time() * 1000 - _number(last.time.get("created"))
             return "busy" if age < _UNANSWERED else None
         if last.role != "assistant":
             return "idle"
         if "completed" not in last.time:
             return "busy"
-        return None if last.finish in {"tool-calls", "unknown"} and not last.error else "idle"
+        return None if last.finish in ("tool-calls", "unknown") and not last.error else "idle"
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
-        return [
-            ToolCall(part.call_id, _time(part.state, "start"))
-            for key in self._messages
-            for part in self._parts.get(key, {}).values()
-            if part.type == "tool" and part.state.get("status") == "running"
-        ]
+        return list(self._running.values())
 
-    def poll(self) -> None:
+    def poll(self) -> bool:
         """Read what has been recorded since the last time."""
         changed = self._state()
         if changed == self._changed:
-            return
+            return False
         try:
             self._read()
         except sqlite3.Error as error:
             _log.warning("the transcript could not be read", error=str(error))
-            return
+            return False
         self._changed = changed
+        return False
 
     # How it is read
 
@@ -124,70 +162,101 @@ class OpencodeTranscript(Reader):
         since = self._newest - _OVERLAP
         wanted = (self._session, since)
         with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, timeout=1)) as db:
+            db.execute("BEGIN")  # messages and parts of the same moment
+            db.text_factory = bytes  # one text that is not UTF-8 must not hide the others
             title = db.execute("SELECT title FROM session WHERE id = ?", wanted[:1]).fetchone()
             messages = db.execute(
-                "SELECT id, time_created, time_updated, data FROM message "
+                f"SELECT id, time_created, time_updated, {_DATA} FROM message "  # noqa: S608
                 "WHERE session_id = ? AND time_updated >= ? ORDER BY time_created, id",
                 wanted,
             ).fetchall()
             parts = db.execute(
-                "SELECT id, message_id, time_updated, data FROM part "
+                f"SELECT id, message_id, time_updated, {_DATA} FROM part "  # noqa: S608
                 "WHERE session_id = ? AND time_updated >= ? ORDER BY id",
                 wanted,
             ).fetchall()
-        if title is not None and not title[0].startswith("New session"):
-            self.title = title[0]
+        if title is not None and not _text(title[0]).startswith("New session"):
+            self.title = _text(title[0])
+        first = len(self._in_order)
         for key, created, updated, data in messages:
-            self._messages[key] = (created, msgspec.json.decode(data, type=_Message))
-            self._newest = max(self._newest, updated)
+            first = min(first, self._take_message(_text(key), _number(created), data))
+            self._newest = max(self._newest, _number(updated))
         for key, message, updated, data in parts:
-            self._parts.setdefault(message, {})[key] = msgspec.json.decode(data, type=_Part)
-            self._newest = max(self._newest, updated)
-
-        self._prompts = self._said()
-        self._pieces = self._complete()
-        answers = [m for _, m in self._messages.values() if m.role == "assistant"]
-        self.model = next((m.model_id for m in reversed(answers) if m.model_id), None)
+            first = min(first, self._take_part(_text(key), _text(message), data))
+            self._newest = max(self._newest, _number(updated))
+        self._make(first)
         error = self._last().error
         aborted = not isinstance(error, dict) or error.get("name") == "MessageAbortedError"
         self.failure = None if aborted else _reason(error)
 
     def _last(self) -> _Message:
-        return next(reversed(self._messages.values()), (0, _Message()))[1]
+        return self._in_order[-1].message if self._in_order else _Message()
 
-    def _said(self) -> list[tuple[str, str]]:
-        found = []
-        for key, (_, message) in self._messages.items():
-            texts = [
-                part.text
-                for part in self._parts.get(key, {}).values()
-                if part.type == "text" and not part.synthetic
-            ]
-            if message.role == "user" and texts:
-                found.append((key, "\n".join(texts)))
-        return found
+    def _take_message(self, key: str, created: int, data: object) -> int:
+        """Take a message as it is now; return the number of the first one that has changed."""
+        message = _decoded(data, _Message, key)
+        known = self._messages.get(key)
+        if known is None:
+            number, before = len(self._in_order), (len(self._pieces), len(self._prompts))
+            known = self._messages[key] = _Recorded(key, number, created, message, *before)
+            self._in_order.append(known)
+        elif known.message == message:
+            return len(self._in_order)
+        known.message = message
+        if message.role == "assistant" and message.model_id and known.number >= self._model_from:
+            self.model, self._model_from = message.model_id, known.number
+        return known.number
 
-    def _complete(self) -> list[Piece]:
-        """Return what is complete, up to the first part that is not."""
-        pieces: list[Piece] = []
-        said = dict(self._prompts)
-        newest = next(reversed(self._messages), None)
-        for key, (created, message) in self._messages.items():
-            if key in said:
-                pieces.append(Piece(key, "user", "text", said[key], created, prompt=True))
-            if message.role != "assistant":
-                continue
-            closed = "completed" in message.time or key != newest
-            for name, part in self._parts.get(key, {}).items():
-                if closed or _is_complete(part):
-                    pieces += _told(name, part)
-                else:
-                    return pieces + (_told(name, part) if part.type == "tool" else [])
-            error = message.error
-            if isinstance(error, dict):
-                ended = _number(message.time.get("completed")) or created
-                pieces.append(Piece(f"{key} error", "system", "text", _reason(error), ended))
-        return pieces
+    def _take_part(self, key: str, message: str, data: object) -> int:
+        """Take a part as it is now; return the number of the first message that has changed."""
+        part = _LEFT_OUT if data is None else _decoded(data, _Part, key)
+        if part.type == "tool" and part.state.get("status") == "running":
+            self._running[key] = ToolCall(part.call_id, _time(part.state, "start"))
+        else:
+            self._running.pop(key, None)
+        known = self._messages.get(message)
+        if known is None or known.parts.get(key) == part:
+            return len(self._in_order)
+        known.parts[key] = part
+        return known.number
+
+    def _make(self, first: int) -> None:
+        """Make the chat again from the message with this number on, up to what is incomplete."""
+        first = min(first, self._made)
+        if first < len(self._in_order):
+            recorded = self._in_order[first]
+            del self._pieces[recorded.pieces :]
+            del self._prompts[recorded.prompts :]
+        complete = True
+        for recorded in self._in_order[first:]:
+            recorded.pieces, recorded.prompts = len(self._pieces), len(self._prompts)
+            said = recorded.said()
+            if said is not None:
+                self._prompts.append((recorded.key, said))
+            if complete:
+                self._made = recorded.number
+                complete = self._add(recorded, said)
+        if complete:
+            self._made = len(self._in_order)
+
+    def _add(self, recorded: "_Recorded", said: str | None) -> bool:
+        """Add what a message says; tell whether that is complete."""
+        key, message = recorded.key, recorded.message
+        if said is not None:
+            self._pieces.append(Piece(key, "user", "text", said, recorded.created, prompt=True))
+        if message.role != "assistant":
+            return True
+        closed = "completed" in message.time or recorded is not self._in_order[-1]
+        for name, part in recorded.parts.items():
+            if not closed and not _is_complete(part):
+                self._pieces += _told(name, part) if part.type == "tool" else []
+                return False
+            self._pieces += _told(name, part)
+        error = message.error
+        if isinstance(error, dict):
+            ended = _number(message.time.get("completed")) or recorded.created
+            self._pieces.append(Piece(f"{key} error", "system", "text", _reason(error), ended))
+        return True
 
 
 def _told(key: str, part: _Part) -> list[Piece]:
@@ -195,11 +264,11 @@ def _told(key: str, part: _Part) -> list[Piece]:
     if part.type in {"text", "reasoning"} and part.text and not part.synthetic:
         kind: Kind = "text" if part.type == "text" else "thinking"
         return [Piece(key, "assistant", kind, part.text, _number(part.time.get("start")))]
-    if part.type != "tool" or part.state.get("status") not in {"running", "completed", "error"}:
+    if part.type != "tool" or part.state.get("status") not in _TOLD:
         return []
     state = part.state
     call = {"id": part.call_id, "name": part.tool, "input": state.get("input")}
-    content = msgspec.json.encode(call).decode()
+    content = as_json(call)
     pieces = [Piece(key, "assistant", "tool_call", content, _time(state, "start"))]
     if state["status"] != "running":
         result = str(state.get("output" if state["status"] == "completed" else "error") or "")
@@ -210,7 +279,7 @@ def _told(key: str, part: _Part) -> list[Piece]:
 def _is_complete(part: _Part) -> bool:
     if part.type in {"text", "reasoning"}:
         return "end" in part.time
-    return part.type != "tool" or part.state.get("status") in {"completed", "error"}
+    return part.type != "tool" or part.state.get("status") in ("completed", "error")
 
 
 def _reason(error: dict[str, Any]) -> str:
@@ -222,6 +291,19 @@ def _reason(error: dict[str, Any]) -> str:
 def _time(state: dict[str, Any], name: str) -> int:
     times = state.get("time")
     return _number(times.get(name)) if isinstance(times, dict) else 0
+
+
+def _decoded(data: object, kind: type[_Row], key: str) -> _Row:
+    """Return the data of a row; an empty one where it is too long, or cannot be read."""
+    try:
+        return msgspec.json.decode(data if isinstance(data, bytes) else b"", type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        _log.warning("record row skipped", row=key, error=str(error))
+        return kind()
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _number(value: object) -> int:

@@ -3,21 +3,28 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
+
+import msgspec
 
 from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
 from outrider.daemon.agents.cli.transcripts.record import Guards
+from outrider.daemon.agents.transcript import bounded
 
 Role = Literal["user", "assistant", "tool", "system"]
 Kind = Literal["text", "thinking", "tool_call", "tool_result"]
+
+
+MAX_MILLIS: Final = 2**53 - 1
 
 
 @dataclass(frozen=True)
 class Piece:
     """One message as recorded; `key` is what the record knows it by, for ever.
 
-    `prompt` marks a message of the user, which may have been sent through Outrider.
+    `prompt` marks a message of the user, which may have been sent through Outrider. Content and
+    timestamp are made fit for a message, whatever the record says.
     """
 
     key: str
@@ -26,6 +33,10 @@ class Piece:
     content: str
     timestamp: int
     prompt: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "content", bounded(self.content))
+        object.__setattr__(self, "timestamp", min(max(self.timestamp, 0), MAX_MILLIS))
 
 
 class Reader:
@@ -41,6 +52,8 @@ class Reader:
         self._conversation = conversation
         self._pieces: list[Piece] = []
         self._prompts: list[tuple[str, str]] = []
+        self._ids: dict[str, str] = {}
+        self._left_out = 0
         self.title: str | None = None
         self.model: str | None = None
         self.failure: str | None = None
@@ -68,7 +81,7 @@ class Reader:
             known = ids.get(piece.key) if piece.prompt else None
             messages.append(
                 Message(
-                    id=known or derived_id("msg", piece.timestamp, self._conversation, piece.key),
+                    id=known or self._id(piece),
                     index=index,
                     role=piece.role,
                     kind=piece.kind,
@@ -77,6 +90,21 @@ class Reader:
                 )
             )
         return messages
+
+    def _id(self, piece: Piece) -> str:
+        """Return the id that this piece always has; making it costs more than the message."""
+        known = self._ids.get(piece.key)
+        if known is None:
+            known = derived_id("msg", piece.timestamp, self._conversation, piece.key)
+            self._ids[piece.key] = known
+        return known
+
+    def _leave_out(self, size: int) -> None:
+        """Put a note in place of an entry of the record that is too long to be read."""
+        self._left_out += 1
+        at = self._pieces[-1].timestamp if self._pieces else 0
+        note = f"[outrider: an entry of {size} bytes is left out here]"
+        self._pieces.append(Piece(f"left out {self._left_out}", "system", "text", note, at))
 
     def _comparable(self, text: str) -> str:
         """Return a text as the agent may have changed it before it was recorded."""
@@ -87,5 +115,13 @@ def milliseconds(timestamp: str | None) -> int:
     """Return the epoch milliseconds of an ISO 8601 time, 0 where it is none."""
     try:
         return round(datetime.fromisoformat(timestamp or "").timestamp() * 1000)
-    except ValueError:
+    except (ValueError, OverflowError, OSError):  # the year 1 has no epoch seconds everywhere
         return 0
+
+
+def as_json(value: object) -> str:
+    """Return a value that was decoded from JSON as JSON again."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:  # decoded with a little more stack to spare
+        return '"[outrider: nested too deeply]"'

@@ -1,11 +1,14 @@
 """What a reader of an agent's own record offers, whatever the record looks like."""
 
+import asyncio
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from outrider.contract.resources import Message
+
+_MAX_POLLS: Final = 4096
 
 Activity = Literal["busy", "waiting", "idle"]
 """What the record says of the agent now; `waiting` is for its user to answer something."""
@@ -62,8 +65,12 @@ class Transcript(Protocol):
     def prompts(self) -> int:
         """How many messages of the user the record holds."""
 
-    def poll(self) -> None:
-        """Read what has been recorded since the last time. Never fails over a broken line."""
+    def poll(self) -> bool:
+        """Read what has been recorded since the last time. Never fails over a broken line.
+
+        Return whether there is more, so that a long record holds up the event loop for a part of
+        it at a time; until then, what this tells is out of date.
+        """
 
     def activity(self) -> Activity | None:
         """Return what the agent itself says that it is doing, None where the record is mute."""
@@ -91,3 +98,11 @@ class OfProcess(Transcript, Protocol):
 
         `kept` outlives the daemon; a later reader has it in its environment.
         """
+
+
+async def catch_up(transcript: Transcript) -> None:
+    """Read all that has been recorded, and let others run meanwhile."""
+    for _ in range(_MAX_POLLS):
+        if not transcript.poll():
+            return
+        await asyncio.sleep(0)
