@@ -9,10 +9,10 @@ import pytest_asyncio
 from sqlalchemy import event, insert, select, update
 
 from outrider.cloud.access.secrets import digest
-from outrider.cloud.fleet.board import Board
 from outrider.cloud.fleet.bus import MemoryBus
+from outrider.cloud.fleet.directory import FleetDirectory
+from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.presence import LONGEST_STALE, Presence
-from outrider.cloud.fleet.state import MachineState
 from outrider.cloud.store import machines, tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
@@ -52,7 +52,7 @@ class Here:
         self.ids = [new_id("machine") for _ in range(3)]
         self.presence = Presence(
             database=database,
-            board=Board(MemoryBus(), database),
+            directory=FleetDirectory(MemoryBus(), database),
             node="here",
             grace_period=30,
             announce=self._announce,

@@ -40,7 +40,7 @@ async def on_redis(
     running = asyncio.create_task(bus.run())
     try:
         own = secrets.token_hex(4)
-        await bus.listen(own, lambda _: None)
+        await bus.subscribe(own, lambda _: None)
         await eventually(lambda: is_heard(bus, own))
         yield bus
     finally:
@@ -72,8 +72,8 @@ async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Bus, Bus]]
 async def test_all_who_listen_hear_in_order(pair: tuple[Bus, Bus]) -> None:
     one, other = pair
     heard: list[tuple[str, bytes]] = []
-    await one.listen("c", lambda message: heard.append(("one", message)))
-    await other.listen("c", lambda message: heard.append(("other", message)))
+    await one.subscribe("c", lambda message: heard.append(("one", message)))
+    await other.subscribe("c", lambda message: heard.append(("other", message)))
     for number in range(100):
         assert await one.publish("c", str(number).encode()) == 2
     await eventually(lambda: len(heard) == 200)
@@ -86,10 +86,10 @@ async def test_nobody_hears_what_nobody_listens_to(pair: tuple[Bus, Bus]) -> Non
     assert await one.publish("nobody", b"x") == 0
     heard: list[bytes] = []
     hear = heard.append
-    await other.listen("c2", hear)
+    await other.subscribe("c2", hear)
     assert await one.publish("c2", b"first") == 1
     await eventually(lambda: heard == [b"first"])
-    await other.unlisten("c2", hear)
+    await other.unsubscribe("c2", hear)
 
     async def nobody() -> bool:
         return await one.publish("c2", b"second") == 0
@@ -101,7 +101,7 @@ async def test_nobody_hears_what_nobody_listens_to(pair: tuple[Bus, Bus]) -> Non
 async def test_a_message_of_megabytes_is_heard_whole(pair: tuple[Bus, Bus]) -> None:
     one, other = pair
     heard: list[bytes] = []
-    await other.listen("large", heard.append)
+    await other.subscribe("large", heard.append)
     large = bytes(range(256)) * 60_000
     assert await one.publish("large", large) == 1
     await eventually(lambda: heard == [large])
@@ -109,27 +109,27 @@ async def test_a_message_of_megabytes_is_heard_whole(pair: tuple[Bus, Bus]) -> N
 
 async def test_a_board_keeps_the_latest_version(pair: tuple[Bus, Bus]) -> None:
     one, other = pair
-    await one.post("b", "name", 2, b"two:\x00")
-    await other.post("b", "name", 1, b"one")
-    assert await other.entry("b", "name") == b"two:\x00"
-    await other.post("b", "name", 2, b"two again")
-    await other.post("b", "second", 1, b"")
-    assert await one.entries("b") == {"name": b"two again", "second": b""}
-    await other.withdraw("b", "name", 1)
-    assert await one.entry("b", "name") == b"two again"
-    await other.withdraw("b", "name", 3)
-    await other.withdraw("b", "second", 1)
-    assert await one.entry("b", "name") is None
-    assert await one.entries("b") == {}
+    await one.put("b", "name", 2, b"two:\x00")
+    await other.put("b", "name", 1, b"one")
+    assert await other.get("b", "name") == b"two:\x00"
+    await other.put("b", "name", 2, b"two again")
+    await other.put("b", "second", 1, b"")
+    assert await one.items("b") == {"name": b"two again", "second": b""}
+    await other.remove("b", "name", 1)
+    assert await one.get("b", "name") == b"two again"
+    await other.remove("b", "name", 3)
+    await other.remove("b", "second", 1)
+    assert await one.get("b", "name") is None
+    assert await one.items("b") == {}
 
 
 async def test_installations_on_one_redis_do_not_hear_each_other(server: RedisServer) -> None:
     async with on_redis(server, "mine") as mine, on_redis(server, "theirs") as theirs:
         heard: list[bytes] = []
-        await theirs.listen("c", heard.append)
+        await theirs.subscribe("c", heard.append)
         assert await mine.publish("c", b"x") == 0
-        await mine.post("b", "name", 1, b"x")
-        assert await theirs.entries("b") == {}
+        await mine.put("b", "name", 1, b"x")
+        assert await theirs.items("b") == {}
 
 
 async def test_it_tells_of_a_break_and_heals() -> None:
@@ -143,12 +143,12 @@ async def test_it_tells_of_a_break_and_heals() -> None:
 
             bus.on_change(lambda: told.append("down"), up)
             heard: list[bytes] = []
-            await bus.listen("before", heard.append)
+            await bus.subscribe("before", heard.append)
             await asyncio.to_thread(server.kill)
             await eventually(lambda: told == ["down"])
             with pytest.raises(BusDown):
                 await bus.publish("before", b"lost")
-            await bus.listen("meanwhile", heard.append)
+            await bus.subscribe("meanwhile", heard.append)
             await asyncio.to_thread(server.start)
             await eventually(lambda: told == ["down", "up"])
 

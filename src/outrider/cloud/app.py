@@ -34,15 +34,15 @@ from outrider.cloud.api.pipeline import Resource, nowhere
 from outrider.cloud.api.responses import Outermost, http_exception, unexpected
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.fleet.arrivals import Announcement
-from outrider.cloud.fleet.board import Board
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
+from outrider.cloud.fleet.directory import FleetDirectory
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.gateway import Gateway
+from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.nodes import Nodes
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.redis_bus import RedisBus
-from outrider.cloud.fleet.routes import Routes
-from outrider.cloud.fleet.state import MachineState
+from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.hosts import AllowedHosts
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
@@ -97,19 +97,19 @@ class Service:
         )
         redis = _redis(settings, secret)
         self._bus: Bus = MemoryBus() if redis is None else RedisBus(redis)
-        self._routes = Routes(self._bus)
-        self._board = Board(self._bus, database)
+        self._relay = CommandRelay(self._bus)
+        self._directory = FleetDirectory(self._bus, database)
         self._presence = Presence(
             database=database,
-            board=self._board,
-            node=self._routes.node,
+            directory=self._directory,
+            node=self._relay.node,
             grace_period=settings.grace_period,
             announce=self._announce,
             clock=clock,
         )
         self._nodes = Nodes(
             database=database,
-            node=self._routes.node,
+            node=self._relay.node,
             take_over=self._presence.take_over,
             revived=self._compare,
             timeout=settings.node_timeout,
@@ -117,7 +117,7 @@ class Service:
         )
         self._bus.on_change(self._bus_down, self._bus_up)
         self._dispatcher = Dispatcher(
-            presence=self._presence, routes=self._routes, timeout=settings.command_timeout
+            presence=self._presence, relay=self._relay, timeout=settings.command_timeout
         )
         enrolment = self._enrolment = Enrolment(database, clock)
         self._audit = Audit(database, clock)
@@ -125,16 +125,16 @@ class Service:
             database=database,
             presence=self._presence,
             dispatcher=self._dispatcher,
-            routes=self._routes,
+            relay=self._relay,
             owner_of=enrolment.machine,
             take_event=self._intake.agent_event,
             note_refusal=Refusals(self._audit, clock).note,
         )
-        self._routes.serve(
-            answered=self._dispatcher.settle,
-            lost=self._dispatcher.dropped,
-            forgotten=self._dispatcher.forgotten,
-            ended=self._gateway.ended,
+        self._relay.subscribe(
+            on_result=self._dispatcher.resolve,
+            on_connection_lost=self._dispatcher.connection_lost,
+            on_command_lost=self._dispatcher.command_lost,
+            on_close=self._gateway.close_connection,
         )
         sessions = Sessions(database, secret, clock)
         self._authenticator = Authenticator(database, sessions, clock)
@@ -212,9 +212,9 @@ class Service:
             await self._account_changes.start()
             # In the order in which they end: what one still hands over, the next takes.
             tasks = [
-                _background(self._bus.run(), "carry messages between nodes"),
-                _background(self._routes.run(), "hear other nodes"),
-                _background(self._board.run(), "tell other nodes"),
+                _background(self._bus.run(), "run the bus"),
+                _background(self._relay.run(), "relay commands"),
+                _background(self._directory.run(), "publish machines"),
                 _background(self._presence.keep_saving(), "save snapshots"),
                 _background(self._intake.run(), "store events"),
                 _background(self._queue.run(), "deliver"),
@@ -289,11 +289,11 @@ class Service:
             _log.warning("the other nodes are not told that this one stops", error=str(error))
 
     def _bus_down(self) -> None:
-        self._board.unsure()
-        self._routes.down()
+        self._directory.mark_incomplete()
+        self._relay.bus_down()
 
     async def _bus_up(self) -> None:
-        self._presence.tell_all()
+        self._presence.republish()
         await self._compare()
 
     async def _compare(self) -> None:

@@ -1,11 +1,10 @@
-"""What a node does with commands and answers while it cannot reach the others. Issue 8."""
+"""What a node does with commands and results while it cannot reach the other nodes."""
 
 import pytest
 from msgspec import Raw
 
-from outrider.cloud.fleet import routes as routes_module
 from outrider.cloud.fleet.bus import BusDown, MemoryBus
-from outrider.cloud.fleet.routes import Routes
+from outrider.cloud.fleet.relay import CommandRelay
 from outrider.contract.commands import CommandType
 from outrider.contract.frames import Command, CommandResult
 from tests.service.patience import eventually
@@ -31,41 +30,38 @@ class BadBus(MemoryBus):
         return await super().publish(channel, message)
 
 
-def command(routes: Routes) -> Command:
+def command(relay: CommandRelay) -> Command:
     return Command(
-        id=routes.new_command_id(),
+        id=relay.new_command_id(),
         command=CommandType.AGENT_STATUS,
         payload=Raw(b"{}"),
         timeout_ms=1000,
     )
 
 
-async def test_nothing_is_asked_whose_answer_would_not_be_heard() -> None:
+async def test_no_command_is_sent_whose_result_would_not_be_received() -> None:
     """Redis is back, and takes the command; this node is not subscribed again yet."""
     bus = BadBus()
     heard: list[bytes] = []
-    await bus.listen("machine", heard.append)
-    routes = Routes(bus)
+    await bus.subscribe("machine", heard.append)
+    relay = CommandRelay(bus)
     bus.hears = False
     with pytest.raises(BusDown):
-        await routes.send("machine", command(routes))
+        await relay.send("machine", command(relay))
     assert heard == []
     bus.hears = True
-    assert await routes.send("machine", command(routes))
+    assert await relay.send("machine", command(relay))
     assert len(heard) == 1
 
 
-async def test_an_answer_that_cannot_be_sent_is_sent_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(routes_module, "_TELL_SECONDS", 0.01)
+async def test_a_result_that_cannot_be_published_is_retried() -> None:
     bus = BadBus()
-    asking, holding = Routes(bus), Routes(bus)
+    asking, holding = CommandRelay(bus), CommandRelay(bus, retry_interval=0.01)
     heard: list[bytes] = []
-    await bus.listen(f"node {asking.node}", heard.append)
+    await bus.subscribe(f"node {asking.node}", heard.append)
     bus.sends = False
     asked = command(asking)
-    await holding.answer("machine", CommandResult(id=asked.id, result=Raw(b"{}")))
+    await holding.deliver_result("machine", CommandResult(id=asked.id, result=Raw(b"{}")))
     assert heard == []
     bus.sends = True
     await eventually(lambda: len(heard) == 1)

@@ -7,7 +7,7 @@ costs little more than a few. Which of them were away is decided in it.
 import asyncio
 from typing import NamedTuple, Protocol
 
-from outrider.cloud.fleet.state import MachineState
+from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.store import machines
 from outrider.cloud.store.batches import Batches
 from outrider.cloud.store.database import Database

@@ -1,7 +1,7 @@
-"""What the nodes of one service have between them: messages on channels, and a board.
+"""Communication between the nodes of a service: messages on channels, and directories of entries.
 
-The bus of a single node is in memory, and so is the one of several nodes in one process. The
-one of many machines is in `redis_bus`. Both keep the same promises, and no others.
+`MemoryBus` serves a single node, or several nodes in one process; `redis_bus.RedisBus` serves
+nodes on many machines. Both keep exactly the promises of `Bus`.
 """
 
 from collections import defaultdict
@@ -10,155 +10,155 @@ from typing import Protocol
 
 from outrider.contract.errors import OutriderError
 
-Hear = Callable[[bytes], None]
-"""Takes a message, on the event loop's thread; it must not wait."""
+MessageHandler = Callable[[bytes], None]
+"""Receives a message, on the event loop's thread; it must not block."""
 
 
 class BusDown(OutriderError):
-    """The nodes cannot reach each other."""
+    """The nodes cannot reach each other at the moment."""
 
 
 class Bus(Protocol):
-    """The way between nodes."""
+    """The connection between nodes."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether there may be other nodes on it."""
+        """Whether other nodes may be connected to it."""
 
     @property
     def is_up(self) -> bool:
-        """Whether messages are heard at this moment."""
+        """Whether messages are received at this moment."""
 
-    async def listen(self, channel: str, hear: Hear) -> None:
-        """Have the channel's messages heard; once this returns, none is missed.
+    async def subscribe(self, channel: str, handler: MessageHandler) -> None:
+        """Call `handler` with each message of the channel; after the return none is missed.
 
-        Does not raise: while the bus is down the channel is kept, and heard once it is back.
+        Does not raise: while the bus is down the subscription is kept, and renewed once it is up.
         """
 
-    async def unlisten(self, channel: str, hear: Hear) -> None:
-        """Have them heard no more, if it was `hear` that heard them."""
+    async def unsubscribe(self, channel: str, handler: MessageHandler) -> None:
+        """Stop calling `handler` with the channel's messages, if it is subscribed."""
 
     async def publish(self, channel: str, message: bytes) -> int:
-        """Send a message to all who listen; return how many they are.
+        """Send a message to all subscribers; return their number.
 
-        Messages on one channel are heard in the order in which they were sent, but for those
-        that are larger than others. One may be heard twice.
-
-        Raises:
-            BusDown: it was perhaps not sent.
-        """
-
-    async def post(self, board: str, name: str, version: int, entry: bytes) -> None:
-        """Write an entry on a board, unless it has one of that name of a later version.
+        Messages of one channel are received in the order in which they were sent, except that a
+        large one may be late. A message may be received twice.
 
         Raises:
-            BusDown: it was perhaps not written.
+            BusDown: the message may not have been sent.
         """
 
-    async def withdraw(self, board: str, name: str, version: int) -> None:
-        """Take an entry off a board, unless it is of a later version.
+    async def put(self, directory: str, name: str, version: int, entry: bytes) -> None:
+        """Write an entry of a directory, unless the stored one has a later version.
 
         Raises:
-            BusDown: it was perhaps not taken off.
+            BusDown: the entry may not have been written.
         """
 
-    async def entry(self, board: str, name: str) -> bytes | None:
-        """Return an entry of a board.
+    async def remove(self, directory: str, name: str, version: int) -> None:
+        """Remove an entry from a directory, unless it has a later version.
+
+        Raises:
+            BusDown: the entry may not have been removed.
+        """
+
+    async def get(self, directory: str, name: str) -> bytes | None:
+        """Return an entry of a directory, None if there is none.
 
         Raises:
             BusDown: it cannot be read.
         """
 
-    async def entries(self, board: str) -> Mapping[str, bytes]:
-        """Return all the entries of a board, by name.
+    async def items(self, directory: str) -> Mapping[str, bytes]:
+        """Return all entries of a directory, by name.
 
         Raises:
             BusDown: they cannot be read.
         """
 
     def on_change(self, down: Callable[[], None], up: Callable[[], Awaitable[None]]) -> None:
-        """Have it told when messages may have been lost, and when they come again."""
+        """Register handlers: `down` for when messages may be lost, `up` for when the bus is up."""
 
     async def run(self) -> None:
-        """Carry messages, until cancelled."""
+        """Receive messages and keep the connection, until cancelled."""
 
     async def check(self) -> None:
-        """Ask whether it works.
+        """Check the connection.
 
         Raises:
-            BusDown: it does not.
+            BusDown: it does not work.
         """
 
     async def close(self) -> None:
-        """Let go of what it holds."""
+        """Close the connection."""
 
 
 class MemoryBus:
-    """The bus of the nodes of one process, mostly a single one."""
+    """The bus of nodes in one process, usually a single one."""
 
     def __init__(self, *, is_shared: bool = False) -> None:
         self._is_shared = is_shared
-        self._channels: defaultdict[str, list[Hear]] = defaultdict(list)
-        self._boards: defaultdict[str, dict[str, tuple[int, bytes]]] = defaultdict(dict)
+        self._channels: defaultdict[str, list[MessageHandler]] = defaultdict(list)
+        self._directories: defaultdict[str, dict[str, tuple[int, bytes]]] = defaultdict(dict)
 
     @property
     def is_shared(self) -> bool:
-        """Whether there may be other nodes on it."""
+        """Whether other nodes may be connected to it."""
         return self._is_shared
 
     @property
     def is_up(self) -> bool:
-        """It always is."""
+        """Always true."""
         return True
 
-    async def listen(self, channel: str, hear: Hear) -> None:
-        """Have the channel's messages heard."""
-        self._channels[channel].append(hear)
+    async def subscribe(self, channel: str, handler: MessageHandler) -> None:
+        """Call `handler` with each message of the channel."""
+        self._channels[channel].append(handler)
 
-    async def unlisten(self, channel: str, hear: Hear) -> None:
-        """Have them heard no more."""
-        hears = self._channels[channel]
-        if hear in hears:
-            hears.remove(hear)
-        if not hears:
+    async def unsubscribe(self, channel: str, handler: MessageHandler) -> None:
+        """Stop calling `handler` with the channel's messages."""
+        handlers = self._channels[channel]
+        if handler in handlers:
+            handlers.remove(handler)
+        if not handlers:
             del self._channels[channel]
 
     async def publish(self, channel: str, message: bytes) -> int:
-        """Send a message to all who listen; return how many they are."""
-        hears = list(self._channels.get(channel, ()))
-        for hear in hears:
-            hear(message)
-        return len(hears)
+        """Send a message to all subscribers; return their number."""
+        handlers = list(self._channels.get(channel, ()))
+        for handler in handlers:
+            handler(message)
+        return len(handlers)
 
-    async def post(self, board: str, name: str, version: int, entry: bytes) -> None:
-        """Write an entry on a board."""
-        if self._boards[board].get(name, (0, b""))[0] <= version:
-            self._boards[board][name] = (version, entry)
+    async def put(self, directory: str, name: str, version: int, entry: bytes) -> None:
+        """Write an entry of a directory."""
+        if self._directories[directory].get(name, (0, b""))[0] <= version:
+            self._directories[directory][name] = (version, entry)
 
-    async def withdraw(self, board: str, name: str, version: int) -> None:
-        """Take an entry off a board."""
-        if self._boards[board].get(name, (0, b""))[0] <= version:
-            self._boards[board].pop(name, None)
-        if not self._boards[board]:
-            del self._boards[board]
+    async def remove(self, directory: str, name: str, version: int) -> None:
+        """Remove an entry from a directory."""
+        if self._directories[directory].get(name, (0, b""))[0] <= version:
+            self._directories[directory].pop(name, None)
+        if not self._directories[directory]:
+            del self._directories[directory]
 
-    async def entry(self, board: str, name: str) -> bytes | None:
-        """Return an entry of a board."""
-        found = self._boards.get(board, {}).get(name)
+    async def get(self, directory: str, name: str) -> bytes | None:
+        """Return an entry of a directory."""
+        found = self._directories.get(directory, {}).get(name)
         return None if found is None else found[1]
 
-    async def entries(self, board: str) -> Mapping[str, bytes]:
-        """Return all the entries of a board, by name."""
-        return {name: entry for name, (_, entry) in self._boards.get(board, {}).items()}
+    async def items(self, directory: str) -> Mapping[str, bytes]:
+        """Return all entries of a directory, by name."""
+        return {name: entry for name, (_, entry) in self._directories.get(directory, {}).items()}
 
     def on_change(self, down: Callable[[], None], up: Callable[[], Awaitable[None]]) -> None:
-        """Nothing of it ever changes."""
+        """It is never down."""
 
     async def run(self) -> None:
-        """Nothing is to be carried."""
+        """There is nothing to receive."""
 
     async def check(self) -> None:
-        """It works for as long as the process does."""
+        """It always works."""
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """There is nothing to close."""

@@ -1,4 +1,4 @@
-"""Carries a command to a machine and its answer back, within the command timeout."""
+"""Sends commands to machines and returns their results, within the command timeout."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,48 +9,48 @@ import structlog
 from msgspec import Raw
 
 from outrider.cloud.fleet.bus import BusDown
+from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.presence import Presence
-from outrider.cloud.fleet.routes import Routes
-from outrider.cloud.fleet.state import MachineState
+from outrider.cloud.fleet.relay import CommandRelay
 from outrider.contract.commands import RESULTS, CommandType
 from outrider.contract.errors import ApiError, ErrorCode, OutriderError, not_found
 from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, Command, CommandResult
 
 PATIENCE: Final = 0.1
-"""Seconds after which a command is slow enough to look whether its client is still there."""
+"""Seconds after which a command is slow enough to check whether its client is still connected."""
 
 BUSY_SECONDS: Final = 1.0
 """Seconds after which a machine with too many commands may take another one."""
 
 DRAIN_SECONDS: Final = 3.0
-"""Seconds that a stopping service gives the commands under way."""
+"""Seconds that a stopping service waits for commands in flight."""
 
-_ARRIVAL_SECONDS: Final = 2.0
-_ARRIVAL_PAUSE: Final = 0.02
-"""How long, and how often, a machine is tried that has said hello and takes no command yet."""
+_REGISTRATION_SECONDS: Final = 2.0
+_REGISTRATION_POLL: Final = 0.02
+"""How long, and how often, to retry a machine whose hello has not been answered yet."""
 
 _FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
-"""The statuses that a machine may answer with; another is its fault."""
+"""The statuses that a machine may answer with; any other becomes a 500."""
 
 _CODES: Final = frozenset(
     {ErrorCode.NO_PENDING_ACTION, ErrorCode.APPROVAL_PENDING, ErrorCode.AMBIGUOUS_TARGET}
 )
-"""The codes that a machine may give, with a 409: the others tell of credentials and limits."""
+"""The codes that a machine may give, with a 409; the others are about credentials and limits."""
 
 _decoders = {command: msgspec.json.Decoder(result) for command, result in RESULTS.items()}
 
 _log = structlog.get_logger(__name__)
 
-Gone = Callable[[], Awaitable[None]]
-"""Returns once the client that made the request has gone away."""
+ClientDisconnect = Callable[[], Awaitable[None]]
+"""Returns once the client that made the request has disconnected."""
 
 
 class ClientGone(OutriderError):
-    """The client went away before its answer came."""
+    """The client disconnected before the result arrived."""
 
 
-class _Waiting:
-    """A command that has no answer yet."""
+class _Pending:
+    """A command without a result yet."""
 
     __slots__ = ("future", "machine_id")
 
@@ -66,20 +66,20 @@ class Dispatcher:
         timeout: seconds that a machine has to answer.
     """
 
-    def __init__(self, *, presence: Presence, routes: Routes, timeout: float) -> None:
+    def __init__(self, *, presence: Presence, relay: CommandRelay, timeout: float) -> None:
         self._presence = presence
-        self._routes = routes
+        self._relay = relay
         self._timeout = timeout
-        self._waiting: dict[str, _Waiting] = {}
-        self._waiting_of: dict[str, set[_Waiting]] = {}
-        """By machine: many may be lost at once, and each must find its own."""
+        self._pending: dict[str, _Pending] = {}
+        self._pending_by_machine: dict[str, set[_Pending]] = {}
+        """Index by machine: when many machines are lost at once, each finds its own commands."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def owned(self, account_id: str, machine_id: str) -> MachineState:
         """Return a machine of the account, with its last state if it is offline.
 
         Raises:
-            ApiError: 404, the account has none such, whether another has or not.
+            ApiError: 404, the account has no such machine, whether another account has it or not.
         """
         state = await self._presence.find(account_id, machine_id)
         if state is None:
@@ -87,24 +87,29 @@ class Dispatcher:
         return state
 
     async def call(
-        self, account_id: str, machine_id: str, command: CommandType, payload: bytes, gone: Gone
+        self,
+        account_id: str,
+        machine_id: str,
+        command: CommandType,
+        payload: bytes,
+        gone: ClientDisconnect,
     ) -> bytes:
-        """Have a machine carry out a command and return its result, JSON of the type it has.
+        """Execute a command on a machine and return its result, JSON of the command's type.
 
         Args:
-            payload: JSON of the command's payload, checked.
-            gone: tells when nobody waits for the answer any more.
+            payload: the validated payload as JSON.
+            gone: returns once the client has disconnected.
 
         Raises:
             ApiError: 404 not the account's; 500 offline, or the command broke; 503 connected
                 without a socket, or too many commands; 504 no answer in time; and what the
                 machine answered.
-            ClientGone: nobody waits for the answer any more.
+            ClientGone: the client has disconnected; the command is cancelled.
         """
         state = await self.owned(account_id, machine_id)
         if not state.connected:
             raise _unreachable(state)
-        if self._routes.owed(machine_id) >= MAX_COMMANDS_IN_FLIGHT:
+        if self._relay.in_flight(machine_id) >= MAX_COMMANDS_IN_FLIGHT:
             raise ApiError(
                 503,
                 f"The machine {state.nickname!r} has {MAX_COMMANDS_IN_FLIGHT} commands "
@@ -115,28 +120,28 @@ class Dispatcher:
         result = await self._exchange(state, command, payload, gone)
         return _checked(state, command, result)
 
-    def settle(self, machine_id: str, result: CommandResult) -> None:
-        """Take a machine's answer. One that nobody waits for is dropped."""
-        waiting = self._waiting.get(result.id)
-        if waiting is None or waiting.machine_id != machine_id:
-            _log.debug("late answer dropped", machine=machine_id, command=result.id)
-        elif not waiting.future.done():
-            waiting.future.set_result(result)
+    def resolve(self, machine_id: str, result: CommandResult) -> None:
+        """Complete a command with a machine's result. A late result is dropped."""
+        pending = self._pending.get(result.id)
+        if pending is None or pending.machine_id != machine_id:
+            _log.debug("late result dropped", machine=machine_id, command=result.id)
+        elif not pending.future.done():
+            pending.future.set_result(result)
 
-    def dropped(self, machine_id: str) -> None:
-        """Take it that the machine's socket has gone: no answer comes for what is under way."""
-        for waiting in self._waiting_of.get(machine_id, ()):
-            _fail(waiting)
+    def connection_lost(self, machine_id: str) -> None:
+        """Fail all commands in flight on a machine whose socket is lost, with a 503."""
+        for pending in self._pending_by_machine.get(machine_id, ()):
+            _fail(pending)
 
-    def forgotten(self, command_id: str) -> None:
-        """Take it that no answer comes for a command: its machine's node has gone."""
-        waiting = self._waiting.get(command_id)
-        if waiting is not None:
-            _fail(waiting)
+    def command_lost(self, command_id: str) -> None:
+        """Fail a command with a 503: the node of its machine is lost."""
+        pending = self._pending.get(command_id)
+        if pending is not None:
+            _fail(pending)
 
     async def drain(self) -> None:
-        """Wait until no command is under way; after `DRAIN_SECONDS` the others get a 503."""
-        futures = [waiting.future for waiting in self._waiting.values()]
+        """Wait until no command is in flight; after `DRAIN_SECONDS` the rest fail with a 503."""
+        futures = [pending.future for pending in self._pending.values()]
         if not futures:
             return
         _, late = await asyncio.wait(futures, timeout=DRAIN_SECONDS)
@@ -151,23 +156,23 @@ class Dispatcher:
                 )
 
     async def close(self) -> None:
-        """Wait, briefly, for the cancellations that are on their way."""
+        """Wait up to 2 s for cancellations that are being sent."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2)
 
     async def _exchange(
-        self, state: MachineState, command: CommandType, payload: bytes, gone: Gone
+        self, state: MachineState, command: CommandType, payload: bytes, gone: ClientDisconnect
     ) -> CommandResult:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[CommandResult] = loop.create_future()
         frame = Command(
-            id=self._routes.new_command_id(),
+            id=self._relay.new_command_id(),
             command=command,
             payload=Raw(payload),
             timeout_ms=max(1, int(self._timeout * 1000)),
         )
-        waiting = self._waiting[frame.id] = _Waiting(state.id, future)
-        self._waiting_of.setdefault(state.id, set()).add(waiting)
+        pending = self._pending[frame.id] = _Pending(state.id, future)
+        self._pending_by_machine.setdefault(state.id, set()).add(pending)
         watcher: list[asyncio.Task[None]] = []
         watch = loop.call_later(PATIENCE, _start_watching, watcher, future, gone)
         try:
@@ -195,25 +200,25 @@ class Dispatcher:
             watch.cancel()
             for task in watcher:
                 task.cancel()
-            del self._waiting[frame.id]
-            self._waiting_of[state.id].remove(waiting)
-            if not self._waiting_of[state.id]:
-                del self._waiting_of[state.id]
-            self._routes.settled(state.id, frame.id)
+            del self._pending[frame.id]
+            self._pending_by_machine[state.id].remove(pending)
+            if not self._pending_by_machine[state.id]:
+                del self._pending_by_machine[state.id]
+            self._relay.completed(state.id, frame.id)
 
     async def _sent(self, state: MachineState, frame: Command) -> bool:
-        """Send a command; tell whether a socket took it.
+        """Send a command; return whether a socket accepted it.
 
-        A machine is listed as soon as it has said hello, and takes commands once that is saved
-        and it is welcome: who asks in between waits for that.
+        A machine is listed from its hello on, but takes commands only once its registration is
+        stored and it is welcomed: a command in between waits for that.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + _ARRIVAL_SECONDS
-        while not await self._routes.send(state.id, frame):
+        end = loop.time() + _REGISTRATION_SECONDS
+        while not await self._relay.send(state.id, frame):
             now = await self._presence.find(state.account_id, state.id)
             if now is None or not now.online or loop.time() >= end:
                 return False
-            await asyncio.sleep(_ARRIVAL_PAUSE)
+            await asyncio.sleep(_REGISTRATION_POLL)
         return True
 
     def _cancel(self, machine_id: str, command_id: str) -> None:
@@ -222,15 +227,15 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _send_cancel(self, machine_id: str, command_id: str) -> None:
-        # A machine that takes no frames has not taken the command either, or will drop its
-        # answer: there is nobody to tell about it.
-        with_bound = asyncio.wait_for(self._routes.send(machine_id, Cancel(id=command_id)), 5)
+        # A machine that accepts no frames has not received the command either, or will have its
+        # result dropped: nothing is to be reported.
+        with_bound = asyncio.wait_for(self._relay.send(machine_id, Cancel(id=command_id)), 5)
         await asyncio.gather(with_bound, return_exceptions=True)
 
 
-def _fail(waiting: _Waiting) -> None:
-    if not waiting.future.done():
-        waiting.future.set_exception(
+def _fail(pending: _Pending) -> None:
+    if not pending.future.done():
+        pending.future.set_exception(
             ApiError(
                 503,
                 "The machine's connection dropped before it answered; "
@@ -256,24 +261,26 @@ def _unreachable(state: MachineState) -> ApiError:
 
 
 def _start_watching(
-    watcher: list[asyncio.Task[None]], future: asyncio.Future[CommandResult], gone: Gone
+    watcher: list[asyncio.Task[None]], future: asyncio.Future[CommandResult], gone: ClientDisconnect
 ) -> None:
-    watcher.append(asyncio.create_task(_watch(future, gone)))
+    watcher.append(asyncio.create_task(_fail_on_disconnect(future, gone)))
 
 
-async def _watch(future: asyncio.Future[CommandResult], gone: Gone) -> None:
+async def _fail_on_disconnect(
+    future: asyncio.Future[CommandResult], gone: ClientDisconnect
+) -> None:
     await gone()
     if not future.done():
         future.set_exception(ClientGone("The client went away"))
 
 
 def _checked(state: MachineState, command: CommandType, answer: CommandResult) -> bytes:
-    """Return the result as JSON, or raise the error that the machine answered."""
+    """Return the result as JSON, or raise the machine's error."""
     failure = answer.error
     if failure is not None:
         status = failure.status if failure.status in _FROM_MACHINE else 500
         code = failure.code if status == 409 and failure.code in _CODES else None
-        is_busy = status == 503  # it, or its node, has too many commands, and has not begun this
+        is_busy = status == 503  # too many commands: this one was not started
         raise ApiError(
             status,
             failure.message,

@@ -15,9 +15,9 @@ from outrider import __version__
 from outrider.cloud.fleet.connection import Connection
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.handshake import OwnerOf, Rejected, hear_hello, owner, unauthorized
+from outrider.cloud.fleet.machine_state import MachineState, TooMuchState
 from outrider.cloud.fleet.presence import Presence
-from outrider.cloud.fleet.routes import Routes
-from outrider.cloud.fleet.state import MachineState, TooMuchState
+from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
 from outrider.contract.events import AgentEvent, Refused
@@ -75,7 +75,7 @@ class Gateway:
         database: Database,
         presence: Presence,
         dispatcher: Dispatcher,
-        routes: Routes,
+        relay: CommandRelay,
         owner_of: OwnerOf,
         take_event: TakeEvent,
         note_refusal: Callable[[str, str, Refused], None],
@@ -86,7 +86,7 @@ class Gateway:
         self._database = database
         self._presence = presence
         self._dispatcher = dispatcher
-        self._routes = routes
+        self._relay = relay
         self._connections: dict[str, Connection] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_leaving = False
@@ -140,8 +140,10 @@ class Gateway:
         reason = "This token was revoked: run `outrider setup` again"
         await self._end(state, CloseCode.UNAUTHORIZED, reason)
 
-    def ended(self, machine_id: str, code: CloseCode, reason: str, connection: int | None) -> None:
-        """Close a machine's socket as another node says; see `routes.Ended`."""
+    def close_connection(
+        self, machine_id: str, code: CloseCode, reason: str, connection: int | None
+    ) -> None:
+        """Close a machine's socket as another node says; see `relay.CloseHandler`."""
         mine = self._connections.get(machine_id)
         if mine is None:
             return
@@ -150,7 +152,7 @@ class Gateway:
         del self._connections[machine_id]
         self._presence.moved(machine_id)
         if not mine.is_moving:
-            self._dispatcher.dropped(machine_id)
+            self._dispatcher.connection_lost(machine_id)
         self._left_one()
         work = self._let_go(machine_id, mine, code, reason)
         task = asyncio.create_task(work, name="close a socket")
@@ -161,7 +163,7 @@ class Gateway:
         self, machine_id: str, connection: Connection, code: CloseCode, reason: str
     ) -> None:
         """Leave the machine's channel to its new node, then close: nothing can be sent any more."""
-        await self._routes.release(machine_id, connection, has_moved=connection.is_moving)
+        await self._relay.unregister(machine_id, connection, has_moved=connection.is_moving)
         await connection.close(code, reason)
 
     async def drop_deleted(self, account_id: str) -> None:
@@ -177,14 +179,14 @@ class Gateway:
         for machine_id in here:
             if machine_id not in existing:
                 reason = "The account of this machine was deleted"
-                self.ended(machine_id, CloseCode.UNAUTHORIZED, reason, None)
+                self.close_connection(machine_id, CloseCode.UNAUTHORIZED, reason, None)
                 self._presence.moved(machine_id)  # also one that had no socket
 
     async def reclaim(self) -> None:
         """See to the machines here again; close the sockets of those that are another's now."""
         for state in await self._presence.reclaim():
             reason = "This connection was held for dead"
-            self.ended(state.id, CloseCode.GOING_AWAY, reason, None)
+            self.close_connection(state.id, CloseCode.GOING_AWAY, reason, None)
 
     async def move(self) -> None:
         """Have every machine connect to another node, spread out; return when all have.
@@ -223,7 +225,7 @@ class Gateway:
         older = self._connections.get(machine)
         self._connections[machine] = connection
         if older is not None:
-            self._dispatcher.dropped(machine)  # what was asked over it will not be answered
+            self._dispatcher.connection_lost(machine)  # what was asked over it will not be answered
             await older.close(CloseCode.REPLACED, "A newer connection of this machine took over")
         try:
             # The token is looked at again, now that `revoke` finds this connection: it may have
@@ -248,7 +250,7 @@ class Gateway:
                     acknowledged=state.event_seq,
                 )
             )
-            await self._routes.hold(machine, connection, connection.number)
+            await self._relay.register(machine, connection, connection.number)
             await self._listen(state, connection)
         except DecodeError as error:
             raise Rejected(CloseCode.BAD_FRAME, str(error)) from error
@@ -262,16 +264,16 @@ class Gateway:
                 del self._connections[machine]
                 self._presence.dropped(machine)
                 if not connection.is_moving:
-                    self._dispatcher.dropped(machine)
+                    self._dispatcher.connection_lost(machine)
                 self._left_one()
-            await self._routes.release(machine, connection, has_moved=connection.is_moving)
+            await self._relay.unregister(machine, connection, has_moved=connection.is_moving)
             _log.info("machine dropped", machine=machine)
 
     async def _listen(self, state: MachineState, connection: Connection) -> None:
         while (data := await connection.receive()) is not None:
             match frame := decode_from_daemon(data):
                 case CommandResult():
-                    await self._routes.answer(state.id, frame)
+                    await self._relay.deliver_result(state.id, frame)
                 case Snapshot() | Change():
                     self._presence.reported(state, frame)
                 case Event(seq=seq, event=event):
@@ -308,11 +310,11 @@ class Gateway:
         connection = self._connections.pop(state.id, None)
         await self._presence.gone(state.account_id, state.id)
         if connection is None:
-            await self._routes.end(state.id, code, reason)
+            await self._relay.close_elsewhere(state.id, code, reason)
             return
-        self._dispatcher.dropped(state.id)
+        self._dispatcher.connection_lost(state.id)
         self._left_one()
-        await self._routes.release(state.id, connection, has_moved=False)
+        await self._relay.unregister(state.id, connection, has_moved=False)
         await connection.close(code, reason)
 
     def _left_one(self) -> None:

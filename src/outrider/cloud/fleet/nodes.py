@@ -1,10 +1,11 @@
-"""Which nodes are alive, and what becomes of the machines of one that is not.
+"""Failure detection: which nodes are alive, and who takes over the machines of a dead node.
 
-Every node counts up its beats in the database. One whose count stands still for long is dead to
-those who watch: they go by their own clocks, which need not agree, and only by looks that
-worked, so that an absence of the database kills nobody. The dead node is removed, and its
-machines are taken over. If it was only frozen, it finds itself removed once it goes on, and
-lets go of what is no longer its own.
+Every node increments its heartbeat counter in the database. A node whose counter has not changed
+for `timeout` seconds is declared dead by the nodes that watch it. Each watches by its own
+monotonic clock, so clocks need not agree, and only successful reads count, so losing the database
+never marks a node as dead. A dead node is removed, and another node takes over its machines. If it
+was only frozen, it finds itself removed when it continues, and releases the machines that others
+have taken over.
 """
 
 import asyncio
@@ -19,13 +20,13 @@ from outrider.cloud.store import nodes
 from outrider.cloud.store.clock import SharedClock
 from outrider.cloud.store.database import Database
 
-_BEATS_PER_TIMEOUT: Final = 5
+_HEARTBEATS_PER_TIMEOUT: Final = 5
 
 _log = structlog.get_logger(__name__)
 
 
 class _Seen:
-    """A node's beats, and since when this node has seen them stand still."""
+    """A node's heartbeat counter, and since when it has not changed."""
 
     __slots__ = ("beats", "since")
 
@@ -35,15 +36,15 @@ class _Seen:
 
 
 class Nodes:
-    """Beats, and watches the other nodes.
+    """Sends heartbeats and watches the other nodes.
 
     Args:
         node: this node's id.
-        take_over: sees to the machines of nodes that are gone.
-        revived: lets go of what others have taken over while this node was held for dead.
-        timeout: seconds after which a node that does not beat is dead.
-        shared_clock: set at each beat.
-        clock: seconds that only grow.
+        take_over: takes over the machines of removed nodes.
+        revived: releases what others took over after this node was declared dead.
+        timeout: seconds without a heartbeat after which a node is dead.
+        shared_clock: adjusted at each heartbeat.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -91,30 +92,30 @@ class Nodes:
             return False
 
     async def run(self) -> None:
-        """Beat and watch, until cancelled."""
+        """Send heartbeats and watch the other nodes, until cancelled."""
         while True:
-            await asyncio.sleep(self._timeout / _BEATS_PER_TIMEOUT)
+            await asyncio.sleep(self._timeout / _HEARTBEATS_PER_TIMEOUT)
             try:
                 async with asyncio.timeout(self._timeout):
                     await self.beat()
             except (SQLAlchemyError, OSError) as error:  # a time-out is an OSError too
-                _log.warning("nodes are not watched: the database is away", error=str(error))
+                _log.warning("node heartbeat failed, database unavailable", error=str(error))
 
     async def beat(self) -> None:
-        """Beat once, and look at the others."""
+        """Send one heartbeat and check the other nodes."""
         await self._shared_clock.adjust()
         if not await nodes.beat(self._database, self._node):
-            _log.warning("this node was held for dead")
+            _log.warning("this node was declared dead by its peers; releasing its machines")
             await self._revived()
         if await self._look():
             await self._take_over()
 
     async def _look(self) -> bool:
-        """Remove nodes that are dead; tell whether any is gone."""
+        """Remove dead nodes; return whether machines may need a new node."""
         found = await nodes.beats(self._database)
         now = self._clock()
         if now - self._looked_at > self._timeout / 2:
-            self._seen.clear()  # it did not watch: nobody has stood still that it knows of
+            self._seen.clear()  # this node was suspended: what it saw before says nothing
             someone_may_be_gone = True
         else:
             someone_may_be_gone = bool(self._seen.keys() - found.keys())
@@ -124,7 +125,7 @@ class Nodes:
             if seen is None or seen.beats != beats:
                 self._seen[node] = _Seen(beats, now)
             elif now - seen.since >= self._timeout and node != self._node:
-                _log.warning("a node is dead", node=node, beats=beats)
+                _log.warning("node declared dead", node=node, beats=beats)
                 await nodes.remove(self._database, node, beats)
                 someone_may_be_gone = True
         for node in self._seen.keys() - found.keys():

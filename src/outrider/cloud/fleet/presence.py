@@ -17,9 +17,9 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from outrider.cloud.fleet.arrivals import Announce, Arrivals
-from outrider.cloud.fleet.board import Board
+from outrider.cloud.fleet.directory import FleetDirectory
+from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.roster import Roster
-from outrider.cloud.fleet.state import MachineState
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
 from outrider.contract.events import EventName
@@ -51,14 +51,14 @@ class Presence:
         self,
         *,
         database: Database,
-        board: Board,
+        directory: FleetDirectory,
         node: str,
         grace_period: float,
         announce: Announce,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._announce = announce
-        self._board = board
+        self._directory = directory
         self._database = database
         self._node = node
         self._clock = clock
@@ -72,9 +72,9 @@ class Presence:
         mine = self._roster.get(machine_id)
         if mine is not None and mine.account_id != account_id:
             return None
-        if mine is not None and (mine.online or not self._board.is_shared):
+        if mine is not None and (mine.online or not self._directory.is_shared):
             return mine
-        theirs = await self._board.read(account_id, machine_id)
+        theirs = await self._directory.read(account_id, machine_id)
         if theirs is not None and (mine is None or _is_newer(theirs, mine)):
             return theirs
         if mine is not None:
@@ -89,7 +89,7 @@ class Presence:
     async def of_account(self, account_id: str) -> list[MachineState]:
         """Return the account's machines, the grace period counting as connected."""
         found = self._roster.of_account(account_id)
-        for theirs in await self._board.of_account(account_id):
+        for theirs in await self._directory.of_account(account_id):
             mine = found.get(theirs.id)
             if mine is None or (not mine.online and _is_newer(theirs, mine)):
                 found[theirs.id] = theirs
@@ -141,7 +141,7 @@ class Presence:
             return None
         state.connection = attached.connection
         state.nickname, state.event_seq = attached.nickname, attached.event_seq
-        self._board.tell(state)
+        self._directory.publish(state)
         return state
 
     def reported(self, state: MachineState, report: Snapshot | Change) -> None:
@@ -162,7 +162,7 @@ class Presence:
                 return
         state.stale_at = now + _stale_millis()
         self._unsaved.add(state.id)
-        self._board.tell(state)
+        self._directory.publish(state)
 
     def dropped(self, machine_id: str) -> None:
         """Take it that the machine's socket has gone: its grace period begins."""
@@ -171,7 +171,7 @@ class Presence:
             state.online = False
             self._roster.begin_grace(machine_id)
             self._unsaved.add(machine_id)
-            self._board.tell(state)
+            self._directory.publish(state)
 
     def moved(self, machine_id: str) -> None:
         """Take it that the machine is another node's by now, or was given up there."""
@@ -180,7 +180,7 @@ class Presence:
             self._roster.end_grace(machine_id)
             self._roster.forget(machine_id)
             state.connected = False
-            self._board.tell(state)  # what a newer connection has told stays
+            self._directory.publish(state)  # what a newer connection has told stays
 
     async def gone(self, account_id: str, machine_id: str) -> None:
         """Take it that the machine is offline on every node, with no grace period."""
@@ -195,7 +195,7 @@ class Presence:
                 state = MachineState(row)
                 self._roster.keep(state)
                 self._roster.begin_grace(row.id)
-                self._board.tell(state)
+                self._directory.publish(state)
                 _log.info("machine taken over", machine=row.id)
 
     async def reclaim(self) -> list[MachineState]:
@@ -215,9 +215,9 @@ class Presence:
             and state.connection == connection
         ]
 
-    def tell_all(self) -> None:
-        """Tell the other nodes of every machine here."""
-        self._board.tell_all(list(self._roster))
+    def republish(self) -> None:
+        """Publish every machine of this node again."""
+        self._directory.republish(list(self._roster))
 
     async def keep_saving(self) -> None:
         """Write reports down every few seconds, until cancelled."""
@@ -280,7 +280,7 @@ class Presence:
         if was_connected:
             _log.info("machine offline", machine=state.id)
             state.connected = state.online = False
-            self._board.tell(state)
+            self._directory.publish(state)
             announcement.stored()
 
     def _keep_out(self, state: MachineState, older: MachineState | None) -> None:

@@ -1,7 +1,7 @@
 """The bus of many nodes: sharded publish/subscribe and hashes in Redis.
 
-Sharded, so that on a Redis Cluster a message goes to one server and not to all of them. The
-boards expire, so that nothing stays behind of accounts whose machines have gone.
+Publish/subscribe is sharded so that on a Redis Cluster a message goes to one server, not to all.
+The directories expire, so that nothing stays of accounts without machines.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from typing import Any, Final
 
 import structlog
 
-from outrider.cloud.fleet.bus import BusDown, Hear
+from outrider.cloud.fleet.bus import BusDown, MessageHandler
 from outrider.cloud.store.redis import FAILURES, Redis, RedisAway
 from outrider.cloud.store.redis_subscription import Message, Subscription
 
 _BOARD_SECONDS: Final = 900
-"""How long a board stays after its last entry; every machine reports more often than that."""
+"""Expiry of a directory after its last write; every machine reports more often than that."""
 
 _LARGE: Final = 256 * 1024
-"""Larger messages are left in a key for their listener to fetch: Redis cuts the connection of
-one that has megabytes waiting for it."""
+"""Larger messages are stored in a key that subscribers fetch: Redis disconnects a subscriber with
+megabytes of unread output."""
 
 _LARGE_SECONDS: Final = 60
 _SUBSCRIBE_SECONDS: Final = 2.0
 _SILENCE_SECONDS: Final = 3.0
-"""After this the bus speaks to itself; hearing nothing of that, it connects anew."""
+"""After this silence the bus publishes to itself; if that does not arrive, it reconnects."""
 
 _HERE: Final = b"="
 _FETCH: Final = b"@"
@@ -54,7 +54,7 @@ class RedisBus:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._hears: dict[str, list[Hear]] = {}
+        self._handlers: dict[str, list[MessageHandler]] = {}
         self._names: dict[bytes, str] = {}
         self._leaving: Counter[str] = Counter()
         self._confirming: dict[str, asyncio.Future[None]] = {}
@@ -66,24 +66,24 @@ class RedisBus:
 
     @property
     def is_shared(self) -> bool:
-        """Whether there may be other nodes on it."""
+        """Whether other nodes may be connected to it."""
         return True
 
     @property
     def is_up(self) -> bool:
-        """Whether messages are heard at this moment."""
+        """Whether messages are received at this moment."""
         return self._subscription is not None
 
     def on_change(self, down: Callable[[], None], up: Callable[[], Awaitable[None]]) -> None:
         """Have it told when messages may have been lost, and when they come again."""
         self._down, self._up = down, up
 
-    async def listen(self, channel: str, hear: Hear) -> None:
-        """Have the channel's messages heard."""
+    async def subscribe(self, channel: str, handler: MessageHandler) -> None:
+        """Call `handler` with each message of the channel."""
         name = self._redis.key("channel", channel)
-        hears = self._hears.setdefault(name, [])
-        hears.append(hear)
-        if len(hears) > 1 or self._subscription is None:
+        handlers = self._handlers.setdefault(name, [])
+        handlers.append(handler)
+        if len(handlers) > 1 or self._subscription is None:
             return
         self._names[name.encode()] = name
         confirmed = self._confirming[name] = asyncio.get_running_loop().create_future()
@@ -92,27 +92,27 @@ class RedisBus:
                 await self._subscription.subscribe([name])
                 await confirmed
         except FAILURES as error:
-            _log.warning("not subscribed yet", channel=channel, error=str(error))
+            _log.warning("subscribing postponed", channel=channel, error=str(error))
         finally:
             self._confirming.pop(name, None)
 
-    async def unlisten(self, channel: str, hear: Hear) -> None:
-        """Have them heard no more."""
+    async def unsubscribe(self, channel: str, handler: MessageHandler) -> None:
+        """Stop calling `handler` with the channel's messages."""
         name = self._redis.key("channel", channel)
-        hears = self._hears.get(name, [])
-        if hear not in hears:
+        handlers = self._handlers.get(name, [])
+        if handler not in handlers:
             return
-        hears.remove(hear)
-        if hears:
+        handlers.remove(handler)
+        if handlers:
             return
-        del self._hears[name]
+        del self._handlers[name]
         if self._subscription is not None:
-            with suppress(*FAILURES):  # a connection that is lost is subscribed no more
+            with suppress(*FAILURES):  # a lost connection has no subscriptions
                 self._leaving[name] += 1
                 await self._subscription.unsubscribe(name)
 
     async def publish(self, channel: str, message: bytes) -> int:
-        """Send a message to all who listen; return how many they are."""
+        """Send a message to all subscribers; return their number."""
         name = self._redis.key("channel", channel)
         if len(message) <= _LARGE:
             return int(await self._ask("SPUBLISH", name, _HERE + message))
@@ -120,23 +120,23 @@ class RedisBus:
         await self._ask("SET", key, message, "EX", _LARGE_SECONDS)
         return int(await self._ask("SPUBLISH", name, _FETCH + key.encode()))
 
-    async def post(self, board: str, name: str, version: int, entry: bytes) -> None:
-        """Write an entry on a board."""
-        key = self._redis.key("board", board)
+    async def put(self, directory: str, name: str, version: int, entry: bytes) -> None:
+        """Write an entry of a directory."""
+        key = self._redis.key("board", directory)
         await self._ask("EVAL", _POST, 1, key, name, version, entry, _BOARD_SECONDS)
 
-    async def withdraw(self, board: str, name: str, version: int) -> None:
-        """Take an entry off a board."""
-        await self._ask("EVAL", _WITHDRAW, 1, self._redis.key("board", board), name, version)
+    async def remove(self, directory: str, name: str, version: int) -> None:
+        """Remove an entry from a directory."""
+        await self._ask("EVAL", _WITHDRAW, 1, self._redis.key("board", directory), name, version)
 
-    async def entry(self, board: str, name: str) -> bytes | None:
-        """Return an entry of a board."""
-        found = await self._ask("HGET", self._redis.key("board", board), name)
+    async def get(self, directory: str, name: str) -> bytes | None:
+        """Return an entry of a directory."""
+        found = await self._ask("HGET", self._redis.key("board", directory), name)
         return None if found is None else _without_version(found)
 
-    async def entries(self, board: str) -> Mapping[str, bytes]:
+    async def items(self, directory: str) -> Mapping[str, bytes]:
         """Return all the entries of a board, by name."""
-        found = await self._ask("HGETALL", self._redis.key("board", board))
+        found = await self._ask("HGETALL", self._redis.key("board", directory))
         pairs = found.items() if isinstance(found, dict) else zip(*[iter(found)] * 2, strict=True)
         return {name.decode(): _without_version(entry) for name, entry in pairs}
 
@@ -148,16 +148,16 @@ class RedisBus:
             raise BusDown(str(error)) from error
 
     async def run(self) -> None:
-        """Carry messages, until cancelled; made anew whenever the connection is lost."""
-        pause, told = 0.0, ""
+        """Receive messages until cancelled, reconnecting with a backoff after each loss."""
+        pause, logged = 0.0, ""
         while True:
             try:
-                await self._carry()
+                await self._connect()
             except FAILURES as error:
                 was_up, self._subscription = self._subscription is not None, None
-                if was_up or told != str(error):
-                    told = str(error)
-                    _log.warning("the bus is down: Redis cannot be reached", error=told)
+                if was_up or logged != str(error):
+                    logged = str(error)
+                    _log.warning("bus down, Redis unavailable", error=logged)
                 if was_up:
                     pause = 0.0
                     self._down()
@@ -170,25 +170,25 @@ class RedisBus:
             task.cancel()
         await self._redis.close()
 
-    async def _carry(self) -> None:
-        """Subscribe to everything, then hand on what comes until the connection is lost."""
+    async def _connect(self) -> None:
+        """Subscribe to all channels, then dispatch messages until the connection is lost."""
         subscription = await self._redis.subscription()
         try:
             async with asyncio.timeout(_SUBSCRIBE_SECONDS * 5):
                 await self._subscribe(subscription)
             self._redis.try_again()
-            _log.info("the bus is up", channels=len(self._hears))
+            _log.info("bus up", channels=len(self._handlers))
             if self._up is not None:
                 await self._up()
-            await self._hand_on(subscription)
+            await self._dispatch(subscription)
         finally:
             await subscription.close()
 
     async def _subscribe(self, subscription: Subscription) -> None:
-        """Subscribe to the channels that are listened to; all are confirmed at the return."""
+        """Subscribe to the channels with handlers; all are confirmed at the return."""
         self._names = {}
         self._leaving.clear()
-        while names := self._unsubscribed():  # more may come meanwhile
+        while names := self._unsubscribed():  # more may be added meanwhile
             self._names |= {name.encode(): name for name in names}
             await subscription.subscribe(names)
             unconfirmed = set(names)
@@ -203,9 +203,9 @@ class RedisBus:
         self._subscription = subscription
 
     def _unsubscribed(self) -> list[str]:
-        return [name for name in (self._own, *self._hears) if name.encode() not in self._names]
+        return [name for name in (self._own, *self._handlers) if name.encode() not in self._names]
 
-    async def _hand_on(self, subscription: Subscription) -> None:
+    async def _dispatch(self, subscription: Subscription) -> None:
         is_asked = False
         while True:
             message = await subscription.next(_SILENCE_SECONDS)
@@ -213,7 +213,7 @@ class RedisBus:
                 is_asked = False
                 self._take(message)
             elif is_asked:
-                raise TimeoutError("nothing is heard any more")
+                raise TimeoutError("no messages received")
             else:
                 is_asked = True
                 with suppress(RedisAway):
@@ -230,31 +230,31 @@ class RedisBus:
                 self._fetching.add(task)
                 task.add_done_callback(self._fetching.discard)
             else:
-                self._hear(name, data[1:])
+                self._call_handlers(name, data[1:])
         elif message["type"] == "ssubscribe":
             confirmed = self._confirming.get(name)
             if confirmed is not None and not confirmed.done():
                 confirmed.set_result(None)
         elif self._leaving[name]:
             self._leaving[name] -= 1
-            if name not in self._hears:
+            if name not in self._handlers:
                 del self._names[message["channel"]]
         else:
             raise ConnectionError("a channel has moved to another server of the cluster")
 
     async def _fetch(self, name: str, key: bytes) -> None:
-        """Hand on a large message. It stays for its time: others may listen too."""
+        """Dispatch a large message; its key stays for other subscribers until it expires."""
         try:
             data = await self._redis.ask("GET", key)
         except RedisAway as error:
-            _log.warning("a large message is lost", error=str(error))
+            _log.warning("large message lost", error=str(error))
             return
         if data is not None:
-            self._hear(name, data)
+            self._call_handlers(name, data)
 
-    def _hear(self, name: str, data: bytes) -> None:
-        for hear in list(self._hears.get(name, ())):
-            hear(data)
+    def _call_handlers(self, name: str, data: bytes) -> None:
+        for handler in list(self._handlers.get(name, ())):
+            handler(data)
 
     async def _ask(self, *command: str | bytes | int) -> Any:  # as Redis answers it
         try:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from outrider.cloud.fleet.state import MachineState
+from outrider.cloud.fleet.machine_state import MachineState
 
 
 class Roster:

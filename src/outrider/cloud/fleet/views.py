@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from outrider.cloud.fleet.state import MachineState
+from outrider.cloud.fleet.machine_state import MachineState
 from outrider.contract.resources import CliEntry, Daemon, DaemonStatus, IdeEntry, Session
 
 _encoder = msgspec.json.Encoder()
