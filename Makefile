@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: up test test-faults test-security test-agents test-ides fuzz lint bench clean
+.PHONY: up test test-openapi test-faults test-security test-agents test-ides fuzz lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
@@ -15,6 +15,11 @@ test: $(READY) lint  ## Pass the tests.
 	@scripts/system-packages tmux npm
 	-@scripts/system-packages postgresql redis-server faketime haproxy
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+test-openapi: $(READY)  ## Lint the API's description, and generate clients from it.
+	@scripts/system-packages npm
+	@sh tests/openapi/install.sh .cache
+	$(BIN)/python -m pytest -m openapi tests/openapi
 
 test-faults: $(READY)  ## Kill and freeze processes, PostgreSQL and Redis.
 	@scripts/system-packages tmux postgresql redis-server faketime

@@ -152,6 +152,7 @@ DEBUG: Final = {
         "truncated": True,
         "omitted": ["messages: the first 2 of 20"],
         "problems": [],
+        "screenshot": None,
     },
     "text": "# Outrider debug bundle",
 }

@@ -55,8 +55,11 @@ class NamesSession(Wire, kw_only=True):
     """
 
     target: Name | None = None
+    """A target id of this machine. It must not contradict the path."""
     session_id: Name | None = None
+    """A session's own id. It must not contradict the path or `target`."""
     target_session_id: Name | None = None
+    """The same as `sessionId`."""
 
     def __post_init__(self) -> None:
         alias = self.target_session_id
@@ -70,6 +73,7 @@ class Targeted(NamesSession, kw_only=True):
     """A command for one agent. Without a name it is the machine's most recently used session."""
 
     agent_type: Name | None = None
+    """Which agent of an IDE with several: its type or name. Without it, the one used last."""
 
 
 _NEW_SESSION = "A launch makes a new session: leave `{}` out, or send a message to that session"
@@ -83,13 +87,16 @@ class TextPart(Wire, tag="text", tag_field="type", kw_only=True):
     """A piece of text of a message."""
 
     text: str
+    """The text."""
 
 
 class ImagePart(Wire, tag="image", tag_field="type", kw_only=True):
-    """A picture of a message: base64 in `data`."""
+    """A picture of a message."""
 
     mime_type: Name
+    """The picture's type."""
     data: str
+    """The picture in base64."""
 
     def __post_init__(self) -> None:
         try:
@@ -99,10 +106,12 @@ class ImagePart(Wire, tag="image", tag_field="type", kw_only=True):
 
 
 class ChatInput(Wire, kw_only=True):
-    """The canonical form of a message. `text_fallback` serves agents that take only text."""
+    """The canonical form of a message."""
 
     parts: list[TextPart | ImagePart] = []
+    """The message's parts, in their order."""
     text_fallback: str | None = None
+    """What an agent gets that takes only text, if the message has a picture."""
 
     def __post_init__(self) -> None:
         has_part = any(
@@ -120,14 +129,14 @@ class ChatInput(Wire, kw_only=True):
 
 
 class SendChat(Targeted, kw_only=True):
-    """Send a message to an agent. `input` wins where both forms are given.
-
-    `controls` are changed before, by their ids; without a message, that is all that happens.
-    """
+    """Send a message to an agent, change its controls, or both."""
 
     message: str | None = None
+    """The message, as text. Give this or `input`."""
     input: ChatInput | None = None
+    """The message in parts. It wins over `message`."""
     controls: Annotated[dict[Name, str | bool], Meta(max_length=32)] = {}
+    """Controls to change before the message, by their ids. Without a message, that is all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,52 +158,71 @@ class SendChat(Targeted, kw_only=True):
 
 
 class ReadChat(Targeted, kw_only=True):
-    """Read a chat: the messages behind the one with the id `after`, or the last `limit`."""
+    """Read a chat, or a part of it."""
 
     limit: Limit | None = None
+    """How many messages, at most."""
     after: Name | None = None
+    """The id of a message: only those behind it."""
 
 
 class ResolveAction(Targeted, kw_only=True):
-    """Answer a pending action. Without `action_id`, whichever is pending."""
+    """Approve or reject what an agent asks."""
 
     action: Verdict
+    """Whether to approve or reject."""
     action_id: Name | None = None
+    """The action to answer. Without it, whichever is pending."""
     option_id: Name | None = None
+    """The option to choose. Without it, the first that means `action`, for this time."""
 
 
 class Screenshot(Targeted, kw_only=True):
-    """Take a picture of an IDE's window, scaled to `width` pixels."""
+    """Take a picture of an IDE's window."""
 
     width: Annotated[int, Meta(ge=64, le=4096)] | None = None
+    """The width of the picture in pixels. Without it, the window's own."""
 
 
 class LaunchIde(Wire, kw_only=True):
-    """Start an IDE. `dir` is the project to open, `model` what its chat is to use."""
+    """Start an IDE."""
 
     refused_fields: ClassVar[Mapping[str, str]] = NO_SESSION
 
     ide_type: Name
+    """The type of the IDE, as `availableProviders` gives it."""
     enable_cdp: bool = True
+    """Whether to drive the IDE over its debugging port. Without that it has no chat."""
     dir: Path | None = None
+    """The project to open: an absolute path, or one beginning with `~`. Without it, the home
+    directory.
+    """
     model: Name | None = None
+    """The model that the IDE's chat is to use, by the IDE's own name for it."""
 
 
 class LaunchCli(Wire, kw_only=True):
-    """Start a CLI or ACP agent in `dir` (the home directory without it)."""
+    """Start a CLI or ACP agent."""
 
     refused_fields: ClassVar[Mapping[str, str]] = NO_SESSION
 
     cli_type: Name
+    """The type of the agent, as `availableProviders` gives it."""
     dir: Path | None = None
+    """Where the agent is to work: an absolute path, or one beginning with `~`. Without it, the home
+    directory.
+    """
     model: Name | None = None
+    """The model to use, by the agent's own name for it."""
 
 
 class StopCli(NamesSession, kw_only=True):
     """Stop the session of a type. Its name or `dir` chooses one where several run."""
 
     cli_type: Name
+    """The type of the agent."""
     dir: Path | None = None
+    """The directory of the session, where several of the type run."""
 
 
 class AgentStatusQuery(Targeted, kw_only=True):
@@ -202,11 +230,16 @@ class AgentStatusQuery(Targeted, kw_only=True):
 
 
 class Terminal(Wire, kw_only=True):
-    """Run a shell command; in the terminal called `name`, where one is given."""
+    """Run a shell command."""
 
     command: str
+    """The shell command. Its standard input is empty."""
     name: TerminalName | None = None
+    """The terminal to run it in, which lives on under this name. Without it, a fresh shell."""
     cwd: Path | None = None
+    """Where to run it: an absolute path, or one beginning with `~`. Without it, the home directory,
+    or where the named terminal is.
+    """
 
     def __post_init__(self) -> None:
         if not self.command.strip():
@@ -217,6 +250,7 @@ class CloseTerminal(Wire, kw_only=True):
     """End a named terminal with all that runs in it."""
 
     name: TerminalName
+    """The terminal's name."""
 
 
 class DebugQuery(Targeted, kw_only=True):
@@ -224,9 +258,10 @@ class DebugQuery(Targeted, kw_only=True):
 
 
 class ChatDebug(DebugQuery, kw_only=True):
-    """Ask for the debug bundle, with what a client shows in it as `frontend_snapshot`."""
+    """Ask for the debug bundle, with what a client shows in it."""
 
     frontend_snapshot: Snapshot | None = None
+    """What the client shows now, as JSON of its own making."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -237,113 +272,151 @@ class Result(Wire, kw_only=True):
     """What every result begins with."""
 
     success: bool = True
+    """Always true: an error has another body."""
 
 
 class Launched(Result, kw_only=True):
     """A session that is ready for a message (or waits for an answer to a dialog)."""
 
     id: str
+    """The target id that means the session of this type which was used last."""
     session_id: str
+    """The session's id."""
     session_target_id: str
+    """The target id that means exactly this session."""
     kind: Category
+    """Whether it is an IDE, a terminal program or an ACP agent."""
     type: str
+    """The provider's type."""
     status: AgentStatus
+    """What the agent is doing."""
 
 
 class Stopped(Result, kw_only=True):
-    """The ids of the sessions that were stopped."""
+    """What was stopped."""
 
     stopped: list[str]
+    """What was stopped."""
 
 
 class Accepted(Result, kw_only=True):
-    """A message that the agent has taken, or that waits in its queue (`queued`).
-
-    `message_id` is null where only controls were changed.
-    """
+    """A message that the agent has taken, or that waits in its queue."""
 
     message_id: str | None
+    """The id that the message will have in the chat; null where only controls were changed."""
     session_id: str
+    """The session that took it."""
     status: AgentStatus
+    """What the agent is doing now."""
     queued: bool
+    """Whether the message waits until the agent has finished what it is doing."""
 
 
 class Chat(Result, kw_only=True):
-    """A chat's contents. `total_messages` counts those left out as well."""
+    """A chat's contents."""
 
     id: str
+    """The target id that names exactly this session."""
     session_id: str
+    """The session's id."""
     agent_type: str
+    """The agent whose chat this is."""
     title: str | None
+    """The chat's title; null where the agent gives it none."""
     status: AgentStatus
+    """What the agent is doing."""
     messages: list[Message]
+    """The messages, oldest first."""
     pending_action: PendingAction | None
+    """What it asks its user to approve or reject; null where it asks nothing."""
     total_messages: int
+    """How many messages the chat has, with those that were left out."""
 
 
 class Resolved(Result, kw_only=True):
     """The action that was answered, with the option that answered it."""
 
     action: Verdict
+    """How the action was answered."""
     action_id: str
+    """The action that was answered."""
     option_id: str
+    """The option that answered it."""
     status: AgentStatus
+    """What the agent is doing now."""
 
 
 class AgentState(Result, kw_only=True):
     """What an agent is doing, and what its provider shows about it."""
 
     id: str
+    """The target id that names exactly this session."""
     session_id: str
+    """The session's id."""
     agent_type: str
+    """The agent that this is about."""
     status: AgentStatus
+    """What the agent is doing."""
     title: str | None
+    """The chat's title; null where the agent gives it none."""
     summary_metadata: SummaryMetadata
+    """What the provider shows about the session."""
     controls: list[Control]
+    """What can be changed about the agent, such as its mode."""
     workspace: Workspace | None
+    """The directory that the agent works in."""
     pending_action: PendingAction | None
+    """What it asks its user to approve or reject; null where it asks nothing."""
     error: str | None
+    """While the status is `error`, what went wrong and what to do."""
     updated_at: int
+    """When any of this last changed, in epoch milliseconds."""
 
 
 class Picture(Result, kw_only=True):
-    """A screenshot: base64 in `data`, its size in pixels."""
+    """A screenshot."""
 
     format: Literal["png", "jpeg"]
+    """The picture's format."""
     width: int
+    """The picture's width in pixels."""
     height: int
+    """The picture's height in pixels."""
     data: str
+    """The picture in base64."""
 
 
 class TerminalOutput(Result, kw_only=True):
-    """What a shell command printed, stdout and stderr as they came.
-
-    `success` tells that the command ran to its end; how it ended is in `exit_code`.
-    `truncated` tells that the middle of a long output was left out.
-    """
+    """What a shell command printed, and how it ended. It need not have succeeded."""
 
     terminal: str | None
+    """The terminal's name; null for a fresh shell."""
     exit_code: int
+    """The command's exit code; 128 and the number of a signal that ended it."""
     output: str
+    """What it printed, standard output and error as they came."""
     truncated: bool
+    """Whether the middle of a long output was left out."""
     duration_ms: int
+    """Milliseconds that it took."""
     cwd: str
+    """Where the command began; of a named terminal, the directory that its shell is in now."""
 
 
 class TerminalClosed(Result, kw_only=True):
-    """The name of the terminal that was ended."""
+    """A terminal that was ended."""
 
     terminal: str
+    """The terminal's name."""
 
 
 class ChatDebugged(Result, kw_only=True):
-    """A debug bundle, and the same as text for an issue report.
-
-    As JSON it has `MAX_RESPONSE_BYTES` at the most.
-    """
+    """A debug bundle, and the same as text for an issue report: 256 KiB of JSON at the most."""
 
     bundle: DebugBundle
+    """The evidence."""
     text: str
+    """The same as text, to paste into an issue report."""
 
 
 PAYLOADS: Final[dict[CommandType, type[Wire]]] = {

@@ -19,39 +19,38 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class DebugBundle(Wire, kw_only=True):
-    """The evidence about one session: bounded in every part, and redacted.
-
-    Attributes:
-        session: the session, as `GET …/status` of its machine shows it.
-        provider: what kind of agent it is, and where its program was found; null if unknown.
-        parser: what was read off the agent and how it was judged; the kind of agent decides
-            the fields.
-        terminal: `{source, text}`: the tail of the agent's screen, or of what it wrote to
-            stderr; null where it has neither.
-        screenshot: `{format, width, height, data}`: a small picture of an IDE's window, base64
-            in `data`; null where there is none.
-        messages: the last 20 of the chat, oldest first.
-        events: the session's last events since this machine's agent was started, oldest first.
-        versions: of Outrider, its protocol, Python, the system, and tmux where it is used.
-        frontend_snapshot: what the client sent.
-        redactions: how many secrets of each kind were taken out.
-        truncated: whether something was cut; `omitted` says what.
-        problems: the parts that could not be had, and why.
-    """
+    """The evidence about one session: bounded in every part, and redacted."""
 
     session: dict[str, Any]
+    """The session, as `GET …/status` of its machine shows it."""
     provider: dict[str, Any] | None
+    """What kind of agent it is, and where its program was found; null if unknown."""
     parser: dict[str, Any]
+    """What was read off the agent and how it was judged; the kind of agent decides the fields."""
     terminal: dict[str, Any] | None
+    """`source` and `text`: the tail of the agent's screen, or of its standard error; null where it
+    has neither.
+    """
     messages: list[dict[str, Any]]
+    """The last 20 messages of the chat, oldest first."""
     events: list[dict[str, Any]]
+    """The session's last events since the machine's agent was started, oldest first."""
     versions: dict[str, str]
+    """The versions of Outrider, its protocol, Python, the system, and tmux where it is used."""
     frontend_snapshot: Snapshot | None
+    """What the client sent."""
     redactions: dict[str, Count]
+    """How many secrets of each kind were taken out."""
     truncated: bool
+    """Whether something was cut; `omitted` says what."""
     omitted: list[str]
+    """What was cut."""
     problems: list[str]
+    """The parts that could not be had, and why."""
     screenshot: dict[str, Any] | None = None
+    """`format`, `width`, `height` and `data` (base64) of a small picture of an IDE's window; null
+    where there is none.
+    """
 
 
 def check_depth(value: object) -> None:

@@ -19,64 +19,82 @@ DEVICE_CODE_SECONDS: Final = 600
 
 
 class MachineInfo(Wire, kw_only=True):
-    """What a machine tells of itself. `daemon_id` is its id where it was enrolled before."""
+    """What a machine tells of itself."""
 
     hostname: Annotated[Name, Meta(min_length=1)]
+    """The machine's name in its network."""
     platform: Annotated[ShortName, Meta(min_length=1)]
+    """The operating system: `linux`, `darwin`, …"""
     version: ShortName = ""
+    """The version of the machine's agent."""
     nickname: Name | None = None
+    """What its user calls the machine. Without it, the host name."""
     daemon_id: Name | None = None
+    """The machine's id, if it was enrolled with this service before: it keeps that id."""
 
 
 class EnrolRequest(MachineInfo, kw_only=True):
     """A machine with a one-time code."""
 
     code: Name
+    """The one-time code."""
 
 
 class Enrolled(Wire, kw_only=True):
-    """The machine's id, and the token that opens its connection: shown this once."""
+    """A machine that has joined the account."""
 
     daemon_id: str
+    """The machine's id."""
     token: str
+    """The token that opens the machine's connection. It is shown this once."""
     nickname: str
+    """What the machine is called."""
 
 
 class DeviceAuthorization(Wire, kw_only=True):
-    """A device code for the machine, and a user code for its user (RFC 8628, section 3.2).
-
-    `expires_in` and `interval` are seconds.
-    """
+    """A device code for the machine, and a user code for its user (RFC 8628, section 3.2)."""
 
     device_code: str
+    """The machine's secret, with which it asks for its token."""
     user_code: str
+    """What the machine shows its user."""
     verification_uri: str
+    """Where the user enters the code."""
     verification_uri_complete: str
+    """The same page, with the code filled in."""
     expires_in: int
+    """Seconds for which the code can be approved."""
     interval: int
+    """Seconds that the machine waits between two questions for its token."""
 
 
 class TokenRequest(Wire, kw_only=True):
     """A machine that asks whether its device code has been approved."""
 
     device_code: Name
+    """The device code, as it was given."""
 
 
 class DeviceDecision(Wire, kw_only=True):
     """A user's answer to a machine that wants to join the account."""
 
     user_code: Name
+    """The code that the machine shows. Case, spaces and dashes do not matter."""
     action: Literal["approve", "reject"] = "approve"
+    """Whether to let the machine in."""
 
 
 class OneTimeCode(Wire, kw_only=True):
-    """A code for `outrider setup --code`, and when it expires (epoch milliseconds)."""
+    """A one-time code with which a machine joins the account."""
 
     code: str
+    """The code, for `outrider setup --code`. It is good for one machine."""
     expires_at: int
+    """When it expires, in epoch milliseconds."""
 
 
 class OneTimeCodeRequest(Wire, kw_only=True):
-    """Asks for a one-time code; the machine gets the nickname."""
+    """Asks for a one-time code."""
 
     nickname: Name | None = None
+    """What the machine is to be called. Without it, its host name."""

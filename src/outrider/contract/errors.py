@@ -36,15 +36,20 @@ class ErrorDetail(Wire, kw_only=True):
     """One field that is wrong: its path in the body or query, and what to do about it."""
 
     path: Name
+    """The field's path in the body or query, as in `payload.message`; empty for the body itself."""
     message: Text
+    """What is wrong with it."""
 
 
 class ErrorBody(Wire, omit_defaults=True, kw_only=True):
     """The body of every response that is an error."""
 
     error: str
+    """What went wrong and what to do about it, for people."""
     code: ErrorCode | None = None
+    """The cause, for programs. Only errors that have one have this field."""
     details: list[ErrorDetail] | msgspec.UnsetType = msgspec.UNSET
+    """The fields that are wrong. Only with 400."""
 
 
 class OutriderError(Exception):

@@ -38,17 +38,24 @@ class UserView(Wire, kw_only=True):
     """The user who logged in."""
 
     id: str
+    """The user's id."""
     account_id: str
+    """The user's account."""
     email: str
+    """The user's email address."""
 
 
 class LoggedIn(Wire, kw_only=True):
-    """A session's token; `auth_time` is when the password was given (epoch milliseconds)."""
+    """A session that has begun, or has given its password again."""
 
     token: str
+    """The session's token, for `Authorization: Bearer`."""
     expires_at: int
+    """When the session ends, in epoch milliseconds."""
     auth_time: int
+    """When the password was given, in epoch milliseconds."""
     user: UserView
+    """Who logged in."""
 
 
 _Id = Annotated[str, msgspec.Meta(pattern=r"^\w{1,64}\Z")]

@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from outrider.cloud.access.plans import PLANS
+from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.auth import set_cookie
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Deleted
@@ -16,94 +17,135 @@ from outrider.contract.structs import Wire
 
 
 class Usage(Wire, kw_only=True):
-    """The calls of this calendar month (UTC); `limit` is null where the plan has none."""
+    """The calls of this calendar month (UTC)."""
 
     month: str
+    """The month."""
     calls: int
+    """Calls by API key so far."""
     limit: int | None
+    """Calls that the plan allows in a month; null for any number."""
 
 
 class Limits(Wire, kw_only=True):
-    """The limits that hold: requests per minute of a key, a session, an address; the plan's."""
+    """The limits that hold, by setting and by plan."""
 
     requests_per_minute_per_key: int
+    """Requests per minute of one API key."""
     requests_per_minute_per_session: int
+    """Requests per minute of one dashboard session."""
     requests_per_minute_per_ip: int
+    """Requests per minute of one address."""
     auth_requests_per_five_minutes: int
+    """Requests per 5 minutes of one address to routes that take credentials."""
     calls_per_month: int | None
+    """Calls that the plan allows in a month; null for any number."""
     webhooks: int | None
+    """Webhooks that the plan allows; null for any number."""
 
 
 class KeyView(Wire, kw_only=True):
     """An API key that works: all but the key itself."""
 
     id: str
+    """The key's id."""
     name: str
+    """What the key is called."""
     prefix: str
-    scopes: list[str]
+    """The beginning of the key."""
+    scopes: list[Annotated[str, Meta(extra_json_schema={"enum": sorted(Scope)})]]
+    """What the key may do."""
     created_at: int
+    """When it was made, in epoch milliseconds."""
     expires_at: int | None
+    """When it expires, in epoch milliseconds; null for never."""
     last_used_at: int | None
+    """When it was last used, in epoch milliseconds; null for never."""
 
 
 class Account(Wire, kw_only=True):
-    """The account. `keys` has all of them for a session, its own for a key."""
+    """The account."""
 
     id: str
-    plan: str
+    """The account's id."""
+    plan: Annotated[str, Meta(extra_json_schema={"enum": list(PLANS)})]
+    """The account's plan."""
     usage: Usage
+    """What was used of the plan this month."""
     limits: Limits
+    """The limits that hold."""
     keys: list[KeyView]
+    """The keys that work: all of them for a session, its own for a key."""
 
 
 class SessionView(Wire, kw_only=True):
-    """A signed-in session of the user. `address` and `user_agent` are those of its login."""
+    """A signed-in session of the user."""
 
     id: str
+    """The session's id."""
     created_at: int
+    """When it began, in epoch milliseconds."""
     last_seen_at: int
+    """When it last made a request, in epoch milliseconds."""
     address: str | None
+    """Where its login came from; null where that is not known."""
     user_agent: str | None
+    """The `User-Agent` of its login; null where there was none."""
     current: bool
+    """Whether it is the session that asks."""
 
 
 class SessionList(Wire, kw_only=True):
     """The user's sessions, the newest first."""
 
     sessions: list[SessionView]
+    """The sessions."""
 
 
 class SessionsEnded(Wire, kw_only=True):
     """How many sessions were ended."""
 
     success: bool = True
+    """Always true: an error has another body."""
     ended: int
+    """How many were ended."""
 
 
 class AuditRecord(Wire, kw_only=True):
-    """Something that was asked of the service; `outcome` is the HTTP status it got."""
+    """Something that was asked of the service."""
 
     id: str
+    """The record's id, for `before`."""
     at: int
+    """When it happened, in epoch milliseconds."""
     principal: str | None
+    """The id of the key, user or machine; null for somebody without a valid credential."""
     action: str
+    """The operation's name, or what a machine refused an agent."""
     target: str | None
+    """The id of what it was about; null where there was nothing."""
     outcome: int
+    """The HTTP status of the answer; 499 where the client went away before it."""
     address: str
+    """Where the request came from."""
     request_id: str
+    """The request's `X-Request-Id`."""
 
 
 class AuditTrail(Wire, kw_only=True):
     """Records, newest first."""
 
     records: list[AuditRecord]
+    """The records."""
 
 
 class AuditQuery(Wire, kw_only=True):
-    """How many records, and the id of the one that they must be older than."""
+    """Which records."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    """How many records, at most."""
     before: str | None = None
+    """The id of a record: only older ones."""
 
 
 async def account(services: Services, call: Call) -> Account:

@@ -26,33 +26,41 @@ class LoginRequest(Wire, kw_only=True):
     """Who logs in."""
 
     email: Name
+    """The user's email address."""
     password: str
+    """The user's password."""
 
 
 class PasswordRequest(Wire, kw_only=True):
     """The password of the session's user."""
 
     password: str
+    """The password."""
 
 
 class PasswordChange(Wire, kw_only=True):
     """The password of the session's user, and the one that replaces it."""
 
     current: str
+    """The password as it is."""
     new: str
+    """The password as it is to be: 10 characters or more, and not one of the common ones."""
 
 
 class PasswordReset(Wire, kw_only=True):
     """The token of a password link, and the password to set."""
 
     token: Name
+    """The token of the link."""
     password: str
+    """The password as it is to be: 10 characters or more, and not one of the common ones."""
 
 
 class UserCodeQuery(Wire, kw_only=True):
     """The code that a machine shows."""
 
     user_code: str
+    """The code that the machine shows. Case, spaces and dashes do not matter."""
 
 
 async def login(services: Services, call: Call) -> LoggedIn:

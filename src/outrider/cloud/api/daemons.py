@@ -18,10 +18,22 @@ from outrider.contract.commands import (
     PAYLOADS,
     PUBLIC_COMMANDS,
     READING_COMMANDS,
+    Accepted,
+    Chat,
     CloseTerminal,
     CommandType,
+    LaunchCli,
+    Launched,
+    LaunchIde,
     NamesSession,
-    Result,
+    Picture,
+    ReadChat,
+    ResolveAction,
+    Resolved,
+    Screenshot,
+    SendChat,
+    StopCli,
+    Stopped,
     Terminal,
     TerminalClosed,
     TerminalOutput,
@@ -32,6 +44,55 @@ from outrider.contract.structs import Wire
 from outrider.contract.text import EXPLANATIONS, TERMINAL_NAME
 
 
+class SendChatCommand(Wire, tag="send_chat", tag_field="type", kw_only=True):
+    """Send a message to an agent."""
+
+    payload: SendChat
+    """The message, and whom it is for."""
+
+
+class ReadChatCommand(Wire, tag="read_chat", tag_field="type", kw_only=True):
+    """Read a chat."""
+
+    payload: ReadChat | None = None
+    """Whose chat, and which part of it."""
+
+
+class ResolveActionCommand(Wire, tag="resolve_action", tag_field="type", kw_only=True):
+    """Approve or reject what an agent asks."""
+
+    payload: ResolveAction
+    """The answer, and whom it is for."""
+
+
+class ScreenshotCommand(Wire, tag="screenshot", tag_field="type", kw_only=True):
+    """Take a picture of an IDE's window."""
+
+    payload: Screenshot | None = None
+    """Which IDE, and how large."""
+
+
+class LaunchIdeCommand(Wire, tag="launch_ide", tag_field="type", kw_only=True):
+    """Launch an IDE."""
+
+    payload: LaunchIde
+    """What to launch."""
+
+
+class LaunchCliCommand(Wire, tag="launch_cli", tag_field="type", kw_only=True):
+    """Launch a CLI or ACP agent."""
+
+    payload: LaunchCli
+    """What to launch."""
+
+
+class StopCliCommand(Wire, tag="stop_cli", tag_field="type", kw_only=True):
+    """Stop the session of a CLI or ACP agent."""
+
+    payload: StopCli
+    """What to stop."""
+
+
 class CommandRequest(Wire, kw_only=True):
     """A command of the public set, with the payload that its type takes."""
 
@@ -40,7 +101,9 @@ class CommandRequest(Wire, kw_only=True):
         for name in ("target", "sessionId", "targetSessionId", "agentType")
     }
     type: str
+    """Which command."""
     payload: Raw = msgspec.field(default_factory=lambda: Raw(b"{}"))
+    """What the command needs."""
 
 
 _payload_decoders = {
@@ -163,8 +226,17 @@ ENDPOINTS = [
         scope=Scope.IDE_CONTROL,
         summary="Send a command",
         handler=command,
-        response=Result,
+        response=(Accepted, Chat, Resolved, Picture, Launched, Stopped),
         body=CommandRequest,
+        described_bodies=(
+            SendChatCommand,
+            ReadChatCommand,
+            ResolveActionCommand,
+            ScreenshotCommand,
+            LaunchIdeCommand,
+            LaunchCliCommand,
+            StopCliCommand,
+        ),
         tag="Daemons",
     ),
     Endpoint(

@@ -1,66 +1,158 @@
 """`/docs`: the API's description as one page, which needs nothing from elsewhere."""
 
 import json
+import re
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 _STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-h2{margin-top:3rem;border-bottom:1px solid #ccc}details{margin:.6rem 0}summary{cursor:pointer}
-code,pre{font:14px/1.4 ui-monospace,monospace;background:#f4f4f4;border-radius:4px}
+body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}
+h2{margin-top:3rem;border-bottom:1px solid #8884}details{margin:.6rem 0}summary{cursor:pointer}
+details>*:not(summary){margin-left:1.2rem}h3{font-size:1em;margin:1.2rem 0 .2rem}
+code,pre{font:14px/1.4 ui-monospace,monospace;background:#8882;border-radius:4px}
 code{padding:.1em .3em}pre{padding:.8rem;overflow:auto}
-.m{font-weight:700;display:inline-block;width:4.5rem}
+table{border-collapse:collapse;width:calc(100% - 1.2rem)}
+td{border-top:1px solid #8884;padding:.3rem .6rem .3rem 0;vertical-align:top}
+.m{font-weight:700;display:inline-block;width:4.5rem}.e{color:#888}
 :root{color-scheme:light dark}
-@media(prefers-color-scheme:dark){code,pre{background:#262626}}
 """
+
+_CODE: Final = re.compile(r"`([^`]+)`")
 
 
 def page(document: dict[str, Any]) -> str:
     """Return the page for an OpenAPI document."""
-    tags: dict[str, list[str]] = {}
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            tags.setdefault(operation["tags"][0], []).append(_operation(path, method, operation))
-    sections = "".join(f"<h2>{escape(tag)}</h2>{''.join(rows)}" for tag, rows in tags.items())
-    schemas = "".join(
-        f"<details id='{escape(name)}'><summary><code>{escape(name)}</code></summary>"
-        f"<p>{escape(schema.get('description', ''))}</p>{_json(schema)}</details>"
-        for name, schema in document["components"]["schemas"].items()
+    return _Page(document).html()
+
+
+class _Page:
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
+        self._components: dict[str, dict[str, Any]] = document["components"]
+
+    def html(self) -> str:
+        """Return the whole page."""
+        info = self._document["info"]
+        title = escape(info["title"])
+        return (
+            f"<!doctype html><html lang=en><meta charset=utf-8><title>{title} API</title>"
+            f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>"
+            f"<h1>{title} {escape(info['version'])}</h1>{_paragraphs(info['description'])}"
+            f"<p>The same as OpenAPI 3.1: <a href=/openapi.json>/openapi.json</a>.</p>"
+            f"{''.join(map(self._tag, self._document['tags']))}"
+            f"<h2>Errors</h2>{self._errors()}<h2>Types</h2>{self._types()}"
+        )
+
+    def _tag(self, tag: dict[str, str]) -> str:
+        operations = "".join(
+            self._operation(path, method, operation)
+            for path, operations in self._document["paths"].items()
+            for method, operation in operations.items()
+            if tag["name"] in operation["tags"]
+        )
+        text = _paragraphs(tag["description"])
+        return f"<h2>{escape(tag['name'])}</h2>{text}{operations}"
+
+    def _operation(self, path: str, method: str, operation: dict[str, Any]) -> str:
+        parameters = "".join(
+            _row(p["name"], f"in the {p['in']}", p["description"], p["example"])
+            for p in map(self._resolved, operation["parameters"])
+        )
+        status, succeeded = next(iter(operation["responses"].items()))
+        parts = [_paragraphs(operation["description"])]
+        if parameters:
+            parts.append(f"<h3>Parameters</h3><table>{parameters}</table>")
+        if "requestBody" in operation:
+            parts.append(f"<h3>Body</h3>{self._content(operation['requestBody'])}")
+        parts.append(f"<h3>Response, {status}</h3>{_paragraphs(succeeded['description'])}")
+        parts.append(self._content(succeeded))
+        return (
+            f"<details id='{escape(operation['operationId'])}'><summary>"
+            f"<span class=m>{method.upper()}</span><code>{escape(path)}</code> "
+            f"{escape(operation['summary'])}</summary>{''.join(parts)}</details>"
+        )
+
+    def _content(self, holder: dict[str, Any]) -> str:
+        content = holder["content"]["application/json"]
+        schema = content["schema"]
+        one_of = schema.get("oneOf") or schema.get("anyOf") or [schema]
+        examples = content.get("examples", {"": {"value": content.get("example")}}).values()
+        shown = "".join(_json(example["value"]) for example in examples)
+        kinds = " or ".join(map(_type, one_of))
+        fields = self._fields(self._resolved(schema)) if len(one_of) == 1 else ""
+        return f"<p>{kinds}</p>{fields}{shown}"
+
+    def _fields(self, schema: dict[str, Any]) -> str:
+        required = schema.get("required", [])
+        rows = "".join(
+            _row(
+                name,
+                _type(field) + (", required" if name in required else ""),
+                field.get("description", ""),
+                *field.get("examples", []),
+            )
+            for name, field in schema.get("properties", {}).items()
+        )
+        return f"<table>{rows}</table>" if rows else ""
+
+    def _errors(self) -> str:
+        statuses = next(iter(next(iter(self._document["paths"].values())).values()))["responses"]
+        rows = []
+        for status, reference in statuses.items():
+            if "$ref" in reference:
+                error = self._resolved(reference)
+                rows.append(
+                    f"<tr><td>{status}<td>{_text(error['description'])}"
+                    f"{_json(error['content']['application/json']['example'])}"
+                )
+        return f"<table>{''.join(rows)}</table>"
+
+    def _types(self) -> str:
+        return "".join(
+            f"<details id='{escape(name)}'><summary><code>{escape(name)}</code></summary>"
+            f"{_paragraphs(schema.get('description', ''))}"
+            f"{self._fields(schema) or _paragraphs(_type(schema))}</details>"
+            for name, schema in self._components["schemas"].items()
+        )
+
+    def _resolved(self, part: dict[str, Any]) -> dict[str, Any]:
+        if "$ref" not in part:
+            return part
+        _, _, kind, name = part["$ref"].split("/")
+        found: dict[str, Any] = self._components[kind][name]
+        return found
+
+
+def _row(name: str, kind: str, text: str, *examples: Any) -> str:
+    shown = "".join(
+        f"<br><span class=e>such as</span> <code>{escape(json.dumps(example))}</code>"
+        for example in examples
     )
-    info = document["info"]
-    title = escape(info["title"])
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title} API</title>"
-        f"<style>{_STYLE}</style><h1>{title} {escape(info['version'])}</h1>"
-        f"<p>{escape(info['description'])} The same as OpenAPI 3.1: "
-        f"<a href=/openapi.json>/openapi.json</a>.</p>{sections}<h2>Types</h2>{schemas}"
-    )
+    return f"<tr><td><code>{escape(name)}</code><td>{kind}<td>{_text(text)}{shown}"
 
 
-def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
-    parameters = "".join(
-        f"<li><code>{escape(p['name'])}</code> ({p['in']}) {escape(p.get('description', ''))}"
-        for p in operation["parameters"]
-    )
-    body = operation.get("requestBody")
-    sent = f"<p>Body:</p>{_json(body['content']['application/json']['schema'])}" if body else ""
-    responses = "".join(
-        f"<li><code>{status}</code> {escape(response['description'])} "
-        f"{_reference(response['content']['application/json']['schema'])}"
-        for status, response in operation["responses"].items()
-    )
-    text = "".join(f"<p>{escape(part)}</p>" for part in operation["description"].split("\n\n"))
-    return (
-        f"<details><summary><span class=m>{method.upper()}</span><code>{escape(path)}</code> "
-        f"{escape(operation['summary'])}</summary>{text}<ul>{parameters}</ul>{sent}"
-        f"<p>Responses:</p><ul>{responses}</ul></details>"
-    )
+def _type(schema: dict[str, Any]) -> str:
+    """Return what a value may be, as HTML."""
+    if "$ref" in schema:
+        name = escape(schema["$ref"].rpartition("/")[2])
+        return f"<a href='#{name}'>{name}</a>"
+    if "enum" in schema:
+        return " | ".join(f"<code>{escape(json.dumps(value))}</code>" for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(map(_type, schema["anyOf"]))
+    if "items" in schema:
+        return f"array of {_type(schema['items'])}"
+    return escape(str(schema.get("type", "any value")))
 
 
-def _reference(schema: dict[str, Any]) -> str:
-    name = schema.get("$ref", "").rpartition("/")[2]
-    return f"<a href='#{escape(name)}'>{escape(name)}</a>" if name else ""
+def _paragraphs(text: str) -> str:
+    return "".join(f"<p>{_text(part)}</p>" for part in text.split("\n\n") if part)
 
 
-def _json(schema: dict[str, Any]) -> str:
-    return _reference(schema) or f"<pre>{escape(json.dumps(schema, indent=2))}</pre>"
+def _text(text: str) -> str:
+    """Return a description as HTML: what stands in backquotes is code."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
+def _json(value: Any) -> str:
+    return f"<pre>{escape(json.dumps(value, indent=2, ensure_ascii=False))}</pre>"

@@ -105,8 +105,11 @@ class Endpoint:
     Args:
         scope: what the credential must be allowed, where `who` is `scope`.
         summary: a line for people; the handler's docstring says more.
-        response: the type of the body of a successful response.
+        response: the type of the body of a successful response; several where it depends on the
+            request.
         body: the type of the request's body, None where it has none.
+        described_bodies: the kinds of body that the description of the API shows, where `body`
+            leaves open what its fields are.
         query: the type of the query parameters, None where there are none.
         recent_login: whether only a dashboard session with a recent login may call it.
         body_optional: whether the body may be left out.
@@ -119,12 +122,13 @@ class Endpoint:
     path: str
     summary: str
     handler: Handler
-    response: Any
+    response: type[Wire] | tuple[type[Wire], ...]
     tag: str
     scope: Scope | None = None
     who: Who = "scope"
     recent_login: bool = False
-    body: Any = None
+    body: type[Wire] | None = None
+    described_bodies: tuple[type[Wire], ...] = ()
     body_optional: bool = False
     reads_only: bool = False
     query: type[Wire] | None = None
@@ -135,6 +139,21 @@ class Endpoint:
     def mutates(self) -> bool:
         """Whether it may change something."""
         return self.method != "GET" and not self.reads_only
+
+    @property
+    def responses(self) -> tuple[type[Wire], ...]:
+        """The types of the body of a successful response."""
+        return self.response if isinstance(self.response, tuple) else (self.response,)
+
+    @property
+    def bodies(self) -> tuple[type[Wire], ...]:
+        """The types of the request's body, as the description shows them."""
+        return self.described_bodies or (() if self.body is None else (self.body,))
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether doing it twice is harmless, so that it takes no notice of `Idempotency-Key`."""
+        return self.method != "POST" or not self.mutates
 
     @property
     def operation(self) -> str:

@@ -15,10 +15,13 @@ from msgspec import Raw, inspect
 
 from outrider.contract.errors import bad_request
 from outrider.contract.structs import Wire
+from outrider.contract.text import escaped
 
 _objects = msgspec.json.Decoder(dict[str, Raw])
 _arrays = msgspec.json.Decoder(list[Raw])
 _SEPARATORS = re.compile("[_-]")
+_LONGEST = 64
+"""Characters of the names that are compared with ours, which are shorter."""
 
 
 class _Object(NamedTuple):
@@ -85,7 +88,9 @@ def _check(shape: _Shape, value: bytes | Raw, path: str) -> None:
 
 
 def _check_name(name: str, shape: _Object, value: Raw, path: str) -> None:
-    at = _joined(path, name)
+    if len(name) > _LONGEST:
+        return
+    at = _joined(path, escaped(name))
     if name in shape.refused:
         if bytes(value) != b"null":
             raise bad_request(shape.refused[name], at)

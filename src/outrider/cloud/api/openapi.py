@@ -1,92 +1,235 @@
 """The OpenAPI 3.1 description, made from the endpoint table."""
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from inspect import cleandoc
+from typing import Any, Final, NamedTuple
 
-import msgspec
-from apispec import APISpec
+from msgspec.structs import fields
 
 from outrider import __version__
+from outrider.cloud.access.sessions import COOKIE
 from outrider.cloud.api.endpoint import Endpoint
-from outrider.contract.errors import ErrorBody
+from outrider.cloud.api.examples import (
+    DELIVERY_ID,
+    EXAMPLES,
+    FIELD_EXAMPLES,
+    KEY_ID,
+    MACHINE_ID,
+    SIGNED_IN_ID,
+    TARGET_ID,
+    WEBHOOK_ID,
+)
+from outrider.cloud.api.schemas import Schemas, schema_description, without_null
+from outrider.contract.errors import ErrorBody, ErrorCode
+from outrider.contract.structs import Wire
 
-_PARAMETER = re.compile(r"{(\w+)}")
-_REF = "#/components/schemas/{name}"
+_PARAMETER: Final = re.compile(r"{(\w+)}")
 
-_PATH_PARAMETERS = {
-    "daemonId": "A machine's id, as the list of machines gives it.",
-    "name": "A terminal's name.",
-    "ideId": "A target id: `<daemonId>:cli:<type>`, `:acp:<type>`, `:ide:<name>` "
-    "or `:session:<sessionId>`.",
+
+class _Parameter(NamedTuple):
+    description: str
+    example: str
+
+
+_PATH_PARAMETERS: Final = {
+    "daemonId": _Parameter("A machine's id, as the list of machines gives it.", MACHINE_ID),
+    "ideId": _Parameter(
+        "A target id. `<daemonId>:cli:<type>`, `:acp:<type>` and `:ide:<name>` mean the session of "
+        "that type which was used last, `:session:<sessionId>` means exactly one.",
+        TARGET_ID,
+    ),
+    "name": _Parameter("A terminal's name.", "build"),
+    "webhookId": _Parameter("A webhook's id.", WEBHOOK_ID),
+    "deliveryId": _Parameter("A delivery's id.", DELIVERY_ID),
+    "sessionId": _Parameter("A dashboard session's id.", SIGNED_IN_ID),
+    "keyId": _Parameter("An API key's id.", KEY_ID),
 }
-_ERRORS = {
-    "400": "The request is wrong; `details` names the fields.",
-    "401": "`AUTH_REQUIRED`: no credential. `AUTH_INVALID`: one that does not work.",
-    "403": "`AUTH_FORBIDDEN`: the scope is missing. `RECENT_LOGIN_REQUIRED`: only after a login.",
-    "404": "Nothing such in this account.",
-    "409": "The target is not in a state for it.",
-    "413": "The body is over 1 MiB.",
-    "429": "`RATE_LIMITED`: too many a minute. `API_LIMIT_EXCEEDED`: the month's are spent.",
-    "500": "The machine is offline, or the command broke.",
-    "503": "The machine's connection dropped a moment ago.",
-    "504": "The machine did not answer in time.",
+
+
+class _Error(NamedTuple):
+    """A status that any operation may answer with; `name` is that of the component."""
+
+    name: str
+    description: str
+    example: dict[str, Any]
+
+
+def _error(name: str, description: str, error: str, **fields: Any) -> _Error:
+    return _Error(name, description, {"error": error} | fields)
+
+
+_ERRORS: Final = {
+    "400": _error(
+        "BadRequest",
+        "The request is wrong; `details` names the fields.",
+        "The field `message` is missing",
+        details=[{"path": "message", "message": "the field `message` is missing"}],
+    ),
+    "401": _error(
+        "Unauthorized",
+        "`AUTH_REQUIRED`: no credential. `AUTH_INVALID`: one that does not work.",
+        "Send your API key in the header `Authorization: Bearer <API_KEY>`",
+        code=ErrorCode.AUTH_REQUIRED,
+    ),
+    "403": _error(
+        "Forbidden",
+        "`AUTH_FORBIDDEN`: the scope is missing, or another site made the request. "
+        "`RECENT_LOGIN_REQUIRED`: only after a login. `PLAN_LIMIT_EXCEEDED`: the plan has no room.",
+        "This credential lacks the scope agent:control",
+        code=ErrorCode.AUTH_FORBIDDEN,
+    ),
+    "404": _error(
+        "NotFound", "Nothing such in this account.", f"No machine {MACHINE_ID!r} in this account"
+    ),
+    "409": _error(
+        "Conflict",
+        "The target is not in a state for it; or the `Idempotency-Key` is in use.",
+        "The agent asks for nothing now",
+        code=ErrorCode.NO_PENDING_ACTION,
+    ),
+    "413": _error("TooLarge", "The body is over 1 MiB.", "The body is over 1024 KiB"),
+    "421": _error(
+        "Misdirected",
+        "The service is not to be reached by this name.",
+        "This service does not answer for the host example.org",
+    ),
+    "429": _error(
+        "TooManyRequests",
+        "`RATE_LIMITED`: too many at a time; `Retry-After` says when there is room. "
+        "`API_LIMIT_EXCEEDED`: the month's calls are spent.",
+        "Over 120 requests in 60 seconds by this API key: try again in 7 s",
+        code=ErrorCode.RATE_LIMITED,
+    ),
+    "500": _error(
+        "Failed",
+        "The machine is offline, or the command broke.",
+        "The machine 'laptop' is offline: start `outrider daemon` on it and try again",
+    ),
+    "503": _error(
+        "Unavailable",
+        "The machine's connection dropped a moment ago, or it has too many commands.",
+        "The connection of the machine 'laptop' has dropped; it is expected back: try again in a "
+        "few seconds",
+    ),
+    "504": _error(
+        "TimedOut",
+        "The machine did not answer in time. What was asked may still be done.",
+        "The machine 'laptop' did not answer within 60 seconds; what was asked may still be done",
+    ),
 }
+_RETRIED: Final = frozenset({"429", "503"})
+
+_HEADERS: Final = {
+    "X-Request-Id": ("Names the request in the service's log and in the audit.", "0193…-7b1f"),
+    "RateLimit-Policy": ("The limits that hold: `q` requests in `w` seconds.", '"key";q=120;w=60'),
+    "RateLimit": ("What is left of them: `r` requests, more in `t` seconds.", '"key";r=119;t=42'),
+    "Retry-After": ("Seconds after which the same request may succeed.", 7),
+}
+
+_TAGS: Final = {
+    "Daemons": "Machines: list them, read their state, command them.",
+    "Shortcuts": "Launch and stop agents, talk to them, answer what they ask.",
+    "Webhooks": "Have events sent to a URL of yours.",
+    "Authentication": "Dashboard sessions.",
+    "Enrolment": "How machines join an account.",
+    "Account": "The account's plan, keys and audit trail.",
+}
+
+
+_INTRODUCTION: Final = """\
+Drive coding agents on many machines.
+
+Send an API key with every request: `Authorization: Bearer <API_KEY>`. Bodies are JSON. Unknown
+fields are ignored, but one that is misspelt (by one letter, or in its case) is refused. Times are
+epoch milliseconds, and sizes bytes, unless a field says otherwise.
+
+List the machines, take the id of one, launch an agent on it, send it a message, and read its
+status and its chat."""
 
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """Return the document that `/openapi.json` serves."""
-    types = {e.response for e in endpoints} | {e.body for e in endpoints if e.body is not None}
-    queries = {e.query for e in endpoints if e.query is not None}
-    ordered = sorted([*types, *(queries - types), ErrorBody], key=lambda model: model.__name__)
-    schemas, components = msgspec.json.schema_components(ordered, ref_template=_REF)
-    references = dict(zip(ordered, schemas, strict=True))
-    spec = APISpec(
-        title="Outrider",
-        version=__version__,
-        openapi_version="3.1.0",
-        info={
-            "description": "Drive coding agents on many machines.",
-            "license": {"name": "Apache-2.0"},
-        },
-    )
-    for name, schema in components.items():
-        spec.components.schema(name, schema)
-    spec.components.security_scheme(
-        "bearer",
-        {"type": "http", "scheme": "bearer", "description": "An API key or a session's token."},
+    queries = {endpoint.query for endpoint in endpoints if endpoint.query is not None}
+    schemas = Schemas(
+        requests={body for endpoint in endpoints for body in endpoint.bodies} | queries,
+        responses={one for endpoint in endpoints for one in endpoint.responses} | {ErrorBody},
+        examples=EXAMPLES,
+        field_examples=FIELD_EXAMPLES,
     )
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        operation = _operation(endpoint, references, components)
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
-    for path, operations in paths.items():
-        spec.path(path=path, operations=operations)
-    return spec.to_dict()
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Outrider",
+            "version": __version__,
+            "summary": "Drive coding agents on many machines.",
+            "description": _INTRODUCTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/", "description": "The service that this document is from."}],
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "security": [{"bearer": []}, {"cookie": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.components(apart_from=queries),
+            "responses": {
+                error.name: _error_response(status, error, schemas)
+                for status, error in _ERRORS.items()
+            },
+            "parameters": {"IdempotencyKey": _IDEMPOTENCY_KEY},
+            "headers": {name: _header(name) for name in _HEADERS},
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An API key (`ork_…`), or a dashboard session's token.",
+                },
+                "cookie": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": COOKIE,
+                    "description": "A dashboard session's token, as a login sets it.",
+                },
+            },
+        },
+    }
 
 
-def _operation(
-    endpoint: Endpoint, references: dict[Any, Any], components: dict[str, Any]
-) -> dict[str, Any]:
+_IDEMPOTENCY_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Makes a retry safe: the same key with the same request gets the first answer. "
+    "Kept for 24 hours.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]*$"},
+    "example": "0f8fad5b-d9cb-469f-a165-70867728950e",
+}
+
+
+def _operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": endpoint.operation,
         "summary": endpoint.summary,
         "description": _description(endpoint),
         "tags": [endpoint.tag],
-        "parameters": _parameters(endpoint, references, components),
-        "responses": _responses(endpoint, references),
-        "security": [] if endpoint.who == "anyone" else [{"bearer": []}],
+        "parameters": _parameters(endpoint, schemas),
+        "responses": _responses(endpoint, schemas),
     }
-    if endpoint.body is not None:
+    if endpoint.who == "anyone":
+        operation["security"] = []
+    if endpoint.bodies:
         operation["requestBody"] = {
             "required": not endpoint.body_optional,
-            "content": {"application/json": {"schema": references[endpoint.body]}},
+            "content": _json(endpoint.bodies, schemas),
         }
     return operation
 
 
 def _description(endpoint: Endpoint) -> str:
-    lines = [re.sub(r"\n    ", "\n", (endpoint.handler.__doc__ or "").strip())]
+    lines = [cleandoc(endpoint.handler.__doc__ or "")]
     if endpoint.scope is not None:
         lines.append(f"Scope: `{endpoint.scope}`.")
     if endpoint.who == "session":
@@ -96,37 +239,105 @@ def _description(endpoint: Endpoint) -> str:
     return "\n\n".join(lines)
 
 
-def _parameters(
-    endpoint: Endpoint, references: dict[Any, Any], components: dict[str, Any]
-) -> list[dict[str, Any]]:
-    parameters: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "description": _PATH_PARAMETERS.get(name, ""),
-            "schema": {"type": "string"},
-        }
-        for name in _PARAMETER.findall(endpoint.path)
-    ]
+def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[dict[str, Any]]:
+    parameters = [_path_parameter(name) for name in _PARAMETER.findall(endpoint.path)]
     if endpoint.query is not None:
-        schema = components[references[endpoint.query]["$ref"].rpartition("/")[2]]
-        required = schema.get("required", [])
-        parameters += [
-            {"name": name, "in": "query", "required": name in required, "schema": field}
-            for name, field in schema["properties"].items()
-        ]
+        required = {f.encode_name for f in fields(endpoint.query) if f.required}
+        for name, field in schemas.fields(endpoint.query).items():
+            schema = {key: value for key, value in field.items() if key not in _OF_PARAMETER}
+            parameters.append(
+                {
+                    "name": name,
+                    "in": "query",
+                    "required": name in required,
+                    "description": field["description"],
+                    "schema": without_null(schema),
+                    "example": field["examples"][0],
+                }
+            )
+    if not endpoint.may_repeat and endpoint.who != "anyone":
+        parameters.append({"$ref": "#/components/parameters/IdempotencyKey"})
     return parameters
 
 
-def _responses(endpoint: Endpoint, references: dict[Any, Any]) -> dict[str, Any]:
-    error = {"application/json": {"schema": references[ErrorBody]}}
-    responses: dict[str, Any] = {
-        str(endpoint.status): {
-            "description": "Done.",
-            "content": {"application/json": {"schema": references[endpoint.response]}},
-        }
+_OF_PARAMETER: Final = ("description", "examples")
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    description, example = _PATH_PARAMETERS[name]
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": description,
+        "schema": {"type": "string"},
+        "example": example,
     }
-    for status, description in _ERRORS.items():
-        responses[status] = {"description": description, "content": error}
-    return responses
+
+
+def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
+    succeeded = {
+        "description": _response_description(endpoint),
+        "headers": _header_references("X-Request-Id", "RateLimit-Policy", "RateLimit"),
+        "content": _json(endpoint.responses, schemas),
+    }
+    return {str(endpoint.status): succeeded} | {
+        status: {"$ref": f"#/components/responses/{error.name}"}
+        for status, error in _ERRORS.items()
+    }
+
+
+def _response_description(endpoint: Endpoint) -> str:
+    if len(endpoint.responses) > 1:
+        return "What came of it; which of these it is depends on the request."
+    return schema_description(endpoint.responses[0])
+
+
+def _json(models: Sequence[type[Wire]], schemas: Schemas) -> dict[str, Any]:
+    """Return the content of a body that is one of `models`."""
+    if len(models) == 1:
+        content = {
+            "schema": schemas.reference(models[0]),
+            "example": schemas.example(models[0]),
+        }
+    else:
+        content = {
+            "schema": {"anyOf": [schemas.reference(model) for model in models]},
+            "examples": {model.__name__: {"value": schemas.example(model)} for model in models},
+        }
+        field = models[0].__struct_config__.tag_field
+        if field is not None:
+            content["schema"] = {
+                "oneOf": content["schema"]["anyOf"],
+                "discriminator": {
+                    "propertyName": field,
+                    "mapping": {
+                        str(model.__struct_config__.tag): schemas.reference(model)["$ref"]
+                        for model in models
+                    },
+                },
+            }
+    return {"application/json": content}
+
+
+def _error_response(status: str, error: _Error, schemas: Schemas) -> dict[str, Any]:
+    names: Iterable[str] = ("X-Request-Id", "RateLimit-Policy", "RateLimit")
+    if status in _RETRIED:
+        names = (*names, "Retry-After")
+    return {
+        "description": error.description,
+        "headers": _header_references(*names),
+        "content": {
+            "application/json": {"schema": schemas.reference(ErrorBody), "example": error.example}
+        },
+    }
+
+
+def _header_references(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _header(name: str) -> dict[str, Any]:
+    description, example = _HEADERS[name]
+    kind = "string" if isinstance(example, str) else "integer"
+    return {"description": description, "schema": {"type": kind}, "example": example}

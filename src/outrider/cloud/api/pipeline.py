@@ -150,8 +150,7 @@ class _Served:
 
     async def _answer(self, call: Call, headers: Headers) -> Answer:
         key = headers.get(b"idempotency-key")
-        may_repeat = self._endpoint.method != "POST" or not self._endpoint.mutates
-        if key is None or may_repeat or call.principal is None:
+        if key is None or self._endpoint.may_repeat or call.principal is None:
             return await self._handle(call)
         call.gone = _never  # the work outlives its client, so that the next try finds its answer
         return await self._services.idempotency.once(

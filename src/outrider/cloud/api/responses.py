@@ -20,13 +20,16 @@ class Done(Wire, kw_only=True):
     """It was done."""
 
     success: bool = True
+    """Always true: an error has another body."""
 
 
 class Deleted(Wire, kw_only=True):
     """It is no more."""
 
     success: bool = True
+    """Always true: an error has another body."""
     id: str
+    """The id of what was deleted."""
 
 
 _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})

@@ -44,28 +44,38 @@ class LaunchRequest(Wire, kw_only=True):
     refused_fields: ClassVar[Mapping[str, str]] = NO_SESSION
 
     type: Name
+    """The type of the agent or IDE, as `availableProviders` gives it."""
     dir: Path | None = None
+    """Where it is to work: an absolute path, or one beginning with `~`. Without it, the home
+    directory.
+    """
     model: Name | None = None
+    """The model to use, by the agent's own name for it."""
 
 
 class StopRequest(NamesSession, kw_only=True):
     """What to stop. The session's name or `dir` chooses one where several run."""
 
     type: Name
+    """The type of the agent."""
     dir: Path | None = None
+    """The directory of the session, where several of the type run."""
 
 
 class AgentQuery(Wire, kw_only=True):
     """Which agent of the target; without it, its only one, or the one used last."""
 
     agent_type: Name | None = None
+    """Which agent of an IDE with several: its type or name. Without it, the one used last."""
 
 
 class ChatQuery(AgentQuery, kw_only=True):
     """The messages behind the one with the id `after`, or the last `limit`."""
 
     limit: Limit | None = None
+    """How many messages, at most."""
     after: Name | None = None
+    """The id of a message: only those behind it."""
 
 
 _encode = msgspec.json.encode

@@ -1,0 +1,185 @@
+"""JSON Schemas of the contract's structures, with the descriptions and examples of their fields.
+
+A field's description is the docstring below it, as in
+
+    class Workspace(Wire):
+        path: str
+        '''The directory, an absolute path.'''
+
+which editors show too. It is read from the source, because Python does not keep it. Examples are in
+`examples.py`.
+"""
+
+import ast
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from inspect import cleandoc, getsource
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from outrider.contract.structs import Wire
+
+REFERENCE: Final = "#/components/schemas/{name}"
+
+Schema = dict[str, Any]
+
+
+class Schemas:
+    """The components of an OpenAPI document.
+
+    Args:
+        requests: types of bodies and queries. Their optional fields may be left out.
+        responses: types of responses. Their fields are always there.
+        examples: an example of each type.
+        field_examples: by a field's name, an example for where the type's example has no value.
+    """
+
+    def __init__(
+        self,
+        requests: Iterable[type[Wire]],
+        responses: Iterable[type[Wire]],
+        examples: Mapping[type[msgspec.Struct], Wire],
+        field_examples: Mapping[str, Any],
+    ) -> None:
+        self._examples = examples
+        self._field_examples = field_examples
+        sent, returned = _reachable(requests), _reachable(responses)
+        self._sent = sent.keys()
+        ordered = sorted({**sent, **returned}, key=lambda model: model.__name__)
+        _, components = msgspec.json.schema_components(ordered, ref_template=REFERENCE)
+        self._components: dict[str, Schema] = components
+        for model in ordered:
+            described, schema = sent.get(model) or returned[model], components[model.__name__]
+            self._document(described, schema, is_request=model in sent)
+
+    def reference(self, model: type[Wire]) -> Schema:
+        """Return the reference to a type's schema."""
+        return {"$ref": REFERENCE.format(name=model.__name__)}
+
+    def fields(self, model: type[Wire]) -> dict[str, Schema]:
+        """Return the schemas of a type's fields, by their names."""
+        fields: dict[str, Schema] = self._components[model.__name__]["properties"]
+        return fields
+
+    def example(self, model: type[Wire]) -> Any:
+        """Return an example of a type. A request has only what it needs."""
+        example = self._examples[model]
+        return _sparse(example) if model in self._sent else msgspec.to_builtins(example)
+
+    def components(self, apart_from: Iterable[type[Wire]] = ()) -> dict[str, Schema]:
+        """Return the schemas by their names, without those of some types."""
+        left_out = {model.__name__ for model in apart_from}
+        return {name: one for name, one in self._components.items() if name not in left_out}
+
+    def _document(self, described: inspect.StructType, schema: Schema, *, is_request: bool) -> None:
+        schema.pop("title", None)
+        schema["description"] = schema_description(described.cls)
+        properties: dict[str, Schema] = schema["properties"]
+        docs = field_docs(described.cls)
+        for field in described.fields:
+            one = properties[field.encode_name]
+            text, default = docs.get(field.name, ""), one.pop("default", None)
+            if is_request and default not in (None, [], {}):
+                # Stated in words: generators take a field with a default for one that is always
+                # there, and would ask clients for it.
+                text += f" Default: `{msgspec.json.encode(default).decode()}`."
+            one["description"] = text
+            example = self._field_example(described.cls, field)
+            if example is not None:
+                one["examples"] = [example]
+        if described.tag_field is not None:
+            properties[described.tag_field] |= {
+                "description": "Tells this kind from the others.",
+                "examples": [described.tag],
+            }
+        if not is_request:
+            schema["required"] = list(properties)
+            if described.cls.__struct_config__.omit_defaults:  # absent where others are null
+                schema["required"] = [f.encode_name for f in described.fields if f.required]
+                schema["properties"] = {name: without_null(one) for name, one in properties.items()}
+
+    def _field_example(self, model: type[msgspec.Struct], field: inspect.Field) -> Any:
+        value = getattr(self._examples.get(model), field.name, None)
+        if value is None or value in ([], {}):
+            return self._field_examples.get(field.encode_name, value)
+        return _sparse(value) if model in self._sent else msgspec.to_builtins(value)
+
+
+@cache
+def field_docs(model: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Return the docstrings of a type's fields, inherited ones too."""
+    docs: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if issubclass(cls, Wire) and cls is not Wire:
+            docs |= _module_docs(cls.__module__).get(cls.__qualname__, {})
+    return docs
+
+
+@cache
+def _module_docs(name: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the docstrings of fields in a module, by class and field."""
+    tree = ast.parse(getsource(sys.modules[name]))
+    return {node.name: _class_docs(node) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _class_docs(node: ast.ClassDef) -> dict[str, str]:
+    docs = {}
+    for field, after in zip(node.body, node.body[1:], strict=False):
+        match field, after:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                docs[name] = cleandoc(text).replace("\n", " ")
+    return docs
+
+
+def _reachable(models: Iterable[type[Wire]]) -> dict[type[msgspec.Struct], inspect.StructType]:
+    """Return the structures that these are made of, themselves included."""
+    found: dict[type[msgspec.Struct], inspect.StructType] = {}
+    waiting: list[Any] = [inspect.type_info(model) for model in models]
+    while waiting:
+        match waiting.pop():
+            case inspect.StructType() as described if described.cls not in found:
+                found[described.cls] = described
+                waiting += [field.type for field in described.fields]
+            case inspect.UnionType() as union:
+                waiting += union.types
+            case inspect.ListType(item_type=item) | inspect.DictType(value_type=item):
+                waiting.append(item)
+    return found
+
+
+def _sparse(value: Any) -> Any:
+    """Return an example of a request as JSON values, without the fields that have their default."""
+    if isinstance(value, list):
+        return [_sparse(item) for item in value]
+    if not isinstance(value, Wire):
+        return msgspec.to_builtins(value)
+    config = value.__struct_config__
+    sparse: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
+    for field in msgspec.structs.fields(value):
+        if getattr(value, field.name) != _default(field):
+            sparse[field.encode_name] = _sparse(getattr(value, field.name))
+    return sparse
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def without_null(schema: Schema) -> Schema:
+    """Return the schema of a value that is left out rather than null."""
+    choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
+    if len(choices) != 1:
+        return schema
+    (choice,) = choices
+    return {**{name: value for name, value in schema.items() if name != "anyOf"}, **choice}
+
+
+def schema_description(model: type[msgspec.Struct]) -> str:
+    """Return what a type's docstring says."""
+    return cleandoc(model.__doc__ or "")

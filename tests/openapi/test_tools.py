@@ -1,0 +1,45 @@
+"""A linter and two generators of clients take the API's description, without a word against it."""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.openapi.conftest import Tools
+
+pytestmark = pytest.mark.openapi
+
+_HERE: Final = Path(__file__).parent
+
+# Imports every module of the generated client; `-W error` has a warning fail it.
+_IMPORT_ALL: Final = """
+import importlib, pkgutil, client
+names = [module.name for module in pkgutil.walk_packages(client.__path__, "client.")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+
+
+def test_redocly_finds_nothing(tools: Tools) -> None:
+    said = tools.run("redocly", "lint", "openapi.json", "--config", _HERE / "redocly.yaml")
+    assert "is valid" in said
+    assert "warning" not in said.lower().replace("deprecation warning", "")
+
+
+def test_openapi_typescript_writes_what_strict_typescript_compiles(tools: Tools) -> None:
+    """With its default options, and used as a client uses it."""
+    tools.run("openapi-typescript", "openapi.json", "--output", "api.d.ts")
+    shutil.copy(_HERE / "usage.ts", tools.directory)
+    tools.run("tsc", "--strict", "--noEmit", "--module", "nodenext", "api.d.ts", "usage.ts")
+
+
+def test_openapi_python_client_writes_what_python_imports(tools: Tools) -> None:
+    said = tools.run(
+        *("openapi-python-client", "generate", "--path", "openapi.json"),
+        *("--meta", "none", "--output-path", "client", "--fail-on-warning"),
+    )
+    assert said.strip() == "Generating client"
+    count = int(tools.run(tools.python, "-W", "error", "-c", _IMPORT_ALL))
+    assert count > 100
