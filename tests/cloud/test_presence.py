@@ -85,7 +85,7 @@ class Here:
         assert row is not None
         number = self.ids.index(machine_id)
         token_hash = token_hash or (TOKEN if number == 0 else digest(str(number)))
-        return await self.presence.connected(row, token_hash, hello(session()))
+        return await self.presence.register(row, token_hash, hello(session()))
 
     async def saved(self, machine_id: str) -> Snapshot:
         row = await machines.by_id(self.database, machine_id)
@@ -120,7 +120,7 @@ class TestArrivals:
         event.listen(here.database.engine.sync_engine, "commit", count)
         await asyncio.gather(
             *(
-                here.presence.connected(row, digest(str(number)), hello())
+                here.presence.register(row, digest(str(number)), hello())
                 for number, row in enumerate(rows, 1)
                 if row is not None
             )
@@ -157,7 +157,7 @@ class TestArrivals:
         async with here.database.begin() as transaction:
             await transaction.execute(update(tables.machines).values(event_seq=7, nickname="new"))
         assert row is not None
-        state = await here.presence.connected(row, TOKEN, hello())
+        state = await here.presence.register(row, TOKEN, hello())
         assert state is not None
         assert (state.event_seq, state.nickname) == (7, "new")
 
@@ -166,22 +166,22 @@ class TestReports:
     async def test_figures_alone_are_not_saved_for_a_while(self, here: Here) -> None:
         state = await here.comes(here.ids[0])
         assert state is not None
-        here.presence.reported(state, figures(1))
+        here.presence.update(state, figures(1))
         await here.presence.save()
         assert state.machine is not None
         assert state.machine.free_mem == 1
         assert (await here.saved(state.id)).machine.free_mem == MACHINE.free_mem
         here.now += LONGEST_STALE
-        here.presence.reported(state, figures(2))
+        here.presence.update(state, figures(2))
         await here.presence.save()
         assert (await here.saved(state.id)).machine.free_mem == 2
 
     async def test_a_session_is_saved_with_the_figures(self, here: Here) -> None:
         state = await here.comes(here.ids[0])
         assert state is not None
-        here.presence.reported(state, figures(1))
+        here.presence.update(state, figures(1))
         new = session(status="generating")
-        here.presence.reported(state, Change(sessions=[new]))
+        here.presence.update(state, Change(sessions=[new]))
         await here.presence.save()
         saved = await here.saved(state.id)
         assert saved.machine.free_mem == 1
@@ -192,9 +192,9 @@ class TestReports:
         state = await here.comes(here.ids[0])
         assert state is not None
         here.now += 20
-        here.presence.reported(state, figures(1))
+        here.presence.update(state, figures(1))
         if how == "dropped":
-            here.presence.dropped(state.id)
+            here.presence.connection_lost(state.id)
             await here.presence.save()
         else:
             await here.presence.close()

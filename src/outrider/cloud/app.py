@@ -33,14 +33,13 @@ from outrider.cloud.api.paths import Paths
 from outrider.cloud.api.pipeline import Resource, nowhere
 from outrider.cloud.api.responses import Outermost, http_exception, unexpected
 from outrider.cloud.api.table import ENDPOINTS
-from outrider.cloud.fleet.arrivals import Announcement
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.directory import FleetDirectory
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.nodes import Nodes
-from outrider.cloud.fleet.presence import Presence
+from outrider.cloud.fleet.presence import Announcement, Presence
 from outrider.cloud.fleet.redis_bus import RedisBus
 from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.hosts import AllowedHosts
@@ -215,7 +214,7 @@ class Service:
                 _background(self._bus.run(), "run the bus"),
                 _background(self._relay.run(), "relay commands"),
                 _background(self._directory.run(), "publish machines"),
-                _background(self._presence.keep_saving(), "save snapshots"),
+                _background(self._presence.run(), "save snapshots"),
                 _background(self._intake.run(), "store events"),
                 _background(self._queue.run(), "deliver"),
                 _background(

@@ -1,5 +1,14 @@
-"""The machines: their sockets, what they are known to run, and commands to them.
+"""The machines: their sockets, their presence, and commands to them.
 
-`gateway` speaks with a machine, `presence` remembers it (`roster` has those of this node), and
-`dispatch` carries a request's command to it and its answer back, over a `bus`.
+    gateway        authenticates a machine's socket, answers its hello, handles its frames
+    presence       which machines are connected, the grace period, the events of changes
+    dispatch       sends a command to a machine and returns its result within the timeout
+    relay          reaches machines whose sockets are on other nodes
+    directory      the machines of all nodes, for lists and status
+    nodes          heartbeats, and taking over the machines of dead nodes
+    machine_state  a machine as it last reported; `views` turns it into API resources
+    bus            messages between nodes: in memory, or over Redis (`redis_bus`)
+
+A command flows api → dispatch → relay → (bus → relay of the machine's node) → gateway's socket, and
+its result the same way back.
 """

@@ -150,7 +150,7 @@ class Gateway:
         if connection is not None and (mine.number >= connection or not mine.number):
             return  # one that has no number yet will claim the machine in a moment
         del self._connections[machine_id]
-        self._presence.moved(machine_id)
+        self._presence.release(machine_id)
         if not mine.is_moving:
             self._dispatcher.connection_lost(machine_id)
         self._left_one()
@@ -180,7 +180,7 @@ class Gateway:
             if machine_id not in existing:
                 reason = "The account of this machine was deleted"
                 self.close_connection(machine_id, CloseCode.UNAUTHORIZED, reason, None)
-                self._presence.moved(machine_id)  # also one that had no socket
+                self._presence.release(machine_id)  # also one that had no socket
 
     async def reclaim(self) -> None:
         """See to the machines here again; close the sockets of those that are another's now."""
@@ -230,7 +230,7 @@ class Gateway:
         try:
             # The token is looked at again, now that `revoke` finds this connection: it may have
             # become worthless while the hello was on its way.
-            state = await self._presence.connected(row, token_hash, hello)
+            state = await self._presence.register(row, token_hash, hello)
             if state is None:
                 raise unauthorized()
             connection.number = state.connection
@@ -262,7 +262,7 @@ class Gateway:
             connection.end()
             if self._connections.get(machine) is connection:  # no newer one, and none elsewhere
                 del self._connections[machine]
-                self._presence.dropped(machine)
+                self._presence.connection_lost(machine)
                 if not connection.is_moving:
                     self._dispatcher.connection_lost(machine)
                 self._left_one()
@@ -275,7 +275,7 @@ class Gateway:
                 case CommandResult():
                     await self._relay.deliver_result(state.id, frame)
                 case Snapshot() | Change():
-                    self._presence.reported(state, frame)
+                    self._presence.update(state, frame)
                 case Event(seq=seq, event=event):
                     await self._take(state, connection, seq, event)
                 case Refusal(seq=seq, refused=refused):
@@ -308,7 +308,7 @@ class Gateway:
 
     async def _end(self, state: MachineState, code: CloseCode, reason: str) -> None:
         connection = self._connections.pop(state.id, None)
-        await self._presence.gone(state.account_id, state.id)
+        await self._presence.disconnect(state.account_id, state.id)
         if connection is None:
             await self._relay.close_elsewhere(state.id, code, reason)
             return

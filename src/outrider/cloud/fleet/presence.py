@@ -1,40 +1,65 @@
-"""Which machines are connected: here, or on any node.
+"""Presence: which machines are connected, on this node or on any other.
 
-A machine whose socket has gone still counts as connected for a grace period; one that stays
-away longer is offline, and only the database knows it then. Which machines are connected, and
-which node sees to them, is in the database too: when a node is gone, another one begins a
-grace period for each of its machines. Whether a machine came or went is decided there, in the
-transaction that stores its event, so that it is told once, whatever happens to a node.
+    registered ──▶ online ── connection_lost ──▶ grace period ── expired ──▶ offline
+                     ▲                               │
+                     └──────────── registered ◀──────┘
+
+A machine whose socket is lost counts as connected for the grace period; after that it is offline,
+and only the database has its last state.
+
+Invariants. The database records which machines are connected and which node is responsible for
+each. Whether a machine came online or went offline is decided in the transaction that stores its
+event, so each change is announced once, whichever nodes die meanwhile. When a node dies, another
+one starts a grace period for each of its machines (`take_over`). A machine is in `_local` before
+its registration is stored: from then on this node is responsible for it, whatever becomes of the
+transaction.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from outrider.cloud.fleet.arrivals import Announce, Arrivals
 from outrider.cloud.fleet.directory import FleetDirectory
 from outrider.cloud.fleet.machine_state import MachineState
-from outrider.cloud.fleet.roster import Roster
 from outrider.cloud.store import machines
+from outrider.cloud.store.batches import Batches
 from outrider.cloud.store.database import Database
+from outrider.cloud.store.transaction import Transaction
 from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Hello, Snapshot
 
 LONGEST_STALE: Final = 300.0
-"""Seconds for which a machine's figures may be known to its own node alone."""
+"""Seconds for which only its own node may know a machine's newest figures (memory, load)."""
 
 _SAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 1.0
 
 UNKNOWN: Final = 0
-"""The number of a connection that the database may not know; every other one is higher."""
+"""The number of a connection that may not be stored yet; every stored number is higher."""
 
 _log = structlog.get_logger(__name__)
+
+
+class Announcement(Protocol):
+    """The event of a change of presence, not stored yet."""
+
+    async def store(self, transaction: Transaction) -> None:
+        """Store it in the transaction of the change."""
+
+    def stored(self) -> None:
+        """Deliver it; called after the commit."""
+
+
+class Announce(Protocol):
+    """Creates the event of a machine that came online or went offline."""
+
+    async def __call__(self, name: EventName, state: MachineState) -> Announcement:
+        """Return the event."""
 
 
 class Presence:
@@ -43,7 +68,7 @@ class Presence:
     Args:
         node: this node's id.
         grace_period: seconds for which a dropped machine still counts as connected.
-        announce: makes the events of machines that come and go.
+        announce: creates the events of machines that come online or go offline.
         clock: seconds since the epoch.
     """
 
@@ -62,14 +87,14 @@ class Presence:
         self._database = database
         self._node = node
         self._clock = clock
-        self._roster = Roster(grace_period, self._expire)
+        self._local = _LocalMachines(grace_period, self._on_grace_expired)
         self._expiries: set[asyncio.Task[None]] = set()
         self._unsaved: set[str] = set()
-        self._arrivals = Arrivals(database, node, announce)
+        self._registrations = _Registrations(database, node, announce)
 
     async def find(self, account_id: str, machine_id: str) -> MachineState | None:
-        """Return the account's machine, in its last state if it is offline; None for no such."""
-        mine = self._roster.get(machine_id)
+        """Return the account's machine, offline ones in their last state; None if there is none."""
+        mine = self._local.get(machine_id)
         if mine is not None and mine.account_id != account_id:
             return None
         if mine is not None and (mine.online or not self._directory.is_shared):
@@ -84,33 +109,33 @@ class Presence:
 
     def here(self, account_id: str) -> list[str]:
         """Return the ids of the account's machines that this node sees to."""
-        return list(self._roster.of_account(account_id))
+        return list(self._local.of_account(account_id))
 
     async def of_account(self, account_id: str) -> list[MachineState]:
-        """Return the account's machines, the grace period counting as connected."""
-        found = self._roster.of_account(account_id)
+        """Return the account's connected machines, including those in their grace period."""
+        found = self._local.of_account(account_id)
         for theirs in await self._directory.of_account(account_id):
             mine = found.get(theirs.id)
             if mine is None or (not mine.online and _is_newer(theirs, mine)):
                 found[theirs.id] = theirs
         return sorted(found.values(), key=lambda state: state.id)
 
-    async def connected(
+    async def register(
         self, row: machines.Machine, token_hash: bytes, hello: Hello
     ) -> MachineState | None:
-        """Take it that a machine has said hello to this node.
+        """Register a machine whose hello has arrived on this node.
 
-        Machines that come at the same time are taken together, in one transaction.
+        Registrations of the same moment share one transaction.
 
         Args:
-            token_hash: of the token that let it in.
+            token_hash: of the connection token that authenticated it.
 
         Returns:
-            The machine; None where the token has become worthless meanwhile.
+            The machine; None if the token has been revoked meanwhile.
 
         Raises:
             TooMuchState: it is more than may be kept.
-            SQLAlchemyError, OSError: the database is away.
+            SQLAlchemyError, OSError: the database is unavailable.
         """
         now = self._now()
         state = MachineState(row._replace(snapshot=None))
@@ -119,11 +144,11 @@ class Presence:
         state.replace(hello.machine, hello.providers, hello.sessions)
         state.stale_at = now + _stale_millis()
         state.connected = state.online = True
-        older = self._roster.get(row.id)
+        older = self._local.get(row.id)
         if older is not None:
             state.events = older.events
-        self._roster.end_grace(row.id)
-        self._roster.keep(state)  # before it is saved: from then on this node must see to it
+        self._local.end_grace(row.id)
+        self._local.add(state)  # before it is stored: see the module's invariants
         values = {
             "connected_at": now,
             "last_seen_at": now,
@@ -132,23 +157,23 @@ class Presence:
             "version": state.version,
             "snapshot": state.snapshot(),
         }
-        state.connection = UNKNOWN  # for as long as nobody can tell whether it was saved
-        attached = await self._arrivals.save(
+        state.connection = UNKNOWN  # until the transaction is known to be committed
+        attached = await self._registrations.store(
             state, machines.Arrival(row.id, token_hash, values), was_connected=row.connected
         )
         if attached is None:
-            self._keep_out(state, older)
+            self._roll_back(state, older)
             return None
         state.connection = attached.connection
         state.nickname, state.event_seq = attached.nickname, attached.event_seq
         self._directory.publish(state)
         return state
 
-    def reported(self, state: MachineState, report: Snapshot | Change) -> None:
-        """Take a machine's report.
+    def update(self, state: MachineState, report: Snapshot | Change) -> None:
+        """Apply a machine's report.
 
-        One that only has fresh figures is for this node alone; the database and the other
-        nodes hear of it within `LONGEST_STALE` seconds, or when the machine goes.
+        A report with nothing but fresh figures stays on this node; the database and the other
+        nodes get them within `LONGEST_STALE` seconds, or when the machine disconnects.
 
         Raises:
             TooMuchState: it is more than may be kept.
@@ -164,73 +189,73 @@ class Presence:
         self._unsaved.add(state.id)
         self._directory.publish(state)
 
-    def dropped(self, machine_id: str) -> None:
-        """Take it that the machine's socket has gone: its grace period begins."""
-        state = self._roster.get(machine_id)
+    def connection_lost(self, machine_id: str) -> None:
+        """Start the grace period of a machine whose socket is lost."""
+        state = self._local.get(machine_id)
         if state is not None and state.online:
             state.online = False
-            self._roster.begin_grace(machine_id)
+            self._local.begin_grace(machine_id)
             self._unsaved.add(machine_id)
             self._directory.publish(state)
 
-    def moved(self, machine_id: str) -> None:
-        """Take it that the machine is another node's by now, or was given up there."""
-        state = self._roster.get(machine_id)
+    def release(self, machine_id: str) -> None:
+        """Release a machine that another node has taken over, or declared offline."""
+        state = self._local.get(machine_id)
         if state is not None:
-            self._roster.end_grace(machine_id)
-            self._roster.forget(machine_id)
+            self._local.end_grace(machine_id)
+            self._local.remove(machine_id)
             state.connected = False
-            self._directory.publish(state)  # what a newer connection has told stays
+            self._directory.publish(state)  # does not replace what a newer connection published
 
-    async def gone(self, account_id: str, machine_id: str) -> None:
-        """Take it that the machine is offline on every node, with no grace period."""
+    async def disconnect(self, account_id: str, machine_id: str) -> None:
+        """Set a machine offline on every node, without a grace period."""
         state = await self.find(account_id, machine_id)
         if state is not None:
-            await self._depart(state, anywhere=True)
+            await self._set_offline(state, anywhere=True)
 
     async def take_over(self) -> None:
-        """Begin a grace period for the machines whose own node is gone."""
+        """Start a grace period for each machine whose node was removed."""
         for row in await machines.take_over(self._database, self._node):
-            if self._roster.get(row.id) is None:
+            if self._local.get(row.id) is None:
                 state = MachineState(row)
-                self._roster.keep(state)
-                self._roster.begin_grace(row.id)
+                self._local.add(state)
+                self._local.begin_grace(row.id)
                 self._directory.publish(state)
                 _log.info("machine taken over", machine=row.id)
 
     async def reclaim(self) -> list[MachineState]:
-        """Have this node see to its machines again, after others may have thought it dead.
+        """Claim this node's machines again after other nodes may have declared it dead.
 
         Returns:
-            The machines that are another's by now, or were given up: their sockets here are
-            worth nothing.
+            The machines that other nodes have taken over or declared offline; their sockets here
+            must be closed.
         """
-        mine = {state.id: state.connection for state in self._roster if state.online}
-        kept = await machines.reclaim(self._database, self._node, mine)
+        mine = {state.id: state.connection for state in self._local if state.online}
+        reclaimed = await machines.reclaim(self._database, self._node, mine)
         return [
             state
             for machine_id, connection in mine.items()
-            if machine_id not in kept
-            and (state := self._roster.get(machine_id)) is not None
+            if machine_id not in reclaimed
+            and (state := self._local.get(machine_id)) is not None
             and state.connection == connection
         ]
 
     def republish(self) -> None:
         """Publish every machine of this node again."""
-        self._directory.republish(list(self._roster))
+        self._directory.republish(list(self._local))
 
-    async def keep_saving(self) -> None:
-        """Write reports down every few seconds, until cancelled."""
+    async def run(self) -> None:
+        """Save reports every few seconds, until cancelled."""
         while True:
             await asyncio.sleep(_SAVE_SECONDS)
             await self.save()
 
     async def save(self) -> None:
-        """Write down what has been reported since the last call."""
+        """Save the machines that have changed since the last call."""
         unsaved, self._unsaved = self._unsaved, set()
         rows = {}
         for machine_id in unsaved:
-            state = self._roster.get(machine_id)
+            state = self._local.get(machine_id)
             data = None if state is None else state.snapshot()
             if state is not None and data is not None:
                 rows[machine_id] = (data, state.last_seen_at)
@@ -239,25 +264,25 @@ class Presence:
         try:
             await machines.save_snapshots(self._database, self._node, rows)
         except (SQLAlchemyError, OSError) as error:
-            _log.warning("reports wait for the database", error=str(error))
+            _log.warning("saving machines postponed", error=str(error))
             self._unsaved |= unsaved
 
     async def close(self) -> None:
-        """Stop every timer. Machines stay `connected` in the database for the next start."""
-        self._roster.close()
+        """Stop all timers. Machines stay `connected` in the database for the next start."""
+        self._local.close()
         for task in self._expiries:
             task.cancel()
         if self._expiries:
             await asyncio.wait(self._expiries, timeout=5)
-        await self._arrivals.close()
-        self._unsaved |= {state.id for state in self._roster}
+        await self._registrations.close()
+        self._unsaved |= {state.id for state in self._local}
         await self.save()
 
-    async def _depart(self, state: MachineState, *, anywhere: bool) -> None:
-        """Have a machine offline; told once, by the node that did it.
+    async def _set_offline(self, state: MachineState, *, anywhere: bool) -> None:
+        """Set a machine offline; the node whose transaction changed it announces the event.
 
         Args:
-            anywhere: also if another node sees to it, or it has connected again by now.
+            anywhere: even if another node is responsible for it, or it has connected again.
         """
         announcement = await self._announce(EventName.MACHINE_DISCONNECTED, state)
         values: dict[str, object] = {"last_seen_at": state.last_seen_at}
@@ -274,37 +299,37 @@ class Presence:
             )
             if was_connected:
                 await announcement.store(transaction)
-        if anywhere or self._roster.get(state.id) is state:
-            self._roster.end_grace(state.id)
-            self._roster.forget(state.id)
+        if anywhere or self._local.get(state.id) is state:
+            self._local.end_grace(state.id)
+            self._local.remove(state.id)
         if was_connected:
             _log.info("machine offline", machine=state.id)
             state.connected = state.online = False
             self._directory.publish(state)
             announcement.stored()
 
-    def _keep_out(self, state: MachineState, older: MachineState | None) -> None:
-        """Forget a machine that was kept too early, in favour of what it was before."""
-        if self._roster.get(state.id) is not state:
+    def _roll_back(self, state: MachineState, older: MachineState | None) -> None:
+        """Roll back a machine's registration and restore its previous state."""
+        if self._local.get(state.id) is not state:
             return
-        self._roster.forget(state.id)
+        self._local.remove(state.id)
         if older is not None:
             older.online = False
-            self._roster.keep(older)
-            self._roster.begin_grace(older.id)
+            self._local.add(older)
+            self._local.begin_grace(older.id)
 
-    def _expire(self, state: MachineState) -> None:
-        task = asyncio.create_task(self._depart_surely(state), name=f"offline {state.id}")
+    def _on_grace_expired(self, state: MachineState) -> None:
+        task = asyncio.create_task(self._set_offline_with_retry(state), name=f"offline {state.id}")
         self._expiries.add(task)
         task.add_done_callback(self._expiries.discard)
 
-    async def _depart_surely(self, state: MachineState) -> None:
-        """Have a machine offline whose grace period is over, however long the database is away."""
-        while self._roster.get(state.id) is state and not state.online:
+    async def _set_offline_with_retry(self, state: MachineState) -> None:
+        """Set a machine offline after its grace period; retry until the database is available."""
+        while self._local.get(state.id) is state and not state.online:
             try:
-                await self._depart(state, anywhere=False)
+                await self._set_offline(state, anywhere=False)
             except (SQLAlchemyError, OSError) as error:
-                _log.warning("a machine's end waits for the database", error=str(error))
+                _log.warning("setting machine offline failed, retrying", error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def _now(self) -> int:
@@ -312,12 +337,145 @@ class Presence:
 
 
 def _stale_millis() -> int:
-    """Return for how long a machine's figures need not be told: some chance spreads that."""
+    """Return for how long figures stay local: random, so that machines do not save in step."""
     return int(LONGEST_STALE * 1000 * (1 + random.random()) / 2)  # noqa: S311
 
 
 def _is_newer(theirs: MachineState, mine: MachineState) -> bool:
-    """Tell whether another node knows a machine better that has no socket here."""
+    """Return whether another node has a newer state of a machine that has no socket here."""
     return theirs.connection > mine.connection or (
         theirs.connection == mine.connection and theirs.online
     )
+
+
+class _LocalMachines:
+    """The machines of this node, with a timer for each that is in its grace period.
+
+    Args:
+        grace_period: seconds that a machine has to reconnect.
+        on_expired: called with a machine that has not.
+    """
+
+    def __init__(self, grace_period: float, on_expired: Callable[[MachineState], None]) -> None:
+        self._grace_period = grace_period
+        self._on_expired = on_expired
+        self._machines: dict[str, MachineState] = {}
+        self._accounts: dict[str, dict[str, MachineState]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def __iter__(self) -> Iterator[MachineState]:
+        return iter(self._machines.values())
+
+    def get(self, machine_id: str) -> MachineState | None:
+        """Return a machine, None if it is not on this node."""
+        return self._machines.get(machine_id)
+
+    def of_account(self, account_id: str) -> dict[str, MachineState]:
+        """Return an account's machines, by their ids."""
+        return dict(self._accounts.get(account_id, {}))
+
+    def add(self, state: MachineState) -> None:
+        """Add a machine, replacing its previous state."""
+        self._machines[state.id] = state
+        self._accounts.setdefault(state.account_id, {})[state.id] = state
+
+    def remove(self, machine_id: str) -> None:
+        """Remove a machine; its state is not online any more."""
+        state = self._machines.pop(machine_id, None)
+        if state is None:
+            return
+        state.online = False
+        owned = self._accounts[state.account_id]
+        del owned[machine_id]
+        if not owned:
+            del self._accounts[state.account_id]
+
+    def begin_grace(self, machine_id: str) -> None:
+        """Start the grace period of a machine of this node."""
+        self.end_grace(machine_id)
+        loop = asyncio.get_running_loop()
+        self._timers[machine_id] = loop.call_later(
+            self._grace_period, self._timer_expired, machine_id
+        )
+
+    def end_grace(self, machine_id: str) -> None:
+        """Cancel the grace period of a machine."""
+        timer = self._timers.pop(machine_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def close(self) -> None:
+        """Cancel all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _timer_expired(self, machine_id: str) -> None:
+        state = self._machines.get(machine_id)
+        if state is not None:
+            self._on_expired(state)
+
+
+class _Registration(NamedTuple):
+    """A machine whose hello has arrived; `was_connected` is what its row said a moment ago."""
+
+    state: MachineState
+    was_connected: bool
+    arrival: machines.Arrival
+
+
+class _Registrations:
+    """Stores registrations, those of one moment in one transaction.
+
+    So a crowd that reconnects after a restart costs little more than a few machines do.
+    """
+
+    def __init__(self, database: Database, node: str, announce: Announce) -> None:
+        self._database = database
+        self._node = node
+        self._announce = announce
+        self._batches = Batches(self._save)
+
+    async def store(
+        self, state: MachineState, arrival: machines.Arrival, *, was_connected: bool
+    ) -> machines.Attached | None:
+        """Store that a machine is connected to this node, with its event if it was offline.
+
+        Args:
+            was_connected: whether its row said so a moment ago; the transaction decides.
+
+        Returns:
+            What the database has of it; None if its token has been revoked.
+
+        Raises:
+            SQLAlchemyError, OSError: the database is unavailable.
+        """
+        return await self._batches.ask(_Registration(state, was_connected, arrival))
+
+    async def close(self) -> None:
+        """Store no more; waiting registrations are cancelled."""
+        await self._batches.close()
+
+    async def _save(self, arriving: list[_Registration]) -> list[machines.Attached | None]:
+        """Store registrations, with the events of the machines that were offline."""
+        expected = [one.state for one in arriving if not one.was_connected]
+        made = await asyncio.gather(
+            *(self._announce(EventName.MACHINE_CONNECTED, state) for state in expected)
+        )
+        announcements = dict(zip(expected, made, strict=True))
+        came: list[Announcement] = []
+        async with self._database.begin() as transaction:
+            attached = await machines.attach(
+                transaction, self._node, [one.arrival for one in arriving]
+            )
+            for one, outcome in zip(arriving, attached, strict=True):
+                if outcome is None or outcome.was_connected:
+                    continue
+                announcement = announcements.get(one.state) or await self._announce(
+                    EventName.MACHINE_CONNECTED, one.state
+                )
+                await announcement.store(transaction)
+                came.append(announcement)
+        for announcement in came:
+            announcement.stored()
+        return attached
