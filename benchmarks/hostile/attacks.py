@@ -144,6 +144,7 @@ class Attack:
         async with self._client() as client:
             while True:
                 await asyncio.gather(*(self._post(client, "terminal", command) for _ in range(200)))
+                await asyncio.sleep(1)  # until the machine has ended them: it takes 256 at once
 
     async def redaction(self) -> None:
         """Ask for debug bundles with a text that is slow to look through for secrets."""
