@@ -134,9 +134,9 @@ class AgentCore:
         self.updated_at = self._now = now
         self._agents = dict(agents)
         self._observations: dict[str, Observation] = {}
-        self._is_first = True
+        self._is_first = True  # this daemon has observed nothing yet
         self._queue = deque(queue)
-        self._retry_on_change = False
+        self._retry_on_change = False  # the oldest message was not taken: try again after a change
         self._jobs: deque[_Job] = deque()
         self._job: _Job | None = None
         self._answered_ids: deque[str] = deque(maxlen=_MAX_ANSWERED)
@@ -287,7 +287,7 @@ class AgentCore:
     def _submit(self, event: Submit) -> Iterator[Command]:
         yield from self._select(event.agent)
         if event.message is not None:
-            self._check_can_take()
+            self._check_can_send()
         if event.controls:
             change = Change(self.selected, event.controls)
             self._jobs.append(_Job(change, event.request, submit=event))
@@ -313,7 +313,7 @@ class AgentCore:
         if event.message is None:
             yield self._accepted(event.request, None)
             return
-        self._check_can_take()
+        self._check_can_send()
         if not self._delivers and self.observation.status != "generating":
             self._jobs.append(self._direct(event, event.message))
         elif event.delivery == "interrupt":
@@ -369,7 +369,7 @@ class AgentCore:
         why = (self.observation.error or "The agent has ended").rstrip(".")
         return ApiError(500, f"{why}. Launch it again")
 
-    def _check_can_take(self) -> None:
+    def _check_can_send(self) -> None:
         self._check_runs()
         if self.observation.pending is not None:
             raise conflict(
@@ -437,7 +437,7 @@ class AgentCore:
         act = job.act
         try:
             if isinstance(act, Deliver):
-                self._check_can_take()
+                self._check_can_send()
             else:
                 self._check_runs()
             if isinstance(act, Choose) and not self._asks(act):
