@@ -10,7 +10,7 @@ import pytest
 
 from outrider.contract.ids import is_id
 from outrider.daemon.agents.cli.transcripts.codex import THREAD, CodexTranscript
-from outrider.daemon.agents.cli.transcripts.record import Guards
+from outrider.daemon.agents.guards import Guards
 
 NAME = "01a1fb19-a5ce-71e0-a75a-426013ed9033"
 TIME = "2026-11-20T22:35:53.818Z"

@@ -7,7 +7,8 @@ from outrider.contract.resources import ActionOption, Message
 from outrider.daemon.agents.cli.decision import CALL_WAIT, LEAVING, UNRECORDED, Decider
 from outrider.daemon.agents.cli.provider_file import read_provider_files
 from outrider.daemon.agents.cli.screen import Offer, Question, Reading
-from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
+from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider import BUILT_IN
 from outrider.daemon.session_record import SessionRecord
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outrider.daemon.agents.cli.transcripts.gemini import GeminiTranscript
-from outrider.daemon.agents.cli.transcripts.record import Guards
+from outrider.daemon.agents.guards import Guards
 
 ID = "11111111-2222-4333-8444-555555555555"
 GUARDS = Guards(r"^[\s/?]", None, "\u2060")

@@ -14,8 +14,9 @@ import pytest
 from outrider.contract.commands import Chat, ReadChat
 from outrider.contract.frames import MAX_FRAME_BYTES
 from outrider.daemon.agents.cli.transcripts import claude
-from outrider.daemon.agents.cli.transcripts.record import Guards, Transcript, catch_up
+from outrider.daemon.agents.cli.transcripts.record import Transcript, catch_up
 from outrider.daemon.agents.cli.transcripts.tail import MAX_CHUNK, MAX_LINE, Tail
+from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.session import MAX_CHAT_BYTES, select_messages
 from outrider.daemon.agents.transcript import MAX_CONTENT, bounded
 from tests.agents.records import KINDS, RecordKind

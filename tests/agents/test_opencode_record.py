@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outrider.daemon.agents.cli.transcripts.opencode import OpencodeTranscript
-from outrider.daemon.agents.cli.transcripts.record import Guards
+from outrider.daemon.agents.guards import Guards
 
 SCHEMA = """
 CREATE TABLE session (id TEXT PRIMARY KEY, title TEXT);

@@ -6,7 +6,7 @@ import pytest
 
 from outrider.daemon.agents.cli.provider_file import read_provider_files
 from outrider.daemon.agents.cli.screen import Judge
-from outrider.daemon.agents.cli.transcripts.record import Guards
+from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider import BUILT_IN, ProviderFileError, fill_placeholders
 
 MINIMAL = """

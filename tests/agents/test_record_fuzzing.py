@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.transcripts.record import Guards
+from outrider.daemon.agents.guards import Guards
 from tests.agents.records import CONVERSATION, KINDS, TIME, RecordKind
 
 pytestmark = pytest.mark.fuzz

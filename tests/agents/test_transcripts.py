@@ -9,8 +9,8 @@ import pytest
 from outrider.contract.ids import is_id
 from outrider.daemon.agents.cli.transcripts import claude
 from outrider.daemon.agents.cli.transcripts.claude import ClaudeTranscript
-from outrider.daemon.agents.cli.transcripts.record import Guards
 from outrider.daemon.agents.cli.transcripts.tail import Tail
+from outrider.daemon.agents.guards import Guards
 
 NAME = "11111111-1111-4111-8111-111111111111"
 TIME = "2026-11-20T21:30:52.066Z"

@@ -6,6 +6,7 @@ from outrider.contract.commands import ChatInput, ImagePart
 from outrider.contract.errors import bad_request
 from outrider.daemon.agents.acp.content import Block
 from outrider.daemon.agents.acp.provider_file import AcpFile
+from outrider.daemon.agents.guards import Guards
 
 
 def prompt_of(
@@ -19,18 +20,18 @@ def prompt_of(
     able = None if agent is None else agent.agent_capabilities
     prompts = None if able is None else able.prompt_capabilities
     images = [part for part in message.parts if isinstance(part, ImagePart)]
-    text = message.as_text()
+    text, guards = message.as_text(), Guards(file.guard_before)
     if not images or prompts is None or not prompts.image:
         if not text.strip():
             raise bad_request(
                 f"{file.display_name} takes no pictures: add text, or `textFallback`",
                 "input",
             )
-        return [TextContentBlock(type="text", text=_guarded(file, text))], text
+        return [TextContentBlock(type="text", text=guards.add(text))], text
     blocks: list[Block] = [
         ImageContentBlock(type="image", data=part.data, mime_type=part.mime_type)
         if isinstance(part, ImagePart)
-        else TextContentBlock(type="text", text=_guarded(file, part.text))
+        else TextContentBlock(type="text", text=guards.add(part.text))
         for part in message.parts
     ]
     shown = [
@@ -38,9 +39,3 @@ def prompt_of(
         for part in message.parts
     ]
     return blocks, "\n".join(shown)
-
-
-def _guarded(file: AcpFile, text: str) -> str:
-    """Keep the agent from taking a message for one of its own commands."""
-    pattern = file.guard_pattern()
-    return f" {text}" if pattern is not None and pattern.search(text) else text

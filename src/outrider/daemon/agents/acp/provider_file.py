@@ -35,10 +35,6 @@ class AcpFile(ProviderSpec, kw_only=True):
         """Return what errors match that mean a missing login."""
         return _compiled(self.login_needed)
 
-    def guard_pattern(self) -> re.Pattern[str] | None:
-        """Return what messages match that the agent would take for a command."""
-        return _compiled(self.guard_before)
-
     def notices_pattern(self) -> re.Pattern[str] | None:
         """Return what pieces of text match that the model has not said."""
         return _compiled(self.notices)

@@ -23,9 +23,10 @@ from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.stillness import Stillness
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
-from outrider.daemon.agents.cli.transcripts.record import Guards, Transcript, catch_up
+from outrider.daemon.agents.cli.transcripts.record import Transcript, catch_up
 from outrider.daemon.agents.cli.watch import END_GRACE, UNSETTLED, Watch
 from outrider.daemon.agents.failure import output_end
+from outrider.daemon.agents.guards import Guards
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 

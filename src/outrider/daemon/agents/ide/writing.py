@@ -1,11 +1,11 @@
 """Writes a message into an agent's input and waits until it stands in the chat."""
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.ide.chat import GUARD, Chat
 from outrider.daemon.agents.ide.following import Following
 from outrider.daemon.agents.ide.provider_file import Agent
@@ -52,8 +52,7 @@ async def write(
     Raises:
         WindowError: it does not get there.
     """
-    guarded = agent.guard_before is not None and re.search(agent.guard_before, text)
-    wanted = GUARD + text if guarded else text
+    wanted = Guards(agent.guard_before, mark=GUARD).add(text)
     chat.offer(message_id, text)
     try:
         await _type(window, agent, wanted)

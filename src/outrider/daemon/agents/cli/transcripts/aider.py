@@ -18,8 +18,9 @@ from typeid import TypeID
 
 from outrider.contract.resources import Message
 from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, Role, milliseconds
-from outrider.daemon.agents.cli.transcripts.record import Activity, Guards, ToolCall
+from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
 from outrider.daemon.agents.cli.transcripts.tail import Tail
+from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.transcript import MAX_CONTENT, bounded
 
 TAKEN_WAIT: Final = 2.0

@@ -9,7 +9,7 @@ import msgspec
 
 from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.transcripts.record import Guards
+from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.transcript import bounded
 
 Role = Literal["user", "assistant", "tool", "system"]

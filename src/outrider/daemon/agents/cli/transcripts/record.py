@@ -1,12 +1,12 @@
 """What a reader of an agent's own record offers, whatever the record looks like."""
 
 import asyncio
-import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
 from outrider.contract.resources import Message
+from outrider.daemon.agents.guards import Guards
 
 _MAX_POLLS: Final = 4096
 
@@ -20,37 +20,6 @@ class ToolCall:
 
     id: str
     started: int
-
-
-class Guards:
-    """What keeps an agent from acting on a message instead of reading it.
-
-    Args:
-        before: messages that match this pattern are given `mark` in front.
-        behind: messages in which this pattern is found are given a space at the end.
-    """
-
-    def __init__(
-        self, before: str | None = None, behind: str | None = None, mark: str = " "
-    ) -> None:
-        self._mark = mark
-        self._before = None if before is None else re.compile(before)
-        self._behind = None if behind is None else re.compile(behind)
-
-    def add(self, text: str) -> str:
-        """Return `text` as the agent is given it."""
-        before = self._mark if self._before is not None and self._before.match(text) else ""
-        behind = " " if self._behind is not None and self._behind.search(text) else ""
-        return before + text + behind
-
-    def remove(self, text: str) -> str:
-        """Return what `add` was given; the agent may have taken the last space off itself."""
-        bare = text.removeprefix(self._mark)
-        if self._before is not None and bare != text and self._before.match(bare):
-            text = bare
-        if self._behind is not None and text.endswith(" ") and self._behind.search(text[:-1]):
-            text = text[:-1]
-        return text
 
 
 class Transcript(Protocol):

@@ -1,0 +1,34 @@
+"""How a message is escaped that an agent would act on instead of reading it."""
+
+import re
+
+
+class Guards:
+    """Escapes messages that an agent would take for commands of its own.
+
+    Args:
+        before: messages in which this pattern is found get `mark` in front.
+        behind: messages in which this pattern is found get a space at the end.
+    """
+
+    def __init__(
+        self, before: str | None = None, behind: str | None = None, mark: str = " "
+    ) -> None:
+        self._mark = mark
+        self._before = None if before is None else re.compile(before)
+        self._behind = None if behind is None else re.compile(behind)
+
+    def add(self, text: str) -> str:
+        """Return `text` as the agent is given it."""
+        before = self._mark if self._before is not None and self._before.search(text) else ""
+        behind = " " if self._behind is not None and self._behind.search(text) else ""
+        return before + text + behind
+
+    def remove(self, text: str) -> str:
+        """Return what `add` was given; the agent may have taken the last space off itself."""
+        bare = text.removeprefix(self._mark)
+        if self._before is not None and bare != text and self._before.search(bare):
+            text = bare
+        if self._behind is not None and text.endswith(" ") and self._behind.search(text[:-1]):
+            text = text[:-1]
+        return text
