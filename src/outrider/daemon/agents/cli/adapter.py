@@ -21,6 +21,7 @@ from outrider.daemon.agents.cli.keyboard import Keyboard, typeable
 from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.scrollback import Scrollback
+from outrider.daemon.agents.cli.state import CliState, Delivery
 from outrider.daemon.agents.cli.stillness import Stillness
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
 from outrider.daemon.agents.cli.transcripts.record import Transcript, catch_up
@@ -61,8 +62,6 @@ START_RESTLESS: Final = 4.0
 ANSWER_LOOK: Final = 1.0
 """Seconds for which an agent is watched closely after an answer; most react at once."""
 
-_TYPING: Final = "typing"
-
 
 class CliAdapter:
     """A running agent in the window `pane`; None for one that is gone, whose chat remains.
@@ -93,6 +92,7 @@ class CliAdapter:
         self._transcript = transcript
         self._scrollback = scrollback
         self._record = record
+        self._state = CliState(record)
         self.name = record.name
         self.agents = {record.type: self}
         self._journal = journal
@@ -128,7 +128,7 @@ class CliAdapter:
             return
         keyboard = self._keyboard()
         after = 0 if self._transcript is None else self._transcript.prompts
-        self._record.adapter_state[_TYPING] = f"{message_id} {after}"
+        self._state.delivery = Delivery(message_id, after)
         self._journal.save_session(self._record)
         with self._watch.held():
             try:
@@ -272,10 +272,10 @@ class CliAdapter:
             return message_id in self._scrollback
         if message_id in self._journal.message_ids(self._record.id).values():
             return True
-        typing, _, after = self._record.adapter_state.get(_TYPING, "").partition(" ")
-        if typing != message_id or self._transcript is None:
+        last = self._state.delivery
+        if last is None or last.message_id != message_id or self._transcript is None:
             return False
-        return self._recorded(text, int(after), message_id)
+        return self._recorded(text, last.prompts, message_id)
 
     def _taken(self, text: str, after: int, message_id: str, typed: Snapshot) -> bool:
         shown = self._watch.snapshot

@@ -22,6 +22,7 @@ from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.scrollback import HISTORY as WHOLE_HISTORY
 from outrider.daemon.agents.cli.scrollback import Scrollback
+from outrider.daemon.agents.cli.state import CliState
 from outrider.daemon.agents.cli.tmux import HISTORY, Pane, Tmux, private_file
 from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.record import OfProcess, Transcript
@@ -80,7 +81,8 @@ class CliProvider:
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent in a window of its own and return once it is ready, or asks."""
         environment = self._environment() | {"PWD": record.path}
-        record.adapter_state |= {name: environment[name] for name in _PLACES if name in environment}
+        state = CliState(record)
+        state.set_places({name: environment[name] for name in _PLACES if name in environment})
         await self._prepare(record, environment)
         argv = self._arguments(record)
         order = await asyncio.to_thread(_write_order, argv, environment, record.path)
@@ -90,7 +92,7 @@ class CliProvider:
                 [sys.executable, "-I", "-S", str(_LAUNCHER), str(order)],
                 history=WHOLE_HISTORY if self.spec.record is None else HISTORY,
             )
-            record.adapter_state |= processes.mark(pane.pid)
+            state.set_process(pane.pid)
             adapter = self._adapter(record, pane)
             try:
                 await adapter.until_ready()
@@ -107,7 +109,7 @@ class CliProvider:
         """Find the agent's window again. What is left of an agent without one is ended."""
         pane = await self._tmux.find(record.id)
         if pane is None:
-            left = await asyncio.to_thread(processes.orphans, record.adapter_state)
+            left = await asyncio.to_thread(CliState(record).orphans)
             await processes.end(left, grace=END_GRACE)
         adapter = self._adapter(record, pane, started=True)
         await adapter.look()
@@ -118,7 +120,7 @@ class CliProvider:
     ) -> CliAdapter:
         transcript = self._transcript(record)
         if pane is not None and isinstance(transcript, OfProcess):
-            transcript.run_by(pane.pid, record.adapter_state)
+            transcript.run_by(pane.pid, CliState(record).values)
         return CliAdapter(
             self.spec,
             self._judge,
@@ -134,7 +136,7 @@ class CliProvider:
     def _transcript(self, record: SessionRecord) -> Transcript | None:
         if self.spec.record is None:
             return None
-        environment = self._environment() | record.adapter_state
+        environment = self._environment() | CliState(record).values
         return READERS[self.spec.record](environment, Path(record.path), _conversation(record))
 
     def _scrollback(self, record: SessionRecord) -> Scrollback:

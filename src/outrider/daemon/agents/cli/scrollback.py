@@ -13,6 +13,7 @@ import msgspec
 
 from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
+from outrider.daemon.agents.cli.state import CliState
 from outrider.daemon.agents.transcript import Role, Transcript
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
@@ -21,7 +22,6 @@ HISTORY: Final = 50_000
 """Lines that a terminal keeps whose screen is the only record of the chat."""
 
 _ANCHOR: Final = 12
-_KEPT: Final = "scrollback"
 
 
 class _Read(msgspec.Struct):
@@ -51,7 +51,8 @@ class Scrollback:
         self._prompt = None if prompt is None else re.compile(prompt)
         self._record = record
         self._journal = journal
-        kept = record.adapter_state.get(_KEPT)
+        self._state = CliState(record)
+        kept = self._state.scrollback
         self._read = _Read() if kept is None else msgspec.json.decode(kept, type=_Read)
 
     def __contains__(self, message_id: str) -> bool:
@@ -135,5 +136,5 @@ class Scrollback:
         self._save()
 
     def _save(self) -> None:
-        self._record.adapter_state[_KEPT] = msgspec.json.encode(self._read).decode()
+        self._state.scrollback = msgspec.json.encode(self._read).decode()
         self._journal.save_session(self._record)

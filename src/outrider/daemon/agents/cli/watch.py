@@ -17,6 +17,7 @@ from outrider.daemon.agents.cli.control import TmuxError, TmuxGone, WindowGone
 from outrider.daemon.agents.cli.decision import Decider
 from outrider.daemon.agents.cli.screen import Judge, Reading
 from outrider.daemon.agents.cli.scrollback import Scrollback
+from outrider.daemon.agents.cli.state import CliState
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
 from outrider.daemon.agents.cli.transcripts.record import Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
@@ -126,7 +127,7 @@ class Watch:
                 await self._take(pane, await self._tmux.snapshot(pane))
             except TmuxGone:
                 self._gone("The tmux server has ended, and the agent with it")
-                left = await asyncio.to_thread(processes.orphans, self._record.adapter_state)
+                left = await asyncio.to_thread(CliState(self._record).orphans)
                 await processes.end(left, grace=END_GRACE)
             except WindowGone:
                 self._gone("The agent's window was closed")

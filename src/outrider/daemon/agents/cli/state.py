@@ -1,0 +1,59 @@
+"""What the journal keeps for the adapter of an agent in a terminal, typed."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import psutil
+
+from outrider.daemon.agents.cli import processes
+from outrider.daemon.session_record import SessionRecord
+
+
+class Delivery(NamedTuple):
+    """A message that was about to be typed when the agent's record held so many prompts."""
+
+    message_id: str
+    prompts: int
+
+
+class CliState:
+    """A view of a record's `adapter_state`; the caller saves the record after a change.
+
+    Attributes:
+        values: the state itself. As environment variables, they are the places where the agent
+            had its record when it was launched, and what a reader adds to find it again.
+    """
+
+    def __init__(self, record: SessionRecord) -> None:
+        self.values = record.adapter_state
+
+    def set_places(self, environment: Mapping[str, str]) -> None:
+        """Keep the variables that say where the agent keeps its record."""
+        self.values |= environment
+
+    def set_process(self, pid: int) -> None:
+        """Keep the agent's first process."""
+        self.values |= processes.mark(pid)
+
+    def orphans(self) -> list[psutil.Process]:
+        """Return what is left of an agent whose terminal is gone."""
+        return processes.orphans(self.values)
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """The message that was typed last, or was about to be."""
+        message_id, _, prompts = self.values.get("typing", "").partition(" ")
+        return Delivery(message_id, int(prompts)) if message_id else None
+
+    @delivery.setter
+    def delivery(self, delivery: Delivery) -> None:
+        self.values["typing"] = f"{delivery.message_id} {delivery.prompts}"
+
+    @property
+    def scrollback(self) -> str | None:
+        """How far the terminal's history has been read, as JSON."""
+        return self.values.get("scrollback")
+
+    @scrollback.setter
+    def scrollback(self, position: str) -> None:
+        self.values["scrollback"] = position
