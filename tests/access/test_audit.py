@@ -5,11 +5,13 @@ import time
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from outrider.cloud.access.audit import KEPT_SECONDS, MAX_WAITING, Audit
 from outrider.cloud.access.refusals import A_MINUTE
 from outrider.cloud.store import audit as store
+from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.contract.commands import PUBLIC_COMMANDS
 from outrider.contract.events import Refused
@@ -194,6 +196,38 @@ class TestWhatIsRecorded:
             refuse(f"address {number}")
         assert len(audit._waiting) == MAX_WAITING
         assert len(audit._strangers) <= MAX_WAITING
+
+    async def test_strangers_of_one_network_are_one(self, database: Database, clock: Clock) -> None:
+        """Whoever has one IPv6 address has the 2^64 of its /64; what is noted tells it."""
+        await database.migrate()
+        audit = Audit(database, clock)
+
+        def refuse(address: str, account_id: str | None = None) -> None:
+            audit.note(
+                principal=None,
+                account_id=account_id,
+                action="list_daemons",
+                target=None,
+                outcome=401,
+                address=address,
+                request_id="r",
+            )
+
+        for number in range(1000):
+            refuse(f"2001:db8:1:2::{number:x}")
+        refuse("2001:db8:1:3::1")
+        refuse("192.0.2.1")
+        refuse("2001:db8:1:2::1", "acct_a")
+        await audit.write()
+        query = select(tables.audit.c.address).order_by(tables.audit.c.id)
+        async with database.read() as connection:
+            noted = list(await connection.scalars(query))
+        assert noted == [
+            "2001:db8:1:2::/64",
+            "2001:db8:1:3::/64",
+            "192.0.2.1",
+            "2001:db8:1:2::1",
+        ]
 
 
 class TestWhatNeverIs:

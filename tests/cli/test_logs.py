@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 _BREAKS = """
 import structlog
@@ -68,3 +69,30 @@ def test_what_others_say_does_not_reach_a_terminal_unescaped() -> None:
         assert escaped in text
     assert "forged: line" not in text.splitlines()
     assert text.count("ValueError: broke\\x1b[2J") == 2
+
+
+_FULL_DISK = """
+import os, resource, sys
+import structlog
+from outrider.cli.logs import set_up_logs
+
+os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 2)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+set_up_logs()
+for _ in range(100):
+    structlog.get_logger().warning("a line that does not fit any more")
+print("went on")
+"""
+
+
+def test_a_full_disk_does_not_end_what_logs(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    done = subprocess.run(
+        [sys.executable, "-c", _FULL_DISK, str(log)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout == "went on\n"
+    assert log.stat().st_size <= 1000

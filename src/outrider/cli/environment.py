@@ -14,6 +14,7 @@ SERVICE: Final = frozenset(
     PREFIX + name
     for name in (
         "ALLOWED_HOSTS",
+        "AUDIT_REQUIRED",
         "COMMAND_TIMEOUT",
         "DATABASE_URL",
         "DATA_DIR",

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from contextlib import suppress
 
 import structlog
 from structlog.processors import ExceptionRenderer
@@ -46,13 +47,28 @@ def set_up_logs() -> None:
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _Logger(sys.stderr),
         cache_logger_on_first_use=True,
     )
     # Libraries speak up only when something is wrong.
     handler = logging.StreamHandler()
     handler.setFormatter(_EscapingFormatter("%(name)s: %(message)s"))
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler])
+
+
+class _Logger(structlog.PrintLogger):
+    """Prints to standard error; what cannot be written is lost.
+
+    A full disk or a closed pipe must not end the work that a line tells of.
+    """
+
+    def msg(self, message: str) -> None:
+        """Print a line."""
+        with suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
 
 
 def _escape_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -29,6 +29,7 @@ from outrider.cloud.access.shared_windows import SharedWindows
 from outrider.cloud.api import operations, pages
 from outrider.cloud.api.admission import Gate
 from outrider.cloud.api.endpoint import Endpoint, Services
+from outrider.cloud.api.operations import Readiness
 from outrider.cloud.api.paths import Paths
 from outrider.cloud.api.pipeline import Resource, nowhere
 from outrider.cloud.api.responses import Outermost, http_exception, unexpected
@@ -264,8 +265,8 @@ class Service:
         await self._idempotency.drain(1)
         await self._gateway.close()
 
-    async def _readiness(self) -> dict[str, str]:
-        """Return of each thing that requests need whether it is `ok`, or what is wrong."""
+    async def _readiness(self) -> Readiness:
+        """Return whether requests should come here, and what is wrong if they should not."""
         found = {"database": "ok"}
         if self._is_draining:
             found["node"] = "stopping"
@@ -279,7 +280,12 @@ class Service:
                 found["redis"] = "ok"
             except BusDown as error:
                 found["redis"] = str(error)
-        return found
+        is_ready = all(part == "ok" for part in found.values())
+        failure = self._audit.failure
+        found["audit"] = "ok" if failure is None else f"cannot be written: {failure}"
+        if failure is not None and self._settings.audit_required:
+            is_ready = False
+        return Readiness(is_ready, found)
 
     async def _leave(self) -> None:
         try:

@@ -38,6 +38,7 @@ class Settings(BaseSettings):
     node_timeout: Seconds = 15
     drain_delay: Annotated[float, Field(ge=0)] = 5
     recent_login: Seconds = 600
+    audit_required: bool = True
     webhook_timeout: Seconds = 10
     webhook_retry_delays: Annotated[list[Seconds], NoDecode] = Field(default=[5, 25, 125])
     webhook_allow_private: bool | None = None

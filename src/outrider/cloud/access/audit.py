@@ -3,7 +3,11 @@
 Records are written in batches by one task. They wait in memory for half a second at the
 most; beyond `MAX_WAITING` of them further ones are dropped, and the log says how many. A
 stranger who is refused again and again in the same way is noted once a minute, so that a
-flood of refusals cannot fill the database.
+flood of refusals cannot fill the database. Strangers are told apart as by the rate limits, an IPv6
+address by its /64: whoever has one address has them all.
+
+While the database refuses to store records, as on a full disk, they wait too. `failure` tells
+why, and the service then refuses what it could not record (see `OUTRIDER_AUDIT_REQUIRED`).
 """
 
 import asyncio
@@ -11,14 +15,16 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
+from outrider.cloud.access.addresses import bucket
+from outrider.cloud.periodic import UNAVAILABLE
 from outrider.cloud.store import audit
 from outrider.cloud.store.audit import Record
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import Database, cannot_store, is_away
 from outrider.contract.ids import new_id
 
 KEPT_SECONDS: Final = 90 * 86400.0
@@ -49,6 +55,15 @@ class Audit:
         self._dropped = 0
         self._pruned = 0.0
         self._strangers: OrderedDict[tuple[str, str, int], float] = OrderedDict()
+        self._failure: str | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the database refused the last records; None where it stored them.
+
+        A database that cannot be reached is no such reason: nothing is done without it anyway.
+        """
+        return self._failure
 
     def note(
         self,
@@ -63,8 +78,10 @@ class Audit:
         at: float | None = None,
     ) -> None:
         """Note a request and its outcome, an HTTP status; `at` is when, now where it is None."""
-        if account_id is None and self._noted_lately((address, action, outcome)):
-            return
+        if account_id is None:
+            address = bucket(address)
+            if self._noted_lately((address, action, outcome)):
+                return
         if len(self._waiting) >= MAX_WAITING:
             self._dropped += 1
             return
@@ -89,7 +106,7 @@ class Audit:
             try:
                 await self.write()
                 await self._prune()
-            except (SQLAlchemyError, OSError) as error:
+            except UNAVAILABLE as error:
                 _log.warning("audit records wait for the database", error=str(error))
 
     async def write(self) -> None:
@@ -102,13 +119,17 @@ class Audit:
             return
         try:
             await audit.add(self._database, records)
-        except BaseException:
+        except BaseException as error:
             self._waiting = records + self._waiting
+            if isinstance(error, UNAVAILABLE) and (cannot_store(error) or not is_away(error)):
+                self._failure = str(getattr(error, "orig", None) or error)
             raise
+        self._failure = None
 
     async def of_account(self, account_id: str, *, limit: int, before: str | None) -> list[Record]:
         """Return the account's records, newest first, those older than the one `before`."""
-        await self.write()
+        with suppress(*UNAVAILABLE):  # those that wait can be read once they are written
+            await self.write()
         return await audit.of_account(self._database, account_id, limit=limit, before=before)
 
     def _noted_lately(self, refusal: tuple[str, str, int]) -> bool:

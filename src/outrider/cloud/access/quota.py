@@ -16,12 +16,17 @@ from math import ceil
 from typing import Final
 
 from outrider.cloud.access.plans import PLANS
+from outrider.cloud.periodic import UNAVAILABLE
 from outrider.cloud.store import usage
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import Database, cannot_store
 from outrider.contract.errors import ApiError, ErrorCode
 
 _MOST_AT_ONCE: Final = 10_000
 _PLAN_SECONDS: Final = 60.0
+
+_UNCOUNTED: Final = "uncounted"
+_UNCOUNTED_CALLS: Final = 100
+"""Calls of a plan without a limit that a database which cannot be written does not count."""
 
 
 class _Allowance:
@@ -113,9 +118,15 @@ class Quota:
         month, limit = _month(now), PLANS[allowance.plan].calls_per_month
         allowance.left = 0  # what was left of another month is worth nothing in this one
         allowance.month, allowance.ends = month, _next_month(now)
-        granted = await usage.set_aside(
-            self._database, account_id, month, limit, most=_MOST_AT_ONCE
-        )
+        try:
+            granted = await usage.set_aside(
+                self._database, account_id, month, limit, most=_MOST_AT_ONCE
+            )
+        except UNAVAILABLE as error:
+            if limit is not None or not cannot_store(error):
+                raise
+            # Nobody is refused for want of a count that limits nothing: reading goes on.
+            allowance.month, granted = _UNCOUNTED, _UNCOUNTED_CALLS
         if granted <= 0:
             raise ApiError(
                 429,

@@ -139,7 +139,6 @@ async def command(services: Services, call: Call) -> bytes:
         raise bad_request(
             f"Unknown command {request.type!r}: it is one of {', '.join(_PUBLIC)}", "type"
         )
-    call.reads_only = kind in READING_COMMANDS
     payload = bytes(request.payload)
     if payload == b"null":
         payload = b"{}"
@@ -226,6 +225,7 @@ ENDPOINTS = [
         scope=Scope.IDE_CONTROL,
         summary="Send a command",
         handler=command,
+        is_read=lambda request: request.type in READING_COMMANDS,
         response=(Accepted, Chat, Resolved, Picture, Launched, Stopped),
         body=CommandRequest,
         described_bodies=(

@@ -115,6 +115,8 @@ class Endpoint:
         body_optional: whether the body may be left out.
         reads_only: whether it changes nothing although it is no GET: it is not in the audit
             unless it was refused, and its answer is not kept under an `Idempotency-Key`.
+        is_read: tells of the body (of the type `body`) whether this request only reads, where one
+            endpoint takes both kinds; `reads_only` says what follows from that.
         credential_limit: how the limit on routes that take credentials counts it.
     """
 
@@ -131,6 +133,7 @@ class Endpoint:
     described_bodies: tuple[type[Wire], ...] = ()
     body_optional: bool = False
     reads_only: bool = False
+    is_read: Callable[[Any], bool] | None = None
     query: type[Wire] | None = None
     status: int = 200
     credential_limit: CredentialLimit | None = None

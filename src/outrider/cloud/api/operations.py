@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -14,12 +14,19 @@ from starlette.routing import Route
 from outrider.cloud.api import docs, openapi
 from outrider.cloud.api.endpoint import Endpoint
 
-Readiness = Callable[[], Awaitable[dict[str, str]]]
-"""Returns of each thing that requests need whether it is `ok`, or what is wrong."""
+
+class Readiness(NamedTuple):
+    """Whether requests should come here, and of each part whether it is `ok` or what is wrong."""
+
+    is_ready: bool
+    parts: dict[str, str]
+
+
+ReadReadiness = Callable[[], Awaitable[Readiness]]
 
 
 def routes(
-    endpoints: Sequence[Endpoint], readiness: Readiness, registry: CollectorRegistry
+    endpoints: Sequence[Endpoint], readiness: ReadReadiness, registry: CollectorRegistry
 ) -> list[Route]:
     """Return the routes outside `/api/v1`."""
 
@@ -40,8 +47,8 @@ def routes(
         return JSONResponse({"status": "ok"})
 
     async def readyz(_request: Request) -> Response:
-        parts = await readiness()
-        if all(part == "ok" for part in parts.values()):
+        is_ready, parts = await readiness()
+        if is_ready:
             return JSONResponse({"status": "ok"} | parts)
         return JSONResponse({"status": "unavailable"} | parts, 503)
 

@@ -30,6 +30,8 @@ _REFUSED: Final = frozenset({401, 403, 429})
 _GONE: Final = 499
 """What the audit has for a client that went away before its answer."""
 
+_AUDIT_RETRY_SECONDS: Final = 10.0
+
 _encoder = msgspec.json.Encoder()
 _log = structlog.get_logger(__name__)
 
@@ -113,6 +115,7 @@ class _Served:
         try:
             await self._gate.admit(self._endpoint, scope, headers, admission)
             call = await self._call(scope, receive, headers, admission)
+            self._refuse_unaudited(call)
             answer = await self._answer(call, headers)
             extra = call.response_headers
             if answer.replayed:
@@ -146,7 +149,26 @@ class _Served:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        return Call(scope, admission.principal, admission.address, decoded, body, query, gone)
+        call = Call(scope, admission.principal, admission.address, decoded, body, query, gone)
+        call.reads_only = endpoint.is_read is not None and endpoint.is_read(decoded)
+        return call
+
+    def _refuse_unaudited(self, call: Call) -> None:
+        """Refuse what may change something while no record of it can be stored.
+
+        Raises:
+            ApiError: 503, the audit cannot be written.
+        """
+        services = self._services
+        if not self._endpoint.mutates or call.reads_only or services.audit.failure is None:
+            return
+        if services.settings.audit_required:
+            raise ApiError(
+                503,
+                "Nothing can be changed at the moment, for the service cannot write its audit: "
+                "its disk may be full. Reading works; tell the operator",
+                retry_after=_AUDIT_RETRY_SECONDS,
+            )
 
     async def _answer(self, call: Call, headers: Headers) -> Answer:
         key = headers.get(b"idempotency-key")

@@ -1,6 +1,7 @@
 """The connection to the database, and bringing its schema up to date."""
 
 import asyncio
+import errno
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -39,6 +40,13 @@ _SQLITE_WAIT: Final = 10
 
 _AWAY_STATES: Final = ("08", "53", "57P")
 """What SQLSTATE begins with where PostgreSQL stops, starts, or has no place for a connection."""
+
+
+_SQLITE_CANNOT_STORE: Final = frozenset(
+    (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+)
+_POSTGRESQL_CANNOT_STORE: Final = frozenset(("53100", "25006", "58030"))
+"""SQLSTATE where the disk is full, the transaction read-only, or the disk broken."""
 
 
 class DatabaseError(OutriderError):
@@ -192,6 +200,19 @@ def is_away(error: BaseException) -> bool:
         kinds = (OperationalError, InterfaceError, InternalError)
         return error.connection_invalidated or isinstance(error, kinds)
     return error.connection_invalidated or state.startswith(_AWAY_STATES)
+
+
+def cannot_store(error: BaseException) -> bool:
+    """Tell whether an error says that the database can be read, but not written.
+
+    Its disk is full or broken, or it is read-only, as a PostgreSQL is that waits to take over.
+    """
+    if isinstance(error, DBAPIError):
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        if code is not None:  # the low byte is the kind, the others say more of it
+            return code & 0xFF in _SQLITE_CANNOT_STORE
+        return getattr(error.orig, "sqlstate", None) in _POSTGRESQL_CANNOT_STORE
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @asynccontextmanager

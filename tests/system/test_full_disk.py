@@ -1,0 +1,137 @@
+"""A service whose disk is full: it says so, changes nothing, and goes on reading.
+
+The disk of the process is bounded by RLIMIT_FSIZE: its files cannot grow any more, until the test
+lifts the bound. Issue 12, B15.
+"""
+
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import pytest_asyncio
+
+from outrider.cloud.settings import Settings
+from tests.access.people import V1, dashboard, person
+from tests.service.errors import assert_error
+from tests.service.patience import eventually
+from tests.service.processes import Serving
+from tests.service.samples import session
+from tests.service.site import Owner, Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@contextmanager
+def full_disk(service: Serving) -> Iterator[None]:
+    """Have nothing more written to the service's files while the block runs."""
+    process = psutil.Process(service.process.pid)
+    _, hard = process.rlimit(resource.RLIMIT_FSIZE)
+    process.rlimit(resource.RLIMIT_FSIZE, (1, hard))
+    try:
+        yield
+    finally:
+        process.rlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+class Scene:
+    """A running service with an account and a machine."""
+
+    def __init__(self, service: Serving, site: Site, owner: Owner) -> None:
+        self.service = service
+        self.site = site
+        self.owner = owner
+
+    async def ready(self) -> tuple[int, dict[str, Any]]:
+        """Return the status and the body of /readyz."""
+        answer = await self.site.client().get("/readyz")
+        return answer.status_code, answer.json()
+
+    async def change(self) -> httpx.Response:
+        """Make a request that changes something, though not in the database."""
+        machine = (await self.owner.api.get(f"{V1}/daemons")).json()["daemons"][0]["id"]
+        path = f"{V1}/daemons/{machine}/terminal"
+        return await self.owner.api.post(path, json={"command": "true"})
+
+    async def cannot_audit(self) -> bool:
+        """Tell whether the service has found that it cannot write its audit."""
+        await self.change()
+        return bool((await self.ready())[1]["audit"] != "ok")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """The setting `OUTRIDER_AUDIT_REQUIRED` is the fixture's parameter."""
+    service = Serving(tmp_path / "data", audit_required=getattr(request, "param", "true"))
+    service.log = tmp_path / "log"
+    site = Site(Settings(data_dir=tmp_path / "data"))
+    async with service:
+        site.url = service.url
+        try:
+            owner = await person(site)
+            (await owner.machine(session())).obliges()
+            yield Scene(service, site, owner)
+        finally:
+            await site.close()
+
+
+async def test_what_cannot_be_recorded_is_not_done(scene: Scene) -> None:
+    page = await dashboard(scene.owner)
+    assert (await scene.change()).status_code == 200
+    assert (await scene.ready()) == (200, {"status": "ok", "database": "ok", "audit": "ok"})
+    machine = (await scene.owner.api.get(f"{V1}/daemons")).json()["daemons"][0]["id"]
+    target = f"{machine}:cli:claude-code"
+    with full_disk(scene.service):
+        await eventually(scene.cannot_audit)
+        refused = await scene.change()
+        assert "audit" in assert_error(refused, 503)["error"]
+        assert int(refused.headers["retry-after"]) > 0
+        status, parts = await scene.ready()
+        assert status == 503
+        assert parts["database"] == "ok"
+        assert parts["audit"].startswith("cannot be written: ")
+        for client, path in (
+            (scene.owner.api, f"{V1}/daemons"),
+            (scene.owner.api, f"{V1}/shortcuts/{target}/chat"),
+            (page, f"{V1}/account"),
+            (page, f"{V1}/audit"),
+            (page, f"{V1}/account/sessions"),
+            (page, f"{V1}/webhooks"),
+            (scene.site.client(), "/healthz"),
+            (scene.site.client(), "/metrics"),
+        ):
+            answer = await client.get(path)
+            assert answer.status_code == 200, (path, answer.text)
+        body = {"type": "read_chat", "payload": {"target": target}}
+        read = await scene.owner.api.post(f"{V1}/daemons/{machine}/command", json=body)
+        assert read.status_code == 200, "a POST that only reads"
+
+    async def works_again() -> bool:
+        return (await scene.change()).status_code == 200
+
+    await eventually(works_again)
+    assert (await scene.ready())[0] == 200
+    records = (await page.get(f"{V1}/audit", params={"limit": 1000})).json()["records"]
+    assert {record["outcome"] for record in records} == {200, 503}, "what waited is written"
+
+
+@pytest.mark.parametrize("scene", ["false"], indirect=True)
+async def test_an_operator_may_prefer_to_go_on(scene: Scene) -> None:
+    with full_disk(scene.service):
+        await eventually(scene.cannot_audit)
+        assert (await scene.change()).status_code == 200
+        status, parts = await scene.ready()
+        assert (status, parts["status"]) == (200, "ok")
+        assert parts["audit"].startswith("cannot be written: ")
+
+
+async def test_reading_goes_on_after_a_start_on_a_full_disk(scene: Scene) -> None:
+    """No call is set aside yet then, and none can be."""
+    account = await person(scene.site)
+    with full_disk(scene.service):
+        for _ in range(3):
+            assert (await account.api.get(f"{V1}/daemons")).status_code == 200
