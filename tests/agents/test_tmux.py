@@ -1,7 +1,6 @@
 """The private tmux server: nothing of a user's is run or expanded there, and replies stay apart."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -12,7 +11,6 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from outrider.contract.commands import LaunchCli
@@ -21,7 +19,7 @@ from outrider.daemon.agents.cli import launcher
 from outrider.daemon.agents.cli.control import TmuxError, TmuxGone
 from outrider.daemon.agents.cli.tmux import MAX_TITLE, Pane, Tmux
 from tests.agents.kind import AgentKind
-from tests.agents.machine import Agent, Machine, kill_server, machine
+from tests.agents.machine import Agent, Machine, kill_server, machine, until
 
 RUNS = "#(cd;touch ran)"
 """A format that runs a command in HOME, where tmux expands it."""
@@ -257,29 +255,19 @@ async def _look_for_ever(tmux: Tmux, pane: Pane, other: Pane) -> None:
         await asyncio.sleep(0.02)  # a screen has room for the numbers of few looks
 
 
-async def test_a_client_that_is_killed_is_replaced(tmux: Tmux) -> None:
+async def test_a_client_that_is_killed_is_replaced(tmux: Tmux, tmp_path: Path) -> None:
     """What it was asked has failed, but nobody takes the agents for gone."""
     pane = await tmux.open("a", ["sh", "-c", "echo hello; exec cat"])
     await shows(tmux, pane, "hello")
-    (pids,) = await tmux.run("display-message", "-p", "#{pid} #{client_pid}")
-    server, client = map(int, pids.split())
-    os.kill(server, signal.SIGSTOP)
-    try:
-        look = asyncio.create_task(tmux.snapshot(pane))
-        await asyncio.sleep(0)  # its commands are on their way
-        os.kill(client, signal.SIGKILL)
-        await asyncio.to_thread(_until_ended, client)
-    finally:
-        os.kill(server, signal.SIGCONT)
+    (client,) = await tmux.run("display-message", "-p", "#{client_pid}")
+    begun = tmp_path / "begun"
+    slow = asyncio.create_task(tmux.run("run-shell", f"touch {begun}; sleep 9"))
+    await until(begun.exists)
+    os.kill(int(client), signal.SIGKILL)
     with pytest.raises(TmuxError, match="lost") as lost:
-        await look
+        await slow
     assert not isinstance(lost.value, TmuxGone)
     assert (await tmux.snapshot(pane)).text.startswith("hello")
-
-
-def _until_ended(pid: int) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(pid).wait(30)
 
 
 async def test_a_line_without_an_end_breaks_nothing(tmux: Tmux) -> None:
