@@ -1,6 +1,7 @@
 """Enrolment: one-time codes and device codes, each good for one machine."""
 
 import asyncio
+import time
 from collections import Counter
 from typing import Any
 
@@ -136,6 +137,28 @@ class TestDeviceCode:
         )
         assert Counter(answer.status_code for answer in answers) == {200: 1, 400: 49}
         assert {a.json()["code"] for a in answers if a.status_code == 400} == {"expired_token"}
+
+    async def test_what_is_shown_before_it_is_approved(self, site: Site, user: Owner) -> None:
+        """Where the request came from and when, and which of the user's machines it replaces."""
+        before = int(time.time() * 1000)
+        mine = await user.enrols(nickname="Lab")
+        other = await person(site)
+        theirs = await other.enrols()
+        page = await dashboard(user)
+
+        async def shown(**machine: Any) -> dict[str, Any]:
+            asked = await device(site, **machine)
+            params = {"userCode": asked["userCode"]}
+            body: dict[str, Any] = (await page.get(f"{V1}/auth/device", params=params)).json()
+            return body
+
+        new = await shown()
+        assert (new["address"], new["replaces"]) == ("127.0.0.1", None)
+        assert before <= new["requestedAt"] <= int(time.time() * 1000)
+        again = await shown(daemonId=mine.daemon_id, nickname="another")
+        assert again["replaces"] == {"id": mine.daemon_id, "nickname": "Lab"}
+        foreign = await shown(daemonId=theirs.daemon_id)
+        assert foreign["replaces"] is None, "it says nothing of another account's machines"
 
     async def test_one_of_fifty_decides(self, site: Site, user: Owner) -> None:
         asked = await device(site)

@@ -33,6 +33,26 @@ class MachineInfo(Wire, kw_only=True):
     """The machine's id, if it was enrolled with this service before: it keeps that id."""
 
 
+class ReplacedMachine(Wire, kw_only=True):
+    """A machine of the account whose place a waiting one takes: its id, and its connection."""
+
+    id: str
+    """The machine's id."""
+    nickname: str
+    """What the machine is called."""
+
+
+class WaitingDevice(MachineInfo, kw_only=True):
+    """A machine that waits for a user's approval, and where its request came from."""
+
+    address: str | None
+    """The address that the request came from; null if a node of an older release took it."""
+    requested_at: int
+    """When it asked, in epoch milliseconds."""
+    replaces: ReplacedMachine | None
+    """The machine of this account whose place it takes; null if it is a new one."""
+
+
 class EnrolRequest(MachineInfo, kw_only=True):
     """A machine with a one-time code."""
 

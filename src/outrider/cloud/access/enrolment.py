@@ -23,6 +23,8 @@ from outrider.contract.enrolment import (
     EnrolRequest,
     MachineInfo,
     OneTimeCode,
+    ReplacedMachine,
+    WaitingDevice,
 )
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, checked_name, not_found
 from outrider.contract.ids import new_id
@@ -99,8 +101,15 @@ class Enrolment:
         )
         return enrolment.account_id, enrolled
 
-    async def authorize_device(self, machine: MachineInfo, page: str) -> DeviceAuthorization:
-        """Make a device code. `page` is where the user goes to approve it."""
+    async def authorize_device(
+        self, machine: MachineInfo, page: str, address: str | None = None
+    ) -> DeviceAuthorization:
+        """Make a device code.
+
+        Args:
+            page: where the user goes to approve it.
+            address: where the machine asks from; the user is shown it.
+        """
         device_code, user_code, now = (
             secrets.new_device_code(),
             secrets.new_user_code(),
@@ -111,6 +120,7 @@ class Enrolment:
             digest=secrets.digest(device_code),
             user_code_digest=secrets.digest(user_code),
             machine=msgspec.json.encode(machine),
+            address=None if address is None else address[:64],
             now=now,
             expires_at=now + DEVICE_CODE_SECONDS * 1000,
         )
@@ -155,8 +165,8 @@ class Enrolment:
         machine = msgspec.json.decode(device.machine, type=MachineInfo)
         return device.account_id, await self._enrol(device.account_id, machine, machine.nickname)
 
-    async def waiting_device(self, user_code: str) -> MachineInfo:
-        """Return what the machine that shows this user code tells of itself.
+    async def waiting_device(self, account_id: str, user_code: str) -> WaitingDevice:
+        """Return the machine that shows this user code, and what it would be in the account.
 
         Raises:
             ApiError: 404, no machine waits with this code.
@@ -165,7 +175,13 @@ class Enrolment:
         device = await devices.waiting(self._database, digest, self._now())
         if device is None:
             raise _no_device()
-        return msgspec.json.decode(device.machine, type=MachineInfo)
+        machine = msgspec.json.decode(device.machine, type=MachineInfo)
+        return WaitingDevice(
+            **msgspec.structs.asdict(machine),
+            address=device.address,
+            requested_at=device.created_at,
+            replaces=await self._replaced(account_id, machine.daemon_id),
+        )
 
     async def decide_device(self, account_id: str, user_code: str, *, approve: bool) -> None:
         """Let the machine that shows this user code join the account, or refuse it.
@@ -179,6 +195,15 @@ class Enrolment:
         )
         if not decided:
             raise _no_device()
+
+    async def _replaced(self, account_id: str, daemon_id: str | None) -> ReplacedMachine | None:
+        """Return the account's machine with this id: `_enrol` would give its place away."""
+        if daemon_id is None:
+            return None
+        row = await machines.by_id(self._database, daemon_id)
+        if row is None or row.account_id != account_id:
+            return None
+        return ReplacedMachine(id=row.id, nickname=row.nickname)
 
     async def _enrol(self, account_id: str, machine: MachineInfo, nickname: str | None) -> Enrolled:
         token = secrets.new_machine_token()

@@ -17,6 +17,7 @@ from outrider.contract.enrolment import (
     OneTimeCode,
     OneTimeCodeRequest,
     TokenRequest,
+    WaitingDevice,
 )
 from outrider.contract.structs import Wire
 from outrider.contract.text import Name, printable
@@ -135,7 +136,8 @@ async def enroll(services: Services, call: Call) -> Enrolled:
 
 async def authorize_device(services: Services, call: Call) -> DeviceAuthorization:
     """Ask for a device code (RFC 8628): the machine shows the user code and polls for its token."""
-    return await services.enrolment.authorize_device(call.body, _page(services, call.scope))
+    page = _page(services, call.scope)
+    return await services.enrolment.authorize_device(call.body, page, call.address)
 
 
 async def device_token(services: Services, call: Call) -> Enrolled:
@@ -154,10 +156,13 @@ async def device_token(services: Services, call: Call) -> Enrolled:
     return enrolled
 
 
-async def waiting_device(services: Services, call: Call) -> MachineInfo:
-    """What the machine that shows this user code tells of itself."""
+async def waiting_device(services: Services, call: Call) -> WaitingDevice:
+    """The machine that shows this user code: what it tells of itself, and what it would replace.
+
+    Look at it before approving: whoever shows a code wants their machine in the account.
+    """
     query: UserCodeQuery = call.query
-    return await services.enrolment.waiting_device(query.user_code)
+    return await services.enrolment.waiting_device(call.account_id, query.user_code)
 
 
 async def decide_device(services: Services, call: Call) -> Done:
@@ -311,7 +316,7 @@ ENDPOINTS = [
         who="session",
         summary="See which machine waits with a user code",
         handler=waiting_device,
-        response=MachineInfo,
+        response=WaitingDevice,
         query=UserCodeQuery,
         credential_limit="counted",
         tag="Enrolment",

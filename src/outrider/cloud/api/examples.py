@@ -64,7 +64,9 @@ from outrider.contract.enrolment import (
     MachineInfo,
     OneTimeCode,
     OneTimeCodeRequest,
+    ReplacedMachine,
     TokenRequest,
+    WaitingDevice,
 )
 from outrider.contract.errors import ErrorBody, ErrorDetail
 from outrider.contract.events import EventName
@@ -263,6 +265,7 @@ _RECORD: Final = AuditRecord(
     address="203.0.113.9",
     request_id="019aa5b2-31c4-7d10-a2f3-5b1c0e9d7f26",
 )
+_REPLACED: Final = ReplacedMachine(id=MACHINE_ID, nickname="laptop")
 _SIGNED_IN: Final = SessionView(
     id=SIGNED_IN_ID,
     created_at=_NOW - 3_600_000,
@@ -379,6 +382,10 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     LoggedIn(token="eyJhbGciOiJIUzI1NiIs…", expires_at=_NOW + 43_200_000,  # noqa: S106
              auth_time=_NOW, user=_USER),
     MachineInfo(hostname="workshop", platform="linux", version="1.0.0", nickname="laptop"),
+    _REPLACED,
+    WaitingDevice(hostname="workshop", platform="linux", version="1.0.0", nickname="laptop",
+                  daemon_id=MACHINE_ID, address="203.0.113.9", requested_at=_NOW,
+                  replaces=_REPLACED),
     EnrolRequest(hostname="workshop", platform="linux", version="1.0.0", code="BCDF-GHJK-LMNP"),
     Enrolled(daemon_id=MACHINE_ID, token="omt_…", nickname="laptop"),  # noqa: S106
     DeviceAuthorization(device_code="Zm9yIGV4YW1wbGUgb25seQ", user_code="WDJB-MJHT",

@@ -40,6 +40,10 @@ at('login').addEventListener('submit', tried(async () => {{
   const code = at('code').value
   const machine = await call('GET', 'device?userCode=' + encodeURIComponent(code))
   at('machine').textContent = machine.hostname + ' (' + machine.platform + ')'
+  at('asked').textContent = 'Asked from ' + (machine.address || 'an unknown address') + ', ' +
+    new Date(machine.requestedAt).toLocaleString() + '.'
+  at('replaces').hidden = !machine.replaces
+  at('replaced').textContent = machine.replaces ? machine.replaces.nickname : ''
   at('login').hidden = true
   at('decide').hidden = false
   say('')
@@ -61,6 +65,10 @@ _DEVICE: Final = """
 <button>Continue</button></form>
 <form id=decide hidden><p>Let <strong id=machine></strong> join your account? Whoever has a key of
 the account can run commands on it.</p>
+<p id=asked></p>
+<p id=replaces hidden>It takes the place of <strong id=replaced></strong>, which is disconnected
+then. If you have not just set that machine up again, reject this one.</p>
+<p>Approve it only if you started its setup yourself.</p>
 <button id=approve>Approve</button><button id=reject>Reject</button></form>
 <p id=said role=status></p>"""
 

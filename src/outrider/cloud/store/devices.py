@@ -11,13 +11,18 @@ _codes = tables.device_codes
 
 
 class Device(NamedTuple):
-    """A machine that waits. `machine` is the JSON of its `contract.enrolment.MachineInfo`."""
+    """A machine that waits. `machine` is the JSON of its `contract.enrolment.MachineInfo`.
+
+    `address` is where it asked from, None where it asked a node of an older release.
+    """
 
     machine: bytes
     expires_at: int
     polled_at: int
     account_id: str | None
     denied: bool
+    created_at: int
+    address: str | None
 
 
 _COLUMNS = [_codes.c[name] for name in Device._fields]
@@ -29,6 +34,7 @@ async def add(
     digest: bytes,
     user_code_digest: bytes,
     machine: bytes,
+    address: str | None,
     now: int,
     expires_at: int,
 ) -> None:
@@ -44,6 +50,7 @@ async def add(
                 expires_at=expires_at,
                 polled_at=0,
                 denied=False,
+                address=address,
             )
         )
 
