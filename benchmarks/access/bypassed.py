@@ -7,7 +7,7 @@ from starlette.types import Scope
 from outrider.cli.main import run
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.principal import ALL_SCOPES, Principal
-from outrider.cloud.access.rates import Rates, Standing
+from outrider.cloud.access.rate_limits import RateLimits, RateLimitStatus
 from outrider.cloud.api.admission import Admission, Gate, Headers
 from outrider.cloud.api.endpoint import Endpoint
 
@@ -20,7 +20,7 @@ async def _admit(
     admission.principal = _ANYONE
 
 
-def _no_headers(_rates: Rates, _standings: list[Standing]) -> list[tuple[bytes, bytes]]:
+def _no_headers(_rates: RateLimits, _standings: list[RateLimitStatus]) -> list[tuple[bytes, bytes]]:
     return []
 
 
@@ -29,6 +29,6 @@ def _no_note(_audit: Audit, **_note: object) -> None:
 
 
 Gate.admit = _admit  # type: ignore[method-assign,assignment]
-Rates.headers = _no_headers  # type: ignore[method-assign,assignment]
+RateLimits.headers = _no_headers  # type: ignore[method-assign,assignment]
 Audit.note = _no_note  # type: ignore[assignment]
 run()

@@ -11,12 +11,12 @@ from starlette.types import Scope
 
 from benchmarks.report import Figure
 from outrider.cli.admin import issue_key
-from outrider.cloud.access.addresses import Addresses, bucket
 from outrider.cloud.access.audit import Audit
-from outrider.cloud.access.authenticate import Authenticator
+from outrider.cloud.access.authentication import Authenticator
+from outrider.cloud.access.client_address import Addresses, bucket
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.access.quota import Quota
-from outrider.cloud.access.rates import Rates
+from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.store import accounts
 from outrider.cloud.store.database import Database
@@ -47,7 +47,7 @@ async def _measure(directory: Path, rounds: int) -> list[Figure]:
     )
     _, key = await issue_key(database, account, "stages", set(ALL_SCOPES))
     addresses = Addresses([])
-    rates = Rates(key=_NO_LIMIT, ip=_NO_LIMIT, auth=_NO_LIMIT)
+    rates = RateLimits(key=_NO_LIMIT, ip=_NO_LIMIT, auth=_NO_LIMIT)
     authenticator = Authenticator(database, Sessions(database, "x" * 32))
     quota, audit = Quota(database), Audit(database)
     standings = [await rates.hit("ip", "a"), await rates.hit("key", "b")]
@@ -56,13 +56,13 @@ async def _measure(directory: Path, rounds: int) -> list[Figure]:
         bucket(addresses.client(_SCOPE))
 
     async def ip_limit() -> None:
-        rates.hit_here("ip", "127.0.0.1")
+        rates.hit_local("ip", "127.0.0.1")
 
     async def authentication() -> None:
         authenticator.remembered(key) or await authenticator.principal(key)
 
     async def key_limit() -> None:
-        rates.hit_here("key", "key")
+        rates.hit_local("key", "key")
 
     async def monthly_quota() -> None:
         if not quota.spend_here(account):

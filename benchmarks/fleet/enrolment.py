@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import insert
 
 from benchmarks.fleet.machine import Enrolled
-from outrider.cloud.access import secrets
+from outrider.cloud.access import credentials
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.contract.ids import new_id
@@ -24,7 +24,7 @@ def enrol(url: str, account: str, count: int, file: Path) -> list[Enrolled]:
         url: the database's address for SQLAlchemy.
         file: is written, for the simulator.
     """
-    machines = [Enrolled(new_id("machine"), secrets.new_machine_token()) for _ in range(count)]
+    machines = [Enrolled(new_id("machine"), credentials.new_machine_token()) for _ in range(count)]
     others = [new_id("acct") for _ in range((count - 1) // PER_ACCOUNT)]
     asyncio.run(_insert(url, [account, *others], machines))
     file.touch(mode=0o600)
@@ -55,7 +55,7 @@ async def _insert(url: str, accounts: list[str], machines: list[Enrolled]) -> No
                         "hostname": f"worker-{number:05}",
                         "platform": "linux",
                         "version": "0",
-                        "token_hash": secrets.digest(machine.token),
+                        "token_hash": credentials.digest(machine.token),
                         "created_at": now,
                         "connected": False,
                     }

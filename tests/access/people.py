@@ -6,7 +6,7 @@ from typing import Any, Final
 import httpx
 from argon2 import PasswordHasher
 
-from outrider.cloud.access.sealing import secret_key
+from outrider.cloud.access.encryption import secret_key
 from outrider.cloud.access.sessions import LoggedIn, Sessions
 from outrider.cloud.store.accounts import Plan
 from tests.service.site import Owner, Site

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from outrider.cloud.access.account_changes import AccountChanges
-from outrider.cloud.access.secrets import digest
+from outrider.cloud.access.credentials import digest
 from outrider.cloud.store import account_changes, accounts, machines, tables, usage
 from outrider.cloud.store.database import Database
 from outrider.contract.frames import CloseCode

@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from outrider.cloud.access.audit import KEPT_SECONDS, MAX_WAITING, Audit
-from outrider.cloud.access.refusals import A_MINUTE
+from outrider.cloud.access.audit import A_MINUTE, KEPT_SECONDS, MAX_WAITING, Audit
 from outrider.cloud.store import audit as store
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.enrolment import CODE_SECONDS, Enrolment
-from outrider.cloud.access.secrets import digest
 from outrider.cloud.store import accounts, machines
 from outrider.cloud.store.database import Database
 from outrider.contract.enrolment import DEVICE_CODE_SECONDS, POLL_SECONDS, EnrolRequest, MachineInfo

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 import pytest
 
-from outrider.cloud.access import secrets
+from outrider.cloud.access import credentials
 from outrider.cloud.access.principal import ALL_SCOPES, Scope
 from outrider.cloud.api.endpoint import Endpoint
 from outrider.cloud.api.table import ENDPOINTS
@@ -119,12 +119,12 @@ async def header(owner: Owner, credential: str) -> dict[str, str]:
         case ["machine", "token"]:
             token = (await owner.enrols()).token
         case ["unknown", "key"]:
-            token = secrets.new_key()
+            token = credentials.new_key()
         case ["expired", "key"]:
             token = await site.key(owner.id, lifetime=-1)
         case ["revoked", "key"]:
             token = await site.key(owner.id)
-            known = await api_keys.by_hash(site.database, secrets.digest(token))
+            known = await api_keys.by_hash(site.database, credentials.digest(token))
             assert known is not None
             await api_keys.revoke(site.database, known.id, 1)
         case ["full", "key"]:
@@ -236,7 +236,7 @@ async def test_another_account_s_is_as_what_does_not_exist(
 async def _owned(owner: Owner, endpoint: Endpoint) -> list[dict[str, str]]:
     """Return parameters for the path that name something of the account, in each form."""
     if "{keyId}" in endpoint.path:
-        known = await api_keys.by_hash(owner.site.database, secrets.digest(owner.key))
+        known = await api_keys.by_hash(owner.site.database, credentials.digest(owner.key))
         assert known is not None
         return [{"keyId": known.id}]
     if "{sessionId}" in endpoint.path:

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
+from outrider.cloud.access.encryption import Cipher
 from outrider.cloud.access.idempotency import KEPT_SECONDS, Answer, Idempotency
-from outrider.cloud.access.sealing import Sealer
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
 from outrider.contract.frames import Command
@@ -179,7 +179,7 @@ class TestKept:
         return await kept.once(principal="key_1", key="k", request=("POST", "/x", body), work=work)
 
     async def test_for_24_hours(self, database: Database, clock: Clock) -> None:
-        kept = Idempotency(database, Sealer("s" * 32), clock)
+        kept = Idempotency(database, Cipher("s" * 32), clock)
         assert not (await self._once(kept)).replayed
         clock.passes(KEPT_SECONDS)
         await kept.prune()
@@ -192,7 +192,7 @@ class TestKept:
             assert await connection.scalar(text("SELECT count(*) FROM idempotency_keys")) == 0
 
     async def test_sealed(self, database: Database, clock: Clock) -> None:
-        kept = Idempotency(database, Sealer("s" * 32), clock)
+        kept = Idempotency(database, Cipher("s" * 32), clock)
         await self._once(kept)
         async with database.read() as connection:
             stored = await connection.scalar(text("SELECT response FROM idempotency_keys"))
@@ -201,7 +201,7 @@ class TestKept:
 
     async def test_one_that_breaks_keeps_its_key(self, database: Database, clock: Clock) -> None:
         """Interrupted: nobody can tell whether it was carried out."""
-        kept = Idempotency(database, Sealer("s" * 32), clock)
+        kept = Idempotency(database, Cipher("s" * 32), clock)
         never = asyncio.Event()
 
         async def work() -> tuple[Answer, bool]:
@@ -210,7 +210,7 @@ class TestKept:
 
         request: Any = {"principal": "key_1", "key": "k", "request": ("POST", "/x", b"{}")}
         first = asyncio.create_task(kept.once(**request, work=work))
-        later = Idempotency(database, Sealer("s" * 32), clock)
+        later = Idempotency(database, Cipher("s" * 32), clock)
 
         async def taken() -> bool:
             with pytest.raises(ApiError) as refused:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import event
 
-from outrider.cloud.access import secrets
-from outrider.cloud.access.authenticate import Authenticator
+from outrider.cloud.access import credentials
+from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.store import accounts, api_keys
 from outrider.cloud.store.database import Database
@@ -44,7 +44,7 @@ def statements(database: Database) -> Iterator[list[str]]:
 
 
 async def _id(owner: Owner, key: str | None = None) -> str:
-    known = await api_keys.by_hash(owner.site.database, secrets.digest(key or owner.key))
+    known = await api_keys.by_hash(owner.site.database, credentials.digest(key or owner.key))
     assert known is not None
     return known.id
 
@@ -63,7 +63,7 @@ class TestLookingUp:
                     await authenticator.principal(token)
             assert asked == []
             with pytest.raises(ApiError):
-                await authenticator.principal(secrets.new_key())
+                await authenticator.principal(credentials.new_key())
             assert len(asked) == 1, "this one could have been a key"
 
     async def test_a_busy_key_costs_two_look_ups_a_second(self, user: Owner, clock: Clock) -> None:
@@ -96,14 +96,14 @@ class TestLookingUp:
             password_hash=None,
             now=1,
         )
-        key = secrets.new_key()
+        key = credentials.new_key()
         await api_keys.add(
             database,
             key_id=new_id("key"),
             account_id="acct_a",
             name="n",
             prefix=key[:8],
-            digest=secrets.digest(key),
+            digest=credentials.digest(key),
             scopes=ALL_SCOPES,
             now=1,
             expires_at=int(clock() * 1000) + 250,
@@ -118,12 +118,12 @@ class TestLookingUp:
     async def test_memory_is_bounded(
         self, user: Owner, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("outrider.cloud.access.authenticate._REMEMBERED_KEYS", 3)
+        monkeypatch.setattr("outrider.cloud.access.authentication._REMEMBERED_KEYS", 3)
         authenticator = await self._authenticator(user.site, clock)
         for _ in range(6):
             await authenticator.principal(await user.site.key(user.id))
             with pytest.raises(ApiError):
-                await authenticator.principal(secrets.new_key())
+                await authenticator.principal(credentials.new_key())
         assert len(authenticator._remembered) == 3
 
     async def test_last_used_is_written(self, user: Owner, clock: Clock) -> None:
@@ -133,7 +133,7 @@ class TestLookingUp:
         clock.passes(5)
         await authenticator.principal(key)
         await authenticator.save_last_used()
-        known = await api_keys.by_hash(user.site.database, secrets.digest(key))
+        known = await api_keys.by_hash(user.site.database, credentials.digest(key))
         assert known is not None
         assert known.last_used_at == int(clock() * 1000)
 
@@ -143,7 +143,7 @@ class TestLookingUp:
         before = int(time.time() * 1000)
         await owner.api.get(f"{V1}/daemons")
         await site.stop()
-        known = await api_keys.by_hash(site.database, secrets.digest(owner.key))
+        known = await api_keys.by_hash(site.database, credentials.digest(owner.key))
         assert known is not None
         assert known.last_used_at is not None
         assert known.last_used_at >= before
@@ -212,7 +212,7 @@ class TestAccount:
             assert key["prefix"].startswith("ork_")
             assert len(key["prefix"]) == 8
         assert owner.key not in answer.text
-        assert str(secrets.digest(owner.key)) not in answer.text
+        assert str(credentials.digest(owner.key)) not in answer.text
 
     async def test_a_key_sees_itself_only(self, user: Owner) -> None:
         reader = await user.may("agent:read")

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from outrider.cloud.access import secrets
+from outrider.cloud.access import credentials
 from outrider.cloud.store import api_keys, usage
 from tests.access.people import V1, calls, dashboard, person
 from tests.conftest import StartSite
@@ -38,7 +38,7 @@ async def test_authentication_before_key_limit(start_site: StartSite) -> None:
     owner = await person(await start_site(rate_limit_key=1))
     assert (await owner.api.get(f"{V1}/daemons")).status_code == 200
     assert_error(await owner.api.get(f"{V1}/daemons"), 429, "RATE_LIMITED")
-    known = await api_keys.by_hash(owner.site.database, secrets.digest(owner.key))
+    known = await api_keys.by_hash(owner.site.database, credentials.digest(owner.key))
     assert known is not None
     ended = await (await dashboard(owner)).delete(f"{V1}/account/keys/{known.id}")
     assert ended.status_code == 200

@@ -9,8 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from outrider.cloud.access.plans import PLANS
-from outrider.cloud.access.quota import Quota
+from outrider.cloud.access.quota import PLANS, Quota
 from outrider.cloud.store import accounts, tables, usage
 from outrider.cloud.store.accounts import Plan
 from outrider.cloud.store.database import Database

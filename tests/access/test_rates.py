@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from starlette.types import Scope
 
-from outrider.cloud.access.addresses import Addresses, bucket
-from outrider.cloud.access.rates import RateLimited, Rates
-from outrider.cloud.access.windows import WindowStorage
+from outrider.cloud.access.client_address import Addresses, bucket
+from outrider.cloud.access.rate_limits import MemoryWindows, RateLimited, RateLimits
 from outrider.cloud.settings import Settings
 from tests.access.clock import Clock
 from tests.access.people import PASSWORD, V1, dashboard, logged_in, person
@@ -193,7 +192,7 @@ class TestCounting:
 class TestWindow:
     async def test_it_slides(self, clock: Clock) -> None:
         clock.now = 6000.0
-        rates = Rates(key=60, ip=10, auth=10, clock=clock)
+        rates = RateLimits(key=60, ip=10, auth=10, clock=clock)
         for _ in range(10):
             await rates.hit("ip", "a")
         for _ in range(3):
@@ -213,7 +212,7 @@ class TestWindow:
         assert (await rates.hit("ip", "a")).remaining == 9
 
     async def test_a_clock_that_is_set_back_locks_nobody_out(self, clock: Clock) -> None:
-        rates = Rates(key=1, ip=1, auth=1, clock=clock)
+        rates = RateLimits(key=1, ip=1, auth=1, clock=clock)
         await rates.hit("ip", "a")
         clock.passes(-3600)
         await rates.hit("ip", "a")
@@ -225,14 +224,14 @@ class TestWindow:
     async def test_a_node_that_is_alone_counts_alike_with_and_without_waiting(
         self, clock: Clock
     ) -> None:
-        rates = Rates(key=1, ip=2, auth=1, clock=clock)
-        standings = [rates.hit_here("ip", "a"), await rates.hit("ip", "a")]
+        rates = RateLimits(key=1, ip=2, auth=1, clock=clock)
+        standings = [rates.hit_local("ip", "a"), await rates.hit("ip", "a")]
         assert [standing and standing.remaining for standing in standings] == [1, 0]
         with pytest.raises(RateLimited):
-            rates.hit_here("ip", "a")
+            rates.hit_local("ip", "a")
 
     async def test_a_check_counts_nothing(self, clock: Clock) -> None:
-        rates = Rates(key=1, ip=1, auth=2, clock=clock)
+        rates = RateLimits(key=1, ip=1, auth=2, clock=clock)
         for _ in range(5):
             assert (await rates.check("auth", "a")).remaining == 2
         await rates.hit("auth", "a")
@@ -249,7 +248,7 @@ class TestWindow:
 async def test_whoever_waits_as_told_is_admitted(limit: int, waits: list[float]) -> None:
     """Retry-After is true: not too early, whatever was done before."""
     clock = Clock(6_000.0)
-    rates = Rates(key=1, ip=limit, auth=1, clock=clock)
+    rates = RateLimits(key=1, ip=limit, auth=1, clock=clock)
     for wait in [*waits, *[0.0] * limit]:
         clock.passes(wait)
         try:
@@ -261,7 +260,7 @@ async def test_whoever_waits_as_told_is_admitted(limit: int, waits: list[float])
 
 class TestMemory:
     async def test_it_is_bounded_when_many_addresses_knock(self, clock: Clock) -> None:
-        storage = WindowStorage(maximum=1000, clock=clock)
+        storage = MemoryWindows(maximum=1000, clock=clock)
         for number in range(20_000):
             await storage.acquire_sliding_window_entry(f"address {number}", 60, 60)
             assert len(storage) <= 1000
@@ -270,7 +269,7 @@ class TestMemory:
         )
 
     async def test_whoever_keeps_knocking_is_not_forgotten(self, clock: Clock) -> None:
-        storage = WindowStorage(maximum=100, clock=clock)
+        storage = MemoryWindows(maximum=100, clock=clock)
         for number in range(1000):
             await storage.acquire_sliding_window_entry(f"address {number}", 60, 60)
             await storage.acquire_sliding_window_entry("busy", 50, 60)
@@ -278,7 +277,7 @@ class TestMemory:
 
     async def test_a_counter_is_small(self, clock: Clock) -> None:
         """About 25 MB for the hundred thousand that are kept, as `MAX_COUNTERS` says."""
-        storage = WindowStorage(clock=clock)
+        storage = MemoryWindows(clock=clock)
         tracemalloc.start()
         for number in range(5000):
             await storage.acquire_sliding_window_entry(f"LIMITER/ip/10.0.{number}/60/1", 60, 60)

@@ -11,8 +11,8 @@ import jwt
 import pytest
 
 from outrider.cloud.access import passwords
-from outrider.cloud.access.authenticate import Authenticator
-from outrider.cloud.access.sealing import derived, secret_key
+from outrider.cloud.access.authentication import Authenticator
+from outrider.cloud.access.encryption import derived, secret_key
 from outrider.cloud.access.sessions import COOKIE, Sessions
 from outrider.cloud.store import accounts
 from outrider.cloud.store.database import Database

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import outrider
-from outrider.cloud.access.plans import PLANS
+from outrider.cloud.access.quota import PLANS
 from outrider.cloud.settings import Settings
 
 ROOT = Path(__file__).parents[2]

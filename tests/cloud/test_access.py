@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from outrider.cloud.access import secrets
+from outrider.cloud.access import credentials
 from outrider.cloud.store import api_keys
 from tests.service.errors import assert_error
 from tests.service.samples import session
@@ -88,10 +88,10 @@ def _mistyped(key: str) -> str:
         "Bearer ork_",
         "Bearer ork_" + "é" * 38,
         "Basic dXNlcjpwYXNz",
-        f"Bearer {secrets.new_machine_token()}",
-        f"Bearer {secrets.new_key()}",
-        f"Bearer {_mistyped(secrets.new_key())}",
-        f"Bearer {secrets.new_key()} extra",
+        f"Bearer {credentials.new_machine_token()}",
+        f"Bearer {credentials.new_key()}",
+        f"Bearer {_mistyped(credentials.new_key())}",
+        f"Bearer {credentials.new_key()} extra",
         "Bearer " + "x" * 5000,
     ],
     ids=[
@@ -135,7 +135,7 @@ async def test_an_expired_key(owner: Owner, site: Site) -> None:
 @pytest.mark.one_store
 async def test_only_the_hash_of_a_key_is_kept(owner: Owner, site: Site) -> None:
     """contract.md: a key is stored as SHA-256."""
-    found = await api_keys.by_hash(site.database, secrets.digest(owner.key))
+    found = await api_keys.by_hash(site.database, credentials.digest(owner.key))
     assert found is not None
     assert found.account_id == owner.id
     body = owner.key.removeprefix("ork_")

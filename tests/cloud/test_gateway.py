@@ -15,7 +15,7 @@ import pytest
 from starlette.types import Message
 from websockets.exceptions import ConnectionClosed
 
-from outrider.cloud.access import secrets
+from outrider.cloud.access import credentials
 from outrider.cloud.app import Service
 from outrider.cloud.fleet import handshake
 from outrider.contract.frames import Acknowledge, Change, Event, Hello, Snapshot, encode
@@ -67,7 +67,7 @@ class TestHandshake:
 
     @pytest.mark.parametrize(
         "token",
-        [None, "", "nonsense", secrets.new_machine_token(), secrets.new_key()],
+        [None, "", "nonsense", credentials.new_machine_token(), credentials.new_key()],
         ids=["none", "empty", "nonsense", "unknown", "an API key"],
     )
     async def test_wrong_token(self, site: Site, token: str | None) -> None:

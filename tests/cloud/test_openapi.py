@@ -26,8 +26,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from outrider.cloud.access.plans import PLANS
 from outrider.cloud.access.principal import Scope
+from outrider.cloud.access.quota import PLANS
 from outrider.cloud.api.decode import decode_body
 from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.table import ENDPOINTS

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import event, insert, select, update
 
-from outrider.cloud.access.secrets import digest
+from outrider.cloud.access.credentials import digest
 from outrider.cloud.fleet.bus import MemoryBus
 from outrider.cloud.fleet.directory import FleetDirectory
 from outrider.cloud.fleet.machine_state import MachineState

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outrider.cli.running import service_settings
-from outrider.cloud.access.sealing import SecretKeyError, secret_key
+from outrider.cloud.access.encryption import SecretKeyError, secret_key
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database, DatabaseError
 

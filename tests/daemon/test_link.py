@@ -591,7 +591,7 @@ async def test_a_flood_of_events_is_spread_over_time(
     assert (await numbers(peer, 130 - len(told)))[-1] == (130, "evt_130")
 
 
-# Refusals
+# RefusalSink
 
 
 def refused(target: str) -> Refused:

@@ -3,7 +3,7 @@
 import pytest
 
 from outrider.contract.events import MAX_REFUSED_TARGET, Refused
-from outrider.daemon.refusals import TOLD_A_MINUTE, Refusals
+from outrider.daemon.refusals import TOLD_A_MINUTE, RefusalSink
 
 
 class Clock:
@@ -25,11 +25,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def refusals(told: list[Refused], clock: Clock) -> Refusals:
-    return Refusals(told.append, clock)
+def refusals(told: list[Refused], clock: Clock) -> RefusalSink:
+    return RefusalSink(told.append, clock)
 
 
-def test_a_refusal_is_told_with_a_bound(refusals: Refusals, told: list[Refused]) -> None:
+def test_a_refusal_is_told_with_a_bound(refusals: RefusalSink, told: list[Refused]) -> None:
     refusals.note("session_1", "agent.fs_read_refused", "/" + "x" * 5000)
     (one,) = told
     assert (one.session_id, one.action, one.timestamp) == (
@@ -40,7 +40,7 @@ def test_a_refusal_is_told_with_a_bound(refusals: Refusals, told: list[Refused])
     assert len(one.target) == MAX_REFUSED_TARGET
 
 
-def test_a_flood_is_counted(refusals: Refusals, told: list[Refused]) -> None:
+def test_a_flood_is_counted(refusals: RefusalSink, told: list[Refused]) -> None:
     for index in range(10_000):
         refusals.note("session_1", "agent.fs_read_refused", str(index))
     assert [one.target for one in told[:TOLD_A_MINUTE]] == [str(i) for i in range(TOLD_A_MINUTE)]
@@ -49,7 +49,7 @@ def test_a_flood_is_counted(refusals: Refusals, told: list[Refused]) -> None:
     ]
 
 
-def test_a_flood_hides_no_other_session(refusals: Refusals, told: list[Refused]) -> None:
+def test_a_flood_hides_no_other_session(refusals: RefusalSink, told: list[Refused]) -> None:
     for _ in range(1000):
         refusals.note("session_1", "agent.fs_read_refused", "/etc/shadow")
     refusals.note("session_2", "agent.fs_write_refused", "/etc/hosts")
@@ -57,7 +57,7 @@ def test_a_flood_hides_no_other_session(refusals: Refusals, told: list[Refused])
 
 
 def test_the_next_minute_tells_how_many_there_were(
-    refusals: Refusals, told: list[Refused], clock: Clock
+    refusals: RefusalSink, told: list[Refused], clock: Clock
 ) -> None:
     for _ in range(100):
         refusals.note("session_1", "agent.fs_read_refused", "/etc/shadow")
@@ -66,7 +66,7 @@ def test_the_next_minute_tells_how_many_there_were(
     assert (told[-1].target, told[-1].untold) == ("/etc/passwd", 36)
 
 
-def test_what_is_kept_of_sessions_is_bounded(refusals: Refusals, told: list[Refused]) -> None:
+def test_what_is_kept_of_sessions_is_bounded(refusals: RefusalSink, told: list[Refused]) -> None:
     for index in range(3_000):
         refusals.note(f"session_{index}", "agent.fs_read_refused", "/")
     assert len(told) == 3_000

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from outrider.cloud.access.sealing import Sealer
+from outrider.cloud.access.encryption import Cipher
 from outrider.cloud.store import accounts, deliveries
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery
@@ -50,7 +50,7 @@ class Office:
         self.registry = CollectorRegistry()
         guard = AddressPolicy(allow_private=True)
         self.sender = Sender(guard, timeout, clock)
-        self.subscriptions = Subscriptions(database, guard, Sealer("k" * 32), clock)
+        self.subscriptions = Subscriptions(database, guard, Cipher("k" * 32), clock)
         self.queue = DeliveryQueue(
             database=database,
             subscriptions=self.subscriptions,

@@ -1,4 +1,4 @@
-"""Taking events in, when the database is away or something in it has gone."""
+"""Taking events in, when the database is unavailable or something in it has gone."""
 
 import asyncio
 

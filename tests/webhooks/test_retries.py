@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import generate_latest
 from sqlalchemy import func, select
 
-from outrider.cloud.access.sealing import Sealer
+from outrider.cloud.access.encryption import Cipher
 from outrider.cloud.store import deliveries, tables, webhooks
 from outrider.cloud.webhooks.retention import prune
 from outrider.contract.events import EventName
@@ -233,7 +233,7 @@ async def test_a_secret_of_another_key_stops_nobody_else(
     """OUTRIDER_SECRET_KEY was changed: the webhook's deliveries fail, saying so."""
     broken = await office.webhook(receiver.url + "/broken")
     sound = await office.webhook(receiver.url + "/sound")
-    sealed = Sealer("x" * 32).seal(b"whsec_x", "webhook secret")
+    sealed = Cipher("x" * 32).encrypt(b"whsec_x", "webhook secret")
     await webhooks.change(office.database, office.account_id, broken.id, {"secret": sealed})
     office.subscriptions.invalidate(office.account_id)
     await office.happens()

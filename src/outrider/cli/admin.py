@@ -8,7 +8,7 @@ import typer
 from outrider.cli import admin_account
 from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
 from outrider.cli.running import fail
-from outrider.cloud.access import secrets
+from outrider.cloud.access import credentials
 from outrider.cloud.access.enrolment import Enrolment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.store import api_keys
@@ -137,14 +137,14 @@ async def issue_key(
     Raises:
         ApiError: 400, `name` is too long or not printable.
     """
-    key_id, key, made_at = new_id("key"), secrets.new_key(), now()
+    key_id, key, made_at = new_id("key"), credentials.new_key(), now()
     await api_keys.add(
         database,
         key_id=key_id,
         account_id=account_id,
         name=checked_name(name, "name"),
         prefix=key[:8],
-        digest=secrets.digest(key),
+        digest=credentials.digest(key),
         scopes=scopes,
         now=made_at,
         expires_at=None if lifetime is None else made_at + lifetime,

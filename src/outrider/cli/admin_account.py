@@ -10,8 +10,7 @@ from outrider.cli.database_command import AsJson, account_id, now, on_database, 
 from outrider.cli.running import fail, service_settings
 from outrider.cloud.access import passwords
 from outrider.cloud.access.password_resets import RESET_SECONDS, PasswordLink, new_link
-from outrider.cloud.access.plans import PLANS
-from outrider.cloud.access.quota import Quota
+from outrider.cloud.access.quota import PLANS, Quota
 from outrider.cloud.store import accounts, sessions, users
 from outrider.cloud.store.accounts import Account
 from outrider.cloud.store.database import Database

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from outrider.cli.running import fail, run, service_settings
-from outrider.cloud.access.sealing import key_file
+from outrider.cloud.access.encryption import key_file
 from outrider.cloud.installation import prepare
 from outrider.cloud.store import accounts
 from outrider.cloud.store.database import Database

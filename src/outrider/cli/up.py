@@ -15,10 +15,10 @@ import typer
 
 from outrider.cli.admin import issue_key
 from outrider.cloud.access import passwords
+from outrider.cloud.access.credentials import digest
+from outrider.cloud.access.encryption import key_file
 from outrider.cloud.access.enrolment import Enrolment
 from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.access.sealing import key_file
-from outrider.cloud.access.secrets import digest
 from outrider.cloud.installation import prepare
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings, reachable

@@ -15,17 +15,15 @@ from starlette.routing import Route
 
 from outrider.cloud import installation
 from outrider.cloud.access.account_changes import AccountChanges
-from outrider.cloud.access.addresses import Addresses
-from outrider.cloud.access.audit import Audit
-from outrider.cloud.access.authenticate import Authenticator
+from outrider.cloud.access.audit import Audit, RefusalSink
+from outrider.cloud.access.authentication import Authenticator
+from outrider.cloud.access.client_address import Addresses
+from outrider.cloud.access.encryption import Cipher, derived, key_file, secret_key
 from outrider.cloud.access.enrolment import Enrolment
 from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.quota import Quota
-from outrider.cloud.access.rates import Rates
-from outrider.cloud.access.refusals import Refusals
-from outrider.cloud.access.sealing import Sealer, derived, key_file, secret_key
+from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
 from outrider.cloud.access.sessions import Sessions
-from outrider.cloud.access.shared_windows import SharedWindows
 from outrider.cloud.api import operations, pages
 from outrider.cloud.api.admission import Gate
 from outrider.cloud.api.endpoint import Endpoint, Services
@@ -80,10 +78,10 @@ class Service:
         self._registry = CollectorRegistry()
         self._used_before = key_file(settings.data_dir).exists()
         secret = secret_key(settings.secret_key, settings.data_dir)
-        sealer = Sealer(secret)
+        cipher = Cipher(secret)
         policy = AddressPolicy(allow_private=settings.allow_private_webhooks)
         self._sender = Sender(policy, settings.webhook_timeout, clock)
-        subscriptions = self._subscriptions = Subscriptions(database, policy, sealer, clock)
+        subscriptions = self._subscriptions = Subscriptions(database, policy, cipher, clock)
         self._queue = DeliveryQueue(
             database=database,
             subscriptions=subscriptions,
@@ -128,7 +126,7 @@ class Service:
             relay=self._relay,
             owner_of=enrolment.machine,
             take_event=self._intake.agent_event,
-            note_refusal=Refusals(self._audit, clock).note,
+            note_refusal=RefusalSink(self._audit, clock).note,
         )
         self._relay.subscribe(
             on_result=self._dispatcher.resolve,
@@ -140,18 +138,18 @@ class Service:
         self._authenticator = Authenticator(database, sessions, clock)
         self._account_changes = AccountChanges(database, self._account_changed)
         self._quota = Quota(database, clock)
-        self._idempotency = Idempotency(database, sealer, clock)
+        self._idempotency = Idempotency(database, cipher, clock)
         services = Services(
             settings=settings,
             database=database,
             addresses=Addresses(settings.trusted_proxies, limit_loopback=limit_loopback),
-            rates=Rates(
+            rates=RateLimits(
                 key=settings.rate_limit_key,
                 session=settings.rate_limit_session,
                 ip=settings.rate_limit_ip,
                 auth=settings.rate_limit_auth,
                 login=settings.rate_limit_login,
-                shared=None if redis is None else SharedWindows(redis),
+                shared=None if redis is None else RedisWindows(redis),
             ),
             authenticator=self._authenticator,
             sessions=sessions,

@@ -17,7 +17,7 @@ from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
 from outrider.daemon.machine import describe_machine
 from outrider.daemon.outgoing import Outgoing
-from outrider.daemon.refusals import Refusals
+from outrider.daemon.refusals import RefusalSink
 from outrider.daemon.router import Router
 from outrider.daemon.settings import DaemonSettings, SettingsError
 from outrider.daemon.terminal import Terminals
@@ -57,7 +57,7 @@ async def run_daemon(
                 settings.config_dir,
                 tmux=tmux,
                 journal=journal,
-                note_refusal=Refusals(outgoing.refused, epoch_millis).note,
+                note_refusal=RefusalSink(outgoing.refused, epoch_millis).note,
             )
             sessions = Sessions(
                 daemon_id=connection.daemon_id,

@@ -78,7 +78,7 @@ MAX_EVENTS: Final = 100_000
 
 
 MAX_REFUSALS: Final = 1_000
-"""Refusals that wait for the service; beyond it the oldest are dropped."""
+"""RefusalSink that wait for the service; beyond it the oldest are dropped."""
 
 
 def recorded_sessions(path: Path) -> list[SessionRecord]:

@@ -30,7 +30,7 @@ class _Minute:
     untold: int = 0
 
 
-class Refusals:
+class RefusalSink:
     """Takes every refusal; tells those that are to be told.
 
     Args:

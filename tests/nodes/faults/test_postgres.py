@@ -12,7 +12,7 @@ import pytest
 
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
-from outrider.cloud.store.transaction import DatabaseAway
+from outrider.cloud.store.transaction import DatabaseUnavailable
 from outrider.contract.frames import Acknowledge, CloseCode, Event
 from servers.postgres import Postgres
 from tests.nodes.faults.cluster import GRACE, NODE_TIMEOUT, V1, Machine, Servers
@@ -109,7 +109,7 @@ async def test_one_that_stands_still_is_given_up(servers: Servers, tmp_path: Pat
     await asyncio.to_thread(servers.postgres.freeze)
     try:
         for _ in range(3):  # a connection that was open, and new ones
-            with pytest.raises(DatabaseAway):
+            with pytest.raises(DatabaseUnavailable):
                 async with asyncio.timeout(20):
                     await database.ping()
     finally:

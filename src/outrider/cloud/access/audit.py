@@ -16,16 +16,20 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Final
 
 import structlog
 
-from outrider.cloud.access.addresses import bucket
+from outrider.cloud.access.client_address import bucket
+from outrider.cloud.access.rate_limits import MemoryWindows
 from outrider.cloud.periodic import UNAVAILABLE
 from outrider.cloud.store import audit
 from outrider.cloud.store.audit import Record
-from outrider.cloud.store.database import Database, cannot_store, is_away
+from outrider.cloud.store.database import Database, cannot_store, is_unavailable
+from outrider.contract.events import Refused
 from outrider.contract.ids import new_id
+from outrider.contract.text import printable
 
 KEPT_SECONDS: Final = 90 * 86400.0
 MAX_WAITING: Final = 10_000
@@ -121,7 +125,9 @@ class Audit:
             await audit.add(self._database, records)
         except BaseException as error:
             self._waiting = records + self._waiting
-            if isinstance(error, UNAVAILABLE) and (cannot_store(error) or not is_away(error)):
+            if isinstance(error, UNAVAILABLE) and (
+                cannot_store(error) or not is_unavailable(error)
+            ):
                 self._failure = str(getattr(error, "orig", None) or error)
             raise
         self._failure = None
@@ -147,3 +153,42 @@ class Audit:
         if now - self._pruned >= _PRUNE_SECONDS:
             self._pruned = now
             await audit.prune(self._database, int((now - KEPT_SECONDS) * 1000))
+
+
+A_MINUTE: Final = 120
+"""RefusalSink of one machine in a minute that get into the audit."""
+
+_MACHINES: Final = 10_000
+_SHOWN_OF_TARGET: Final = 200
+
+
+class RefusalSink:
+    """Records in the audit what machines refused their agents; bounded for each machine.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, audit: Audit, clock: Callable[[], float] = time.time) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._lately = MemoryWindows(_MACHINES, clock)
+
+    def note(self, account_id: str, machine_id: str, refused: Refused) -> None:
+        """Note a refusal, as of the machine itself; one too many is dropped."""
+        if not self._lately.hit(machine_id, A_MINUTE, 60, 1)[0]:
+            _log.info("refusal not noted: too many of one machine", machine=machine_id)
+            return
+        what = f"{refused.session_id} {refused.target[:_SHOWN_OF_TARGET]}"
+        more = f" (and {refused.untold} before it)" if refused.untold else ""
+        now = self._clock()
+        self._audit.note(
+            principal=machine_id,
+            account_id=account_id,
+            action=printable(refused.action),
+            target=printable(what + more),
+            outcome=HTTPStatus.FORBIDDEN,
+            address="",
+            request_id="",
+            at=min(max(refused.timestamp / 1000, now - KEPT_SECONDS), now),
+        )

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from outrider.cloud.access import secrets
+from outrider.cloud.access import credentials
 from outrider.cloud.store import devices, machines
 from outrider.cloud.store.batches import Batches
 from outrider.cloud.store.database import Database
@@ -53,9 +53,9 @@ class Enrolment:
 
         The machine comes without its snapshot.
         """
-        if not token.startswith(secrets.MACHINE_PREFIX):
+        if not token.startswith(credentials.MACHINE_PREFIX):
             return None
-        digest = secrets.digest(token)
+        digest = credentials.digest(token)
         machine = await self._owners.ask(digest)
         return None if machine is None else (machine, digest)
 
@@ -71,11 +71,11 @@ class Enrolment:
         """
         if nickname is not None:
             checked_name(nickname, "nickname")
-        code, now = secrets.new_code(), self._now()
+        code, now = credentials.new_code(), self._now()
         expires_at = now + CODE_SECONDS * 1000
         await machines.add_code(
             self._database,
-            digest=secrets.digest(code),
+            digest=credentials.digest(code),
             enrolment=machines.Enrolment(account_id, nickname),
             now=now,
             expires_at=expires_at,
@@ -88,7 +88,7 @@ class Enrolment:
         Raises:
             ApiError: 400, the code does not exist, has been used, or has expired.
         """
-        digest = secrets.digest(secrets.normal_code(request.code))
+        digest = credentials.digest(credentials.canonical_code(request.code))
         enrolment = await machines.take_code(self._database, digest, self._now())
         if enrolment is None:
             raise bad_request(
@@ -111,14 +111,14 @@ class Enrolment:
             address: where the machine asks from; the user is shown it.
         """
         device_code, user_code, now = (
-            secrets.new_device_code(),
-            secrets.new_user_code(),
+            credentials.new_device_code(),
+            credentials.new_user_code(),
             self._now(),
         )
         await devices.add(
             self._database,
-            digest=secrets.digest(device_code),
-            user_code_digest=secrets.digest(user_code),
+            digest=credentials.digest(device_code),
+            user_code_digest=credentials.digest(user_code),
             machine=msgspec.json.encode(machine),
             address=None if address is None else address[:64],
             now=now,
@@ -135,7 +135,7 @@ class Enrolment:
 
     async def knows_device(self, device_code: str) -> bool:
         """Tell whether there is such a device code, whatever has become of it."""
-        return await devices.exists(self._database, secrets.digest(device_code))
+        return await devices.exists(self._database, credentials.digest(device_code))
 
     async def device_token(self, device_code: str) -> tuple[str, Enrolled]:
         """Enrol the machine if a user has approved it, and return the account with it.
@@ -144,7 +144,7 @@ class Enrolment:
             ApiError: 400 with the code of RFC 8628, section 3.5: `authorization_pending`,
                 `slow_down`, `access_denied` or `expired_token`.
         """
-        digest, now = secrets.digest(device_code), self._now()
+        digest, now = credentials.digest(device_code), self._now()
         device = await devices.polled(self._database, digest, now)
         if device is None or device.expires_at <= now:
             raise _device_error(
@@ -171,7 +171,7 @@ class Enrolment:
         Raises:
             ApiError: 404, no machine waits with this code.
         """
-        digest = secrets.digest(secrets.normal_code(user_code))
+        digest = credentials.digest(credentials.canonical_code(user_code))
         device = await devices.waiting(self._database, digest, self._now())
         if device is None:
             raise _no_device()
@@ -189,7 +189,7 @@ class Enrolment:
         Raises:
             ApiError: 404, no machine waits with this code.
         """
-        digest = secrets.digest(secrets.normal_code(user_code))
+        digest = credentials.digest(credentials.canonical_code(user_code))
         decided = await devices.decide(
             self._database, digest, self._now(), account_id=account_id if approve else None
         )
@@ -206,14 +206,14 @@ class Enrolment:
         return ReplacedMachine(id=row.id, nickname=row.nickname)
 
     async def _enrol(self, account_id: str, machine: MachineInfo, nickname: str | None) -> Enrolled:
-        token = secrets.new_machine_token()
+        token = credentials.new_machine_token()
         if machine.daemon_id is not None:
             kept = await machines.enrol_again(
                 self._database,
                 machine.daemon_id,
                 account_id,
                 nickname=nickname,
-                token_hash=secrets.digest(token),
+                token_hash=credentials.digest(token),
             )
             if kept is not None:
                 return Enrolled(daemon_id=machine.daemon_id, token=token, nickname=kept)
@@ -228,7 +228,7 @@ class Enrolment:
             hostname=machine.hostname,
             platform=machine.platform,
             version=machine.version,
-            token_hash=secrets.digest(token),
+            token_hash=credentials.digest(token),
             now=self._now(),
         )
         return enrolled

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from outrider.cloud.access.sealing import Sealer
+from outrider.cloud.access.encryption import Cipher
 from outrider.cloud.store import idempotency
-from outrider.cloud.store.database import Database, is_away
+from outrider.cloud.store.database import Database, is_unavailable
 from outrider.contract.errors import bad_request, conflict
 
 KEPT_SECONDS: Final = 86400.0
@@ -49,10 +49,10 @@ class Idempotency:
     """
 
     def __init__(
-        self, database: Database, sealer: Sealer, clock: Callable[[], float] = time.time
+        self, database: Database, cipher: Cipher, clock: Callable[[], float] = time.time
     ) -> None:
         self._database = database
-        self._sealer = sealer
+        self._cipher = cipher
         self._clock = clock
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -125,7 +125,7 @@ class Idempotency:
 
         async def settle() -> None:
             if done:
-                sealed = self._sealer.seal(answer.body, _SEALED)
+                sealed = self._cipher.encrypt(answer.body, _SEALED)
                 await idempotency.finish(self._database, principal, key, answer.status, sealed)
             else:
                 await idempotency.release(self._database, principal, key)
@@ -133,7 +133,7 @@ class Idempotency:
         try:
             await settle()
         except (SQLAlchemyError, OSError) as error:
-            if not is_away(error):
+            if not is_unavailable(error):
                 raise
             # The answer is known: it must not be lost, nor the key stay taken for a day.
             self._run(self._settle_later(settle), "settle an idempotency key")
@@ -159,4 +159,4 @@ class Idempotency:
                 "The first request with this Idempotency-Key is under way, or was interrupted: "
                 "ask again in a moment for its answer"
             )
-        return Answer(stored.status, self._sealer.open(stored.response, _SEALED), replayed=True)
+        return Answer(stored.status, self._cipher.decrypt(stored.response, _SEALED), replayed=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from outrider.cloud.access import secrets
+from outrider.cloud.access import credentials
 from outrider.cloud.store import users
 from outrider.cloud.store.database import Database
 
@@ -34,8 +34,8 @@ async def new_link(
         base_url: the address that people use, without a slash at its end.
         clock: seconds since the epoch.
     """
-    token, now = secrets.new_reset_token(), int(clock() * 1000)
+    token, now = credentials.new_reset_token(), int(clock() * 1000)
     expires_at = now + RESET_SECONDS * 1000
-    digest = secrets.digest(token)
+    digest = credentials.digest(token)
     await users.add_reset(database, user_id, digest, now=now, expires_at=expires_at)
     return PasswordLink(f"{base_url}{PAGE}#{token}", expires_at)

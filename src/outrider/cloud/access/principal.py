@@ -1,4 +1,4 @@
-"""Who makes a request, and what they may do."""
+"""The principal of a request: whose credential it carries, and what it may do."""
 
 from enum import StrEnum
 from typing import Literal, NamedTuple

@@ -13,13 +13,29 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import ceil
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
-from outrider.cloud.access.plans import PLANS
 from outrider.cloud.periodic import UNAVAILABLE
 from outrider.cloud.store import usage
 from outrider.cloud.store.database import Database, cannot_store
 from outrider.contract.errors import ApiError, ErrorCode
+
+PlanName = Literal["free", "pro", "team", "enterprise"]
+
+
+class Plan(NamedTuple):
+    """The limits of a plan; None is unlimited."""
+
+    calls_per_month: int | None
+    webhooks: int | None
+
+
+PLANS: Final[dict[str, Plan]] = {
+    "free": Plan(1_000, 2),
+    "pro": Plan(50_000, 10),
+    "team": Plan(500_000, 50),
+    "enterprise": Plan(None, None),
+}
 
 _MOST_AT_ONCE: Final = 10_000
 _PLAN_SECONDS: Final = 60.0

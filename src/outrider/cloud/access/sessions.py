@@ -8,9 +8,9 @@ from typing import Annotated, Final
 import jwt
 import msgspec
 
-from outrider.cloud.access import passwords, secrets
+from outrider.cloud.access import credentials, passwords
+from outrider.cloud.access.encryption import derived
 from outrider.cloud.access.principal import ALL_SCOPES, Principal, SessionRef
-from outrider.cloud.access.sealing import derived
 from outrider.cloud.store import sessions, users
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.sessions import Origin, Session
@@ -155,7 +155,7 @@ class Sessions:
         Raises:
             ApiError: 400, the link does not work, or `password` cannot be a password.
         """
-        digest = secrets.digest(token)
+        digest = credentials.digest(token)
         user = await users.by_reset(self._database, digest, self._now())
         if user is None:
             raise _no_reset()

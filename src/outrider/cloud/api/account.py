@@ -5,8 +5,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from outrider.cloud.access.plans import PLANS
 from outrider.cloud.access.principal import Scope
+from outrider.cloud.access.quota import PLANS
 from outrider.cloud.api.auth import set_cookie
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Deleted

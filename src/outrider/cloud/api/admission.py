@@ -12,7 +12,7 @@ from typing import Final
 from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.principal import Principal
-from outrider.cloud.access.rates import RateLimited, Standing
+from outrider.cloud.access.rate_limits import RateLimited, RateLimitStatus
 from outrider.cloud.access.sessions import COOKIE
 from outrider.cloud.api.endpoint import Endpoint, Services
 from outrider.contract.errors import ApiError, ErrorCode
@@ -41,12 +41,12 @@ def headers_of(scope: AsgiScope) -> dict[bytes, bytes]:
 class Admission:
     """What is known of a request so far: also of one that is refused."""
 
-    __slots__ = ("address", "principal", "standings")
+    __slots__ = ("address", "principal", "statuses")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.principal: Principal | None = None
-        self.standings: list[Standing] = []
+        self.statuses: list[RateLimitStatus] = []
 
 
 class Gate:
@@ -67,12 +67,12 @@ class Gate:
     async def admit(
         self, endpoint: Endpoint, scope: AsgiScope, headers: Headers, admission: Admission
     ) -> None:
-        """Let the request pass, with its principal and its standings in `admission`.
+        """Let the request pass, with its principal and its statuses in `admission`.
 
         Raises:
             ApiError: 401, 403 or 429, as the contract tells them apart.
         """
-        rates, standings = self._rates, admission.standings
+        rates, statuses = self._rates, admission.statuses
         address = self._addresses.counted_as(admission.address)
         token, problem = "", None
         if endpoint.who != "anyone":
@@ -85,12 +85,12 @@ class Gate:
         try:
             session_id = self._authenticator.session_of(token)
             if session_id is not None:
-                admission.principal = await self._session(session_id, token, address, standings)
+                admission.principal = await self._session(session_id, token, address, statuses)
             elif address is not None:
-                standings.append(rates.hit_here("ip", address) or await rates.hit("ip", address))
+                statuses.append(rates.hit_local("ip", address) or await rates.hit("ip", address))
             if endpoint.credential_limit is not None and address is not None:
                 count = rates.hit if endpoint.credential_limit == "counted" else rates.check
-                standings.append(await count("auth", address))
+                statuses.append(await count("auth", address))
             if endpoint.who == "anyone":
                 _refuse_other_sites(headers)
                 return
@@ -103,12 +103,12 @@ class Gate:
             principal = known or await self._authenticator.principal(token)
             admission.principal = principal
             who = principal.id
-            standings.append(rates.hit_here("key", who) or await rates.hit("key", who))
+            statuses.append(rates.hit_local("key", who) or await rates.hit("key", who))
             self._authorize(endpoint, principal)
             if not self._quota.spend_here(principal.account_id):
                 await self._quota.spend(principal.account_id)
         except RateLimited as error:
-            standings.append(error.standing)
+            statuses.append(error.limit_status)
             raise
 
     async def limit(self, scope: AsgiScope, admission: Admission) -> None:
@@ -124,29 +124,29 @@ class Gate:
                 token = _credential(scope, headers_of(scope))
                 session_id = self._authenticator.session_of(token)
             if session_id is not None:
-                await self._session(session_id, token, address, admission.standings)
+                await self._session(session_id, token, address, admission.statuses)
             elif address is not None:
-                admission.standings.append(await self._rates.hit("ip", address))
+                admission.statuses.append(await self._rates.hit("ip", address))
         except RateLimited as error:
-            admission.standings.append(error.standing)
+            admission.statuses.append(error.limit_status)
             raise
         except ApiError:
             pass  # an ended session: what is refused is the request, whoever makes it
 
     async def _session(
-        self, session_id: str, token: str, address: str | None, standings: list[Standing]
+        self, session_id: str, token: str, address: str | None, statuses: list[RateLimitStatus]
     ) -> Principal:
         """Authenticate a request by session, and count it.
 
         It is counted before the database is asked whether the session lives: an ended one must
         not be a way to ask it as often as one likes.
         """
-        standings.append(await self._rates.hit("session", session_id))
+        statuses.append(await self._rates.hit("session", session_id))
         try:
             return await self._authenticator.principal(token)
         except ApiError:
             if address is not None:
-                standings.append(await self._rates.hit("ip", address))
+                statuses.append(await self._rates.hit("ip", address))
             raise
 
     def _authorize(self, endpoint: Endpoint, principal: Principal) -> None:

@@ -2,8 +2,8 @@
 
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.addresses import bucket
-from outrider.cloud.access.secrets import digest
+from outrider.cloud.access.client_address import bucket
+from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Done

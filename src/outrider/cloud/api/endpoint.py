@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.addresses import Addresses
 from outrider.cloud.access.audit import Audit
-from outrider.cloud.access.authenticate import Authenticator
+from outrider.cloud.access.authentication import Authenticator
+from outrider.cloud.access.client_address import Addresses
 from outrider.cloud.access.enrolment import Enrolment
 from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.principal import Principal, Scope
 from outrider.cloud.access.quota import Quota
-from outrider.cloud.access.rates import Rates
+from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.gateway import Gateway
@@ -43,7 +43,7 @@ class Services:
     settings: Settings
     database: Database
     addresses: Addresses
-    rates: Rates
+    rates: RateLimits
     authenticator: Authenticator
     sessions: Sessions
     quota: Quota

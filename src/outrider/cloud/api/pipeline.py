@@ -19,7 +19,7 @@ from outrider.cloud.api.admission import Admission, Gate, Headers, headers_of
 from outrider.cloud.api.decode import decode_body, decode_query, read_body
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.fleet.dispatch import ClientGone
-from outrider.cloud.store.database import is_away
+from outrider.cloud.store.database import is_unavailable
 from outrider.contract.errors import ApiError, not_found
 
 _JSON: Final = (b"content-type", b"application/json")
@@ -87,7 +87,7 @@ class Refusal:
             await self._gate.limit(scope, admission)
         except ApiError as error:
             answer, headers = _told(error), _headers_of(error)
-        headers = [*self._services.rates.headers(admission.standings), *headers]
+        headers = [*self._services.rates.headers(admission.statuses), *headers]
         await _send(send, answer.status, answer.body, headers)
 
 
@@ -131,7 +131,7 @@ class _Served:
         except Exception as error:  # noqa: BLE001  # last line of defence: tell, keep the trace
             answer = _broken(scope, error)
         self._note(scope, admission, call, answer.status)
-        extra = [*self._services.rates.headers(admission.standings), *extra]
+        extra = [*self._services.rates.headers(admission.statuses), *extra]
         await _send(send, answer.status, answer.body, extra)
 
     async def _call(
@@ -235,8 +235,10 @@ def _headers_of(error: ApiError) -> list[tuple[bytes, bytes]]:
 
 
 def _broken(scope: AsgiScope, error: Exception) -> Answer:
-    if is_away(error):
-        _log.warning("request failed: the database is away", path=scope["path"], error=str(error))
+    if is_unavailable(error):
+        _log.warning(
+            "request failed: the database is unavailable", path=scope["path"], error=str(error)
+        )
         text = "The database cannot be reached at the moment: try again in a few seconds"
         return _told(ApiError(503, text))
     _log.exception("request failed", path=scope["path"], request=scope["request_id"].decode())

@@ -2,8 +2,8 @@
 
 import time
 
-from outrider.cloud.access.plans import PLANS
 from outrider.cloud.access.principal import Scope
+from outrider.cloud.access.quota import PLANS
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Deleted
 from outrider.cloud.store import deliveries, usage

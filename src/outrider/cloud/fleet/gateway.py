@@ -116,7 +116,7 @@ class Gateway:
             )
             await connection.close(refusal.code, refusal.reason)
         except (SQLAlchemyError, OSError) as error:
-            _log.warning("machine sent away: the database is away", error=str(error))
+            _log.warning("machine sent away: the database is unavailable", error=str(error))
             await connection.close(CloseCode.TRY_AGAIN_LATER, "The database is away")
 
     def count(self) -> int:

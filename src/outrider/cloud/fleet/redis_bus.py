@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from outrider.cloud.fleet.bus import BusDown, MessageHandler
-from outrider.cloud.store.redis import FAILURES, Redis, RedisAway
+from outrider.cloud.store.redis import FAILURES, Redis, RedisUnavailable
 from outrider.cloud.store.redis_subscription import Message, Subscription
 
 _BOARD_SECONDS: Final = 900
@@ -144,7 +144,7 @@ class RedisBus:
         """Ask whether it works."""
         try:
             await self._redis.ping()
-        except RedisAway as error:
+        except RedisUnavailable as error:
             raise BusDown(str(error)) from error
 
     async def run(self) -> None:
@@ -216,7 +216,7 @@ class RedisBus:
                 raise TimeoutError("no messages received")
             else:
                 is_asked = True
-                with suppress(RedisAway):
+                with suppress(RedisUnavailable):
                     await self._redis.ask("SPUBLISH", self._own, _HERE)
 
     def _take(self, message: Message) -> None:
@@ -246,7 +246,7 @@ class RedisBus:
         """Dispatch a large message; its key stays for other subscribers until it expires."""
         try:
             data = await self._redis.ask("GET", key)
-        except RedisAway as error:
+        except RedisUnavailable as error:
             _log.warning("large message lost", error=str(error))
             return
         if data is not None:
@@ -259,7 +259,7 @@ class RedisBus:
     async def _ask(self, *command: str | bytes | int) -> Any:  # as Redis answers it
         try:
             return await self._redis.ask(*command)
-        except RedisAway as error:
+        except RedisUnavailable as error:
             raise BusDown(str(error)) from error
 
 

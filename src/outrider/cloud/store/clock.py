@@ -32,7 +32,7 @@ class SharedClock:
         """Set it by the database's clock. A single node on SQLite needs no other than its own.
 
         Raises:
-            SQLAlchemyError, OSError: the database is away.
+            SQLAlchemyError, OSError: the database is unavailable.
         """
         if self._database.is_embedded:
             return

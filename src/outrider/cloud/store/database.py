@@ -23,7 +23,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from outrider.cloud.store.transaction import DatabaseAway, Transaction
+from outrider.cloud.store.transaction import DatabaseUnavailable, Transaction
 from outrider.contract.errors import OutriderError
 
 HEAD: Final = "0005"
@@ -107,7 +107,7 @@ class Database:
         """Open a transaction; it is committed at the end, rolled back on an error.
 
         Raises:
-            DatabaseAway: the database cannot be reached.
+            DatabaseUnavailable: the database cannot be reached.
         """
         async with self._turn, _opened(self.engine.begin()) as connection:
             yield Transaction(connection)
@@ -117,7 +117,7 @@ class Database:
         """Open a transaction that only reads, so that it waits for no writer.
 
         Raises:
-            DatabaseAway: the database cannot be reached.
+            DatabaseUnavailable: the database cannot be reached.
         """
         async with _opened(self.engine.connect()) as connection:
             await connection.execution_options(**{_BEGIN: "BEGIN"})
@@ -188,13 +188,13 @@ class Database:
             return None if row is None else str(row[0])
 
 
-def is_away(error: BaseException) -> bool:
+def is_unavailable(error: BaseException) -> bool:
     """Tell whether an error says that the database cannot be reached at the moment.
 
     Not one that says that it does not take what it was told, as of a constraint.
     """
     if not isinstance(error, DBAPIError):
-        return isinstance(error, (PoolTimeout, DatabaseAway, OSError))
+        return isinstance(error, (PoolTimeout, DatabaseUnavailable, OSError))
     state = getattr(error.orig, "sqlstate", None)
     if state is None:  # the driver lost its connection, or no longer knows what is going on there
         kinds = (OperationalError, InterfaceError, InternalError)
@@ -234,7 +234,7 @@ async def _opened(
     except OSError as error:
         if error is raised:
             raise
-        raise DatabaseAway(str(error) or "no answer in time") from error
+        raise DatabaseUnavailable(str(error) or "no answer in time") from error
 
 
 def _check_kind(url: URL) -> None:

@@ -1,7 +1,7 @@
 """The connection to Redis, which the nodes of one service share.
 
 What is asked in one turn of the event loop goes there together: a round trip costs much more
-than a command. While Redis is away everything asked of it fails at once, so that no request
+than a command. While Redis is unavailable everything asked of it fails at once, so that no request
 waits for it, not even one in a while: it is tried again beside them, twice a second.
 """
 
@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 Argument = str | bytes | int
 
 
-class RedisAway(OutriderError):
+class RedisUnavailable(OutriderError):
     """Redis cannot be reached, or does not answer."""
 
 
@@ -48,7 +48,7 @@ class Redis:
         prefix: what every key and channel begins with; the same for all nodes of one service.
 
     Raises:
-        RedisAway: the URL is not one.
+        RedisUnavailable: the URL is not one.
     """
 
     def __init__(self, url: str, prefix: str) -> None:
@@ -58,7 +58,9 @@ class Redis:
         try:
             self._client = self._connect(url)
         except (ValueError, RedisError, RedisClusterException) as error:
-            raise RedisAway(f"OUTRIDER_REDIS_URL is not an address of Redis: {error}") from error
+            raise RedisUnavailable(
+                f"OUTRIDER_REDIS_URL is not an address of Redis: {error}"
+            ) from error
         self._waiting: list[tuple[tuple[Argument, ...], asyncio.Future[Any]]] = []
         self._flushing: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
@@ -71,26 +73,26 @@ class Redis:
         """Return the answer to a command.
 
         Raises:
-            RedisAway: Redis is away, or refused the command.
+            RedisUnavailable: Redis is unavailable, or refused the command.
         """
         if self._trying is not None:
-            raise RedisAway("Redis was away a moment ago")
+            raise RedisUnavailable("Redis was away a moment ago")
         if len(self._waiting) >= _MAX_WAITING:
-            raise RedisAway(f"{_MAX_WAITING} commands wait for Redis already")
+            raise RedisUnavailable(f"{_MAX_WAITING} commands wait for Redis already")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((command, future))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush(), name="ask Redis")
         answer = await future
         if isinstance(answer, Exception):
-            raise RedisAway(f"Redis refused {command[0]!r}: {answer}") from answer
+            raise RedisUnavailable(f"Redis refused {command[0]!r}: {answer}") from answer
         return answer
 
     async def ping(self) -> None:
         """Ask for an answer.
 
         Raises:
-            RedisAway: there is none, or was none half a second ago.
+            RedisUnavailable: there is none, or was none half a second ago.
         """
         await self.ask(*self._ping)
 
@@ -127,7 +129,7 @@ class Redis:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_PATIENCE)
-        self._fail(RedisAway("The service is stopping"))
+        self._fail(RedisUnavailable("The service is stopping"))
         await self._client.aclose()
 
     def _connect(self, url: str) -> Any:  # two classes without a common base
@@ -147,11 +149,13 @@ class Redis:
             except FAILURES as error:
                 self._trying = asyncio.create_task(self._try_again(), name="try Redis again")
                 self._waiting[:0] = batch
-                self._fail(RedisAway(f"Redis cannot be reached: {error or 'no answer in time'}"))
+                self._fail(
+                    RedisUnavailable(f"Redis cannot be reached: {error or 'no answer in time'}")
+                )
                 return
             except BaseException:
                 self._waiting[:0] = batch
-                self._fail(RedisAway("Asking Redis was cut short"))
+                self._fail(RedisUnavailable("Asking Redis was cut short"))
                 raise
             for (_, future), answer in zip(batch, answers, strict=True):
                 if not future.done():
@@ -178,7 +182,7 @@ class Redis:
     def _pipeline(self) -> Any:  # as `_connect`
         return self._client.pipeline(transaction=False)
 
-    def _fail(self, error: RedisAway) -> None:
+    def _fail(self, error: RedisUnavailable) -> None:
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():

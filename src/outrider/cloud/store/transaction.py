@@ -19,7 +19,7 @@ T = TypeVar("T")
 Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
-class DatabaseAway(SQLAlchemyError):
+class DatabaseUnavailable(SQLAlchemyError):
     """The database cannot be reached, says the system: a connection was refused or lost."""
 
 
@@ -71,4 +71,4 @@ async def _told(work: Awaitable[T]) -> T:
     try:
         return await to_its_end(work)
     except OSError as error:  # as the driver passes it on
-        raise DatabaseAway(str(error) or "no answer in time") from error
+        raise DatabaseUnavailable(str(error) or "no answer in time") from error

@@ -29,13 +29,13 @@ _CACHED_OWNERS: Final = 100_000
 _CACHED_SECRETS: Final = 10_000
 
 
-class Sealer(Protocol):
-    """Encrypts secrets; see `access.sealing`."""
+class Cipher(Protocol):
+    """Encrypts secrets; see `access.encryption`."""
 
-    def seal(self, data: bytes, context: str) -> bytes:
+    def encrypt(self, data: bytes, context: str) -> bytes:
         """Return the data encrypted; `context` must be the same when it is decrypted."""
 
-    def open(self, sealed: bytes, context: str) -> bytes:
+    def decrypt(self, encrypted: bytes, context: str) -> bytes:
         """Return the decrypted data."""
 
 
@@ -64,12 +64,12 @@ class Subscriptions:
         self,
         database: Database,
         policy: AddressPolicy,
-        sealer: Sealer,
+        cipher: Cipher,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
         self._policy = policy
-        self._sealer = sealer
+        self._cipher = cipher
         self._clock = clock
         self._cache: OrderedDict[str, tuple[float, dict[str, Target]]] = OrderedDict()
         self._owners: OrderedDict[str, str] = OrderedDict()
@@ -152,7 +152,7 @@ class Subscriptions:
             active=True,
             created_at=now,
             updated_at=now,
-            secret=self._sealer.seal(secret.encode(), _SECRET),
+            secret=self._cipher.encrypt(secret.encode(), _SECRET),
             old_secret=None,
             old_secret_until=None,
             disabled_reason=None,
@@ -183,7 +183,7 @@ class Subscriptions:
         current = await self.get(account_id, webhook_id)
         secret, now = _new_secret(), self._now()
         values = {
-            "secret": self._sealer.seal(secret.encode(), _SECRET),
+            "secret": self._cipher.encrypt(secret.encode(), _SECRET),
             "old_secret": current.secret,
             "old_secret_until": now + int(OLD_SECRET_SECONDS * 1000),
             "updated_at": now,
@@ -230,7 +230,7 @@ class Subscriptions:
                 del self._reading[account_id]
 
     def _decrypt(self, sealed: bytes) -> str:
-        return self._sealer.open(sealed, _SECRET).decode()
+        return self._cipher.decrypt(sealed, _SECRET).decode()
 
     def _target(self, row: webhooks.Webhook) -> Target:
         sealed = [row.secret]

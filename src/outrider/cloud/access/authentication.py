@@ -1,9 +1,4 @@
-"""From a request's credential to a principal.
-
-The keys in use are remembered for half a second each, so that a busy one costs the database
-two look-ups a second and a revocation, by whatever process, acts within one. A session is
-looked up every time: it ends at once, on every node, and no program is in a hurry with one.
-"""
+"""Authentication: from a request's credential to its principal, with scopes."""
 
 import asyncio
 import time
@@ -14,7 +9,7 @@ from typing import Final, NamedTuple
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from outrider.cloud.access import secrets
+from outrider.cloud.access import credentials
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.store import api_keys, sessions
@@ -58,7 +53,7 @@ class Authenticator:
 
     def remembered(self, token: str) -> Principal | None:
         """Return who has this API key, where that is still known from the last request with it."""
-        digest, now = secrets.digest(token), self._clock()
+        digest, now = credentials.digest(token), self._clock()
         known = self._remembered.get(digest)
         return None if known is None or known.until <= now else self._using(known, now)
 
@@ -129,10 +124,10 @@ class Authenticator:
             raise
 
     async def _key(self, token: str) -> Principal | None:
-        digest, now = secrets.digest(token), self._clock()
+        digest, now = credentials.digest(token), self._clock()
         known = self._remembered.get(digest)
         if known is None or known.until <= now:
-            if not secrets.is_key(token):
+            if not credentials.is_key(token):
                 return None
             known = await self._looked_up(digest, now)
         return None if known is None else self._using(known, now)

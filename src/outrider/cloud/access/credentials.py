@@ -1,6 +1,6 @@
-"""The secrets that Outrider hands out: how they look, and what is kept of them.
+"""The formats of API keys, tokens and codes, and the digests that are stored of them.
 
-Every secret is random with at least 128 bits, so its plain SHA-256 tells nothing about it.
+Long-lived secrets have at least 128 random bits, so their plain SHA-256 reveals nothing about them.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _CODE_ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ23456789"  # no vowels, none that l
 
 
 def digest(secret: str) -> bytes:
-    """Return what is kept of a secret."""
+    """Return the SHA-256 of a secret: all that is stored of it."""
     return hashlib.sha256(secret.encode()).digest()
 
 
@@ -30,7 +30,7 @@ def new_key() -> str:
 
 
 def is_key(text: str) -> bool:
-    """Tell whether `text` could be an API key: its form and checksum are right."""
+    """Return whether `text` has the form and checksum of an API key."""
     body, checksum = text[len(KEY_PREFIX) : -_CHECKSUM], text[-_CHECKSUM:]
     return (
         text.startswith(KEY_PREFIX)
@@ -68,8 +68,8 @@ def new_reset_token() -> str:
     return _random(43)
 
 
-def normal_code(text: str) -> str:
-    """Return a one-time code as it was made, from the way a person typed it."""
+def canonical_code(text: str) -> str:
+    """Return a one-time code in its canonical form, however a person typed it."""
     letters = "".join(letter for letter in text.upper() if letter.isalnum())
     return "-".join(letters[i : i + 4] for i in range(0, len(letters), 4))
 

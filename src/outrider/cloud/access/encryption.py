@@ -1,7 +1,7 @@
-"""The installation's secret key, and what is derived from it: signing and sealing.
+"""The installation's secret key, the keys derived from it, and encryption at rest.
 
-Sealed data is AES-256-GCM with a random nonce before it (NIST SP 800-38D); the keys are
-derived with HKDF-SHA256 (RFC 5869), one for each purpose.
+Data is encrypted with AES-256-GCM, preceded by a random nonce (NIST SP 800-38D). Keys are derived
+with HKDF-SHA256 (RFC 5869), one for each purpose.
 """
 
 import os
@@ -23,31 +23,31 @@ _OTHERS = 0o077
 
 
 class SecretKeyError(OutriderError):
-    """The secret key cannot be had, or is not the one that sealed something."""
+    """The secret key cannot be read, or is not the one that something was encrypted with."""
 
 
-class Sealer:
-    """Seals data so that only this installation can read it."""
+class Cipher:
+    """Encrypts data so that only this installation can read it."""
 
     def __init__(self, secret_key: str) -> None:
-        self._cipher = AESGCM(derived(secret_key, "sealing"))
+        self._aead = AESGCM(derived(secret_key, "sealing"))
 
-    def seal(self, data: bytes, context: str) -> bytes:
-        """Return the data sealed; `context` says what it is, and must be the same to open it."""
+    def encrypt(self, data: bytes, context: str) -> bytes:
+        """Return the data encrypted; `context` names its use and must be the same to decrypt it."""
         nonce = os.urandom(_NONCE)
-        return nonce + self._cipher.encrypt(nonce, data, context.encode())
+        return nonce + self._aead.encrypt(nonce, data, context.encode())
 
-    def open(self, sealed: bytes, context: str) -> bytes:
-        """Return the data.
+    def decrypt(self, encrypted: bytes, context: str) -> bytes:
+        """Return the decrypted data.
 
         Raises:
-            SecretKeyError: another key sealed it, for another context, or it was changed.
+            SecretKeyError: it was encrypted with another key or context, or was modified.
         """
         try:
-            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], context.encode())
+            return self._aead.decrypt(encrypted[:_NONCE], encrypted[_NONCE:], context.encode())
         except InvalidTag as error:
             raise SecretKeyError(
-                f"A stored {context} cannot be opened: OUTRIDER_SECRET_KEY has changed"
+                f"A stored {context} cannot be decrypted: OUTRIDER_SECRET_KEY has changed"
             ) from error
 
 
@@ -59,12 +59,12 @@ def derived(secret_key: str, purpose: str) -> bytes:
 
 
 def key_file(data_dir: Path) -> Path:
-    """Return where the secret key is kept that was made on the first start."""
+    """Return the path of the secret key that the first start generates."""
     return data_dir / "secret.key"
 
 
 def secret_key(chosen: str | None, data_dir: Path) -> str:
-    """Return the key that the operator chose, or the one made on the first start.
+    """Return the operator's key, or the one that the first start generated.
 
     Raises:
         SecretKeyError: it is too short, or its file cannot be read or written, or others can
@@ -83,7 +83,7 @@ def secret_key(chosen: str | None, data_dir: Path) -> str:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             kept = path.read_text().strip()
-            if len(kept) < _SHORTEST:  # such as one whose writing was cut short: guessable
+            if len(kept) < _SHORTEST:  # such as an interrupted write: guessable
                 raise SecretKeyError(
                     f"The secret key {path} is damaged: restore it, or remove it to get a new one"
                 ) from None
