@@ -217,7 +217,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask on a terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete an account with its machines, keys, webhooks and sessions, for good."""
+    """Delete an account with its machines, keys, webhooks and sessions, permanently."""
     account = on_database(lambda database: _account(database, email))
     if not yes and sys.stdin.isatty():
         question = f"Delete {account.email} ({account.id}) with everything that it owns?"
@@ -246,7 +246,7 @@ def _checked_plan(plan: str) -> str:
 
 
 def _chosen_password(given: str | None, email: str) -> str | None:
-    """Return the password that was given, or typed on a terminal; None where there is no terminal.
+    """Return the password that was given, or typed on a terminal; None if there is no terminal.
 
     One that must not be a password ends the command; on a terminal it is asked for again.
     """

@@ -48,7 +48,7 @@ OTHERS: Final = frozenset(PREFIX + name for name in ("CONFIG_DIR", "LOG_LEVEL", 
 def unknown(names: Iterable[str]) -> list[tuple[str, str | None]]:
     """Return the names that begin with `OUTRIDER_` and are no setting, each with the closest one.
 
-    The closest is None where no setting is similar. Case does not matter, as in the settings.
+    The closest is None if no setting is similar. Case does not matter, as in the settings.
     """
     known = SERVICE | OTHERS
     return [

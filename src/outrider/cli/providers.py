@@ -87,7 +87,7 @@ def _end(cell: str, width: int) -> str:
 def check(
     kind: Annotated[str, typer.Argument(metavar="TYPE", help="A type that `list` shows.")],
 ) -> None:
-    """Tell whether an agent is installed, its version, and whether it starts.
+    """Return whether an agent is installed, its version, and whether it starts.
 
     It is started as it would be from this shell, in an empty directory, and ended again.
     """

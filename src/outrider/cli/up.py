@@ -176,7 +176,7 @@ def _greet(url: str, local: Local) -> None:
 
 
 def _path_hint() -> str:
-    """Return how to put the command `outrider` on the PATH; nothing where it is there."""
+    """Return how to put the command `outrider` on the PATH; nothing if it is there."""
     if shutil.which("outrider") is not None:
         return ""
     return (

@@ -93,7 +93,7 @@ async def supervise(
 def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
     """Be worker `number`: serve on the listening sockets with these file descriptors.
 
-    Prints a line once it is ready. It stops at SIGTERM, and when the supervisor has gone, which
+    Prints a line once it is ready. It stops at SIGTERM, and when the supervisor is lost, which
     is the end of standard input; at once if it was stopping already.
     """
     structlog.contextvars.bind_contextvars(worker=number)
@@ -153,7 +153,7 @@ class _Worker:
                 self._listen()
 
     async def stop(self, within: float) -> bool:
-        """End the process; tell whether it ended by itself in that many seconds."""
+        """End the process; return whether it ended by itself in that many seconds."""
         self._close()
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
@@ -174,7 +174,7 @@ class _Worker:
         process = self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "outrider", "worker", str(self._number)),
             *(str(descriptor) for descriptor in descriptors),
-            stdin=asyncio.subprocess.PIPE,  # its end tells the worker that this process has gone
+            stdin=asyncio.subprocess.PIPE,  # its end tells the worker that this process is lost
             stdout=asyncio.subprocess.PIPE,
             pass_fds=descriptors,
             start_new_session=True,  # Ctrl-C is for the supervisor, which passes it on
@@ -205,7 +205,7 @@ class _Worker:
 async def _until_ready(
     workers: Sequence[_Worker], tasks: Sequence[asyncio.Task[None]], stopping: asyncio.Task[None]
 ) -> None:
-    """Wait until all are ready, or are to stop, or one has failed for good."""
+    """Wait until all are ready, or are to stop, or one has failed permanently."""
     ready = asyncio.create_task(_ready(workers), name="workers ready")
     try:
         await asyncio.wait({ready, stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)

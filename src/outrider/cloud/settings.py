@@ -89,7 +89,7 @@ class Settings(BaseSettings):
 
     @property
     def public_host(self) -> str | None:
-        """The host of `public_url`, without its port; None where that is not set."""
+        """The host of `public_url`, without its port; None if that is not set."""
         return None if self.public_url is None else urlsplit(self.public_url).hostname
 
     @property

@@ -411,7 +411,7 @@ class TerminalClosed(Result, kw_only=True):
 
 
 class ChatDebugged(Result, kw_only=True):
-    """A debug bundle, and the same as text for an issue report: 256 KiB of JSON at the most."""
+    """A debug bundle, and the same as text for an issue report: 256 KiB of JSON at most."""
 
     bundle: DebugBundle
     """The evidence."""

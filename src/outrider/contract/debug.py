@@ -7,7 +7,7 @@ from msgspec import Meta
 from outrider.contract.structs import Wire
 
 MAX_RESPONSE_BYTES: Final = 256 * 1024
-"""What an answer with a bundle has at the most: JSON, `bundle` and `text` together."""
+"""What an answer with a bundle has at most: JSON, `bundle` and `text` together."""
 
 MAX_SNAPSHOT_DEPTH: Final = 64
 """How deep the lists and objects of a `frontendSnapshot` may be nested."""

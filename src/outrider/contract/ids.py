@@ -37,6 +37,6 @@ def derived_id(prefix: Prefix, millis: int, *parts: str) -> str:
 
 
 def is_id(prefix: Prefix, text: str) -> bool:
-    """Tell whether `text` is a well-formed id of this kind."""
+    """Return whether `text` is a well-formed id of this kind."""
     found = _ID.fullmatch(text)
     return found is not None and found[1] == prefix

@@ -99,7 +99,7 @@ def _fit_of(kind: type) -> _Fit | None:
 
 
 def _compile(kind: inspect.Type) -> _Fit | None:  # a case for each kind of type
-    """Return what makes a value fit this type; None where any value does."""
+    """Return what makes a value fit this type; None if any value does."""
     match kind:
         case inspect.StructType():
             fields = [(field.name, _compile(field.type)) for field in kind.fields]

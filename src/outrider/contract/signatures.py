@@ -33,7 +33,7 @@ def header(secrets: Sequence[str], timestamp: int, body: bytes) -> str:
 
 
 def parse(text: str) -> Signature | None:
-    """Return the signature that a header holds, None where it is not of this form."""
+    """Return the signature that a header holds, None if it is not of this form."""
     pairs = [part.strip().partition("=") for part in text.split(",")]
     times = [value for name, _, value in pairs if name == "t"]
     digests = tuple(value for name, _, value in pairs if name == "v1")

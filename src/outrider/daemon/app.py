@@ -45,7 +45,7 @@ async def run_daemon(
 
     Raises:
         SettingsError: the machine is not set up, or another agent runs with these settings.
-        LinkRefusedError: the service refuses this machine for good.
+        LinkRefusedError: the service refuses this machine permanently.
     """
     connection = settings.load_connection()
     with settings.locked():

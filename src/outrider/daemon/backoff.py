@@ -12,7 +12,7 @@ class Backoff:
 
     Args:
         random: returns a number from 0 to 1. All of a wait is chance: so the machines of a
-            service that went away knock evenly over the whole step, not in a crowd.
+            service that is lost reconnect evenly over the whole step, not in a crowd.
     """
 
     def __init__(self, random: Callable[[], float]) -> None:

@@ -48,7 +48,7 @@ class OutsideError(OutriderError):
 class Beneath:
     """What is beneath one directory. Paths are absolute, or relative to it.
 
-    Every method blocks, holds two descriptors at the most, and may be called in any thread.
+    Every method blocks, holds two descriptors at most, and may be called in any thread.
     All raise `OutsideError` for a path outside, `ValueError` for a text that is no path, and
     `OSError` for what the system refuses.
     """

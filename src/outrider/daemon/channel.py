@@ -124,7 +124,7 @@ class Channel:
         return frame
 
     def heard(self, goodbye: Goodbye) -> None:
-        """Take it that the service says goodbye."""
+        """Note that the service says goodbye."""
         _log.info("the service says goodbye", reason=goodbye.reason)
         if goodbye.reconnect_ms:
             self.span = min(goodbye.reconnect_ms / 1000, LONGEST_SPAN)

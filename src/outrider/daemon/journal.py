@@ -136,7 +136,7 @@ class Journal:
         )
 
     def remove_session(self, session_id: str) -> None:
-        """Forget a session with all that hangs on it."""
+        """Delete a session with all that hangs on it."""
         self._db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 
     def queue(self, session_id: str) -> list[tuple[str, ChatInput]]:
@@ -151,7 +151,7 @@ class Journal:
         )
 
     def dequeue(self, message_id: str) -> None:
-        """Forget a message that waits no more."""
+        """Delete a message that waits no more."""
         self._db.execute("DELETE FROM queue WHERE message_id = ?", (message_id,))
 
     def message_ids(self, session_id: str) -> dict[str, str]:
@@ -192,7 +192,7 @@ class Journal:
         return self._read_page("events", AgentEvent, after, limit)
 
     def acknowledge_events(self, acknowledged: int) -> None:
-        """Forget the events up to this number: the service has stored them."""
+        """Delete the events up to this number: the service has stored them."""
         self._db.execute("DELETE FROM events WHERE seq <= ?", (acknowledged,))
 
     def resume_events(self, acknowledged: int) -> None:
@@ -229,7 +229,7 @@ class Journal:
         return self._read_page("refusals", Refused, after, limit)
 
     def forget_refusals(self, noted: int) -> None:
-        """Forget the refusals up to this number: the service has noted them."""
+        """Delete the refusals up to this number: the service has noted them."""
         self._db.execute("DELETE FROM refusals WHERE seq <= ?", (noted,))
 
     def _read_page(

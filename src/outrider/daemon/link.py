@@ -1,4 +1,4 @@
-"""The way to the service: one connection after the other, until told to stop or refused for good.
+"""The way to the service: one connection after the other, until told to stop or refused.
 
 A service that is about to stop asks its machines to move. The next connection is made before
 the old one goes: from its welcome on everything goes out over the new one, while the old one is
@@ -84,7 +84,7 @@ class Link:
         """Stay connected until `stop` is set; then say goodbye.
 
         Raises:
-            LinkRefusedError: the service refuses this machine for good.
+            LinkRefusedError: the service refuses this machine permanently.
         """
         stopping = asyncio.create_task(stop.wait(), name="link stop")
         staying = asyncio.create_task(self._stay(), name="link")
@@ -232,7 +232,7 @@ class Link:
     # The end of a connection
 
     def _forget_current(self) -> None:
-        """Take it that what was under way over the current connection is lost."""
+        """Note that what was under way over the current connection is lost."""
         self._current = None
         self._outgoing.end()
         self._router.cancel_all()

@@ -72,7 +72,7 @@ class Outgoing:
             self._news.set()
 
     def session_removed(self, session_id: str) -> None:
-        """Tell that a session is no more."""
+        """Tell that a session no longer exists."""
         if self._connected:
             self._changed.pop(session_id, None)
             self._removed[session_id] = None
@@ -110,11 +110,11 @@ class Outgoing:
             self._news.set()
 
     def acknowledged(self, seq: int) -> None:
-        """Forget the events up to `seq`."""
+        """Delete the events up to `seq`."""
         self._journal.acknowledge_events(min(seq, self._told_events))
 
     def noted(self, seq: int) -> None:
-        """Forget the refusals up to `seq`."""
+        """Delete the refusals up to `seq`."""
         self._journal.forget_refusals(min(seq, self._told_refusals))
 
     # A connection
@@ -137,7 +137,7 @@ class Outgoing:
         self._news.set()
 
     def end(self) -> None:
-        """Forget what the next hello will tell, and the results that nobody waits for."""
+        """Delete what the next hello will tell, and the results that nobody waits for."""
         self._connected = False
         self._snapshot = self._machine = None
         self._changed.clear()

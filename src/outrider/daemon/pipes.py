@@ -46,7 +46,7 @@ class PipeReader:
             self.handed_over()
 
     def _read(self) -> bool:
-        """Take one chunk; tell whether there may be more."""
+        """Take one chunk; return whether there may be more."""
         try:
             data = os.read(self._read_end, _CHUNK)
         except BlockingIOError:

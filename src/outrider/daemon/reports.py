@@ -43,7 +43,7 @@ class ReportBudget:
         return report
 
     def fit(self, session: Session) -> Session | None:
-        """Return the session as it is to be reported now; None where there is no room for it."""
+        """Return the session as it is to be reported now; None if there is no room for it."""
         session = fitted(session)
         others = self._used - self._sizes.get(session.id, 0)
         size = _size(session)

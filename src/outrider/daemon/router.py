@@ -1,4 +1,4 @@
-"""From a command to its handler, and from what comes of it to a result.
+"""From a command to its handler, and from its outcome to a result.
 
 Every command runs in a task of its own, so that none waits for another's agent. Errors
 become failures with the status that the HTTP response will have.
@@ -171,7 +171,7 @@ async def _answer(
 
 
 def _may_be_cut(payload: Wire) -> bool:
-    """Tell whether a command may be stopped half-way: nothing of it would be left behind."""
+    """Return whether a command may be stopped half-way: nothing of it would be left behind."""
     return isinstance(payload, _READS) or (isinstance(payload, Terminal) and payload.name is None)
 
 

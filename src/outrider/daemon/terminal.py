@@ -84,7 +84,7 @@ class Terminals:
         return await terminal.run(command, cwd, deadline)
 
     async def _make_room(self) -> None:
-        """Forget the terminals whose shells have ended, once there are many."""
+        """Delete the terminals whose shells have ended, once there are many."""
         if len(self._named) < MAX_TERMINALS:
             return
         for name, terminal in list(self._named.items()):
@@ -140,7 +140,7 @@ class NamedTerminal:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Kill the shell with all that runs in it, for good: commands that wait do not begin."""
+        """Kill the shell with all that runs in it, permanently: commands that wait do not begin."""
         self._is_closed = True
         if self._shell is not None:
             await self._shell.close()

@@ -1,4 +1,4 @@
-"""The audit trail: who asked for what, and what came of it. No bodies, no secrets.
+"""The audit trail: who asked for what, and its outcome. No bodies, no secrets.
 
 Records are written in batches by one task. They wait in memory for half a second at the
 most; beyond `MAX_WAITING` of them further ones are dropped, and the log says how many. A
@@ -63,7 +63,7 @@ class Audit:
 
     @property
     def failure(self) -> str | None:
-        """Why the database refused the last records; None where it stored them.
+        """Why the database refused the last records; None if it stored them.
 
         A database that cannot be reached is no such reason: nothing is done without it anyway.
         """

@@ -44,13 +44,13 @@ class Addresses:
         return peer
 
     def counted_as(self, address: str) -> str | None:
-        """Return what requests from an address are counted as; None where they are not counted."""
+        """Return what requests from an address are counted as; None if they are not counted."""
         if not self._limit_loopback and _is_loopback(address):
             return None
         return bucket(address)
 
     def is_https(self, scope: Scope) -> bool:
-        """Tell whether the client speaks https, as far as a trusted proxy may say so."""
+        """Return whether the client speaks https, as far as a trusted proxy may say so."""
         if self._trusted and self._trusts((scope.get("client") or ("", 0))[0]):
             for name, value in scope["headers"]:
                 if name == b"x-forwarded-proto":

@@ -134,7 +134,7 @@ class Enrolment:
         )
 
     async def knows_device(self, device_code: str) -> bool:
-        """Tell whether there is such a device code, whatever has become of it."""
+        """Return whether there is such a device code, whatever has become of it."""
         return await devices.exists(self._database, credentials.digest(device_code))
 
     async def device_token(self, device_code: str) -> tuple[str, Enrolled]:

@@ -1,6 +1,6 @@
 """`Idempotency-Key`: a request made twice under one key is carried out once.
 
-After the IETF draft (draft-ietf-httpapi-idempotency-key-header). The answer is kept, sealed,
+After the IETF draft (draft-ietf-httpapi-idempotency-key-header). The answer is kept, encrypted,
 for 24 hours. A request that was refused before anything was done frees its key. One that was
 under way when the service died keeps it: nobody can tell whether it was carried out.
 """
@@ -95,7 +95,7 @@ class Idempotency:
         return await asyncio.shield(self._run(work_of_it, "idempotent request"))
 
     async def keep_pruning(self) -> None:
-        """Forget old answers, until cancelled."""
+        """Delete old answers, until cancelled."""
         while True:
             await asyncio.sleep(_PRUNE_SECONDS)
             try:
@@ -104,7 +104,7 @@ class Idempotency:
                 _log.warning("old answers wait for the database", error=str(error))
 
     async def prune(self) -> None:
-        """Forget old answers."""
+        """Delete old answers."""
         await idempotency.prune(self._database, int((self._clock() - KEPT_SECONDS) * 1000))
 
     async def drain(self, seconds: float) -> None:

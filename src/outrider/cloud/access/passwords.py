@@ -41,7 +41,7 @@ def hashed(password: str) -> str:
 
 
 def matches(password_hash: str | None, password: str) -> bool:
-    """Tell whether it is the password; takes as long where there is none to match."""
+    """Return whether it is the password; takes as long where there is none to match."""
     try:
         return _hasher.verify(password_hash or _NOBODY, password)
     except (VerificationError, InvalidHashError):

@@ -62,7 +62,7 @@ class _Allowance:
         self.lock = asyncio.Lock()
 
     def is_spent(self, now: float) -> bool:
-        """Tell whether nothing of it is left, or its month is over."""
+        """Return whether nothing of it is left, or its month is over."""
         return self.left <= 0 or self.ends <= now
 
 
@@ -79,7 +79,7 @@ class Quota:
         self._allowances: dict[str, _Allowance] = {}
 
     def spend_here(self, account_id: str) -> bool:
-        """Count a call if one is set aside for it; tell whether it was counted."""
+        """Count a call if one is set aside for it; return whether it was counted."""
         allowance = self._allowances.get(account_id)
         if allowance is None or allowance.is_spent(self._clock()):
             return False

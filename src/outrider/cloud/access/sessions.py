@@ -176,7 +176,7 @@ class Sessions:
         return await sessions.of_user(self._database, principal.id, self._now())
 
     async def end_of_user(self, principal: Principal, session_id: str) -> bool:
-        """End a session of the session's user; False where there is none such."""
+        """End a session of the session's user; False if there is none such."""
         return await sessions.end_of_user(self._database, principal.id, session_id)
 
     async def end_others(self, principal: Principal) -> int:
@@ -211,7 +211,7 @@ class Sessions:
         )
 
     async def principal(self, token: str) -> Principal | None:
-        """Return who has this token; None where it is not one that works."""
+        """Return who has this token; None if it is not one that works."""
         principal = self.claimed(token)
         if principal is None or principal.session is None:
             return None

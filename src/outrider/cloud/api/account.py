@@ -125,7 +125,7 @@ class AuditRecord(Wire, kw_only=True):
     target: str | None
     """The id of what it was about; null where there was nothing."""
     outcome: int
-    """The HTTP status of the answer; 499 where the client went away before it."""
+    """The HTTP status of the answer; 499 where the client disconnected before it."""
     address: str
     """Where the request came from."""
     request_id: str
@@ -235,7 +235,7 @@ async def end_other_sessions(services: Services, call: Call) -> SessionsEnded:
 
 
 async def audit_trail(services: Services, call: Call) -> AuditTrail:
-    """Who asked for what, and what came of it: changes, terminal commands and refusals.
+    """Who asked for what, and its outcome: changes, terminal commands and refusals.
 
     Kept for 90 days. There are no message bodies and no secrets in it.
     """

@@ -215,7 +215,7 @@ def _cookie(header: str) -> str | None:
 
 
 def _is_own(headers: Headers) -> bool:
-    """Tell whether a request that carries the cookie was made by a page of this site."""
+    """Return whether a request that carries the cookie was made by a page of this site."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != b"application/json":
         return False
@@ -233,7 +233,7 @@ def _refuse_other_sites(headers: Headers) -> None:
 
 
 def _same_origin(headers: Headers) -> bool | None:
-    """Tell whether a browser made the request for a page of this site; None where none did."""
+    """Return whether a browser made the request for a page of this site; None if none did."""
     site = headers.get(b"sec-fetch-site")
     if site is not None:
         return site == b"same-origin"

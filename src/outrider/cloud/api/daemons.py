@@ -192,7 +192,7 @@ async def disconnect(services: Services, call: Call) -> Done:
 
 
 async def revoke(services: Services, call: Call) -> Done:
-    """Revoke the machine's connection token for good; it must be set up again."""
+    """Revoke the machine's connection token permanently; it must be set up again."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
     await services.gateway.revoke(state)
     return Done()

@@ -36,7 +36,7 @@ async def read_body(receive: Receive, length: bytes | None = None) -> bytes:
     Raises:
         ApiError: 413, it is over `MAX_BODY_BYTES`; no more of it is read, and nothing at all
             where that is known before.
-        ConnectionError: the client went away in the middle of it.
+        ConnectionError: the client disconnected in the middle of it.
     """
     if length is not None and length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise _too_large()

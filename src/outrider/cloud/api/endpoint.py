@@ -107,10 +107,10 @@ class Endpoint:
         summary: a line for people; the handler's docstring says more.
         response: the type of the body of a successful response; several where it depends on the
             request.
-        body: the type of the request's body, None where it has none.
+        body: the type of the request's body, None if it has none.
         described_bodies: the kinds of body that the description of the API shows, where `body`
             leaves open what its fields are.
-        query: the type of the query parameters, None where there are none.
+        query: the type of the query parameters, None if there are none.
         recent_login: whether only a dashboard session with a recent login may call it.
         body_optional: whether the body may be left out.
         reads_only: whether it changes nothing although it is no GET: it is not in the audit

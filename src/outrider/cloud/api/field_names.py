@@ -111,7 +111,7 @@ def _plain(name: str) -> str:
 
 
 def _within_one(a: str, b: str) -> bool:
-    """Tell whether the edit distance of two words is one at the most."""
+    """Return whether the edit distance of two words is one at most."""
     if len(a) > len(b):
         a, b = b, a
     if len(b) - len(a) > 1:

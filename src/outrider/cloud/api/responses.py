@@ -24,7 +24,7 @@ class Done(Wire, kw_only=True):
 
 
 class Deleted(Wire, kw_only=True):
-    """It is no more."""
+    """It no longer exists."""
 
     success: bool = True
     """Always true: an error has another body."""

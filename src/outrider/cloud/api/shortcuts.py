@@ -132,7 +132,7 @@ async def send_chat(services: Services, call: Call) -> bytes:
     """Send a message to an agent.
 
     Answers once the agent has taken it, not once it has answered. While the agent is
-    generating, the message waits in order, 16 at the most, and `queued` is true.
+    generating, the message waits in order, 16 at most, and `queued` is true.
     """
     return await _to_target(services, call, CommandType.SEND_CHAT, call.body)
 
@@ -159,7 +159,7 @@ async def read_debug(services: Services, call: Call) -> bytes:
     """A session's debug bundle, and the same as text for an issue report.
 
     Secrets are taken out on the machine, before anything leaves it. `bundle` and `text`
-    together have 256 KiB at the most; what was cut is in `omitted`.
+    together have 256 KiB at most; what was cut is in `omitted`.
     """
     asked = DebugQuery(agent_type=call.query.agent_type)
     return await _to_target(services, call, CommandType.CHAT_DEBUG, asked)

@@ -44,7 +44,7 @@ async def owner(scope: Scope, owner_of: OwnerOf) -> tuple[machines.Machine, byte
 
 
 async def hear_hello(connection: Connection) -> Hello | None:
-    """Return the machine's hello; None where it went away instead.
+    """Return the machine's hello; None if it disconnected instead.
 
     Raises:
         Rejected: it is none, comes too late, or is of a protocol that is not spoken here.

@@ -149,7 +149,7 @@ class MachineState:
         )
 
     def snapshot(self) -> bytes | None:
-        """Return what is known, to be saved; None where nothing was ever reported."""
+        """Return what is known, to be saved; None if nothing was ever reported."""
         if self.machine is None:
             return None
         return msgspec.json.encode(

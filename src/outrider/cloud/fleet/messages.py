@@ -33,7 +33,7 @@ class Answer(msgspec.Struct, tag="answer", array_like=True, frozen=True):
 
 
 class Lost(msgspec.Struct, tag="lost", array_like=True, frozen=True):
-    """To the asking node: the machine's socket has gone before its answer."""
+    """To the asking node: the machine's socket is lost before its answer."""
 
     machine: str
 

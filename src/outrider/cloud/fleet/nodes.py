@@ -85,7 +85,7 @@ class Nodes:
         await nodes.remove(self._database, self._node)
 
     async def has_others(self) -> bool:
-        """Tell whether there are other nodes, as far as is known."""
+        """Return whether there are other nodes, as far as is known."""
         try:
             return bool((await nodes.beats(self._database)).keys() - {self._node})
         except (SQLAlchemyError, OSError):

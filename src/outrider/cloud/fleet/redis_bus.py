@@ -75,7 +75,7 @@ class RedisBus:
         return self._subscription is not None
 
     def on_change(self, down: Callable[[], None], up: Callable[[], Awaitable[None]]) -> None:
-        """Have it told when messages may have been lost, and when they come again."""
+        """Report when messages may have been lost, and when they come again."""
         self._down, self._up = down, up
 
     async def subscribe(self, channel: str, handler: MessageHandler) -> None:

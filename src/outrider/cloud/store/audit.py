@@ -12,7 +12,7 @@ _audit = tables.audit
 
 
 class Record(NamedTuple):
-    """Something that was asked of the service, and what came of it (an HTTP status)."""
+    """Something that was asked of the service, and its outcome (an HTTP status)."""
 
     id: str
     at: int
@@ -46,6 +46,6 @@ async def of_account(
 
 
 async def prune(database: Database, before: int) -> None:
-    """Forget what is older than `before` (epoch milliseconds)."""
+    """Delete what is older than `before` (epoch milliseconds)."""
     async with database.begin() as connection:
         await connection.execute(delete(_audit).where(_audit.c.at < before))

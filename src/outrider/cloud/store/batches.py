@@ -39,7 +39,7 @@ class Batches(Generic[Question, Answer]):
         return await future
 
     async def close(self) -> None:
-        """Ask no more; who still waits is cancelled."""
+        """Ask no more; waiting callers are cancelled."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -189,7 +189,7 @@ class Database:
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Tell whether an error says that the database cannot be reached at the moment.
+    """Return whether an error says that the database cannot be reached at the moment.
 
     Not one that says that it does not take what it was told, as of a constraint.
     """
@@ -203,7 +203,7 @@ def is_unavailable(error: BaseException) -> bool:
 
 
 def cannot_store(error: BaseException) -> bool:
-    """Tell whether an error says that the database can be read, but not written.
+    """Return whether an error says that the database can be read, but not written.
 
     Its disk is full or broken, or it is read-only, as a PostgreSQL is that waits to take over.
     """

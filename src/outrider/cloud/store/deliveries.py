@@ -152,7 +152,7 @@ async def renew(database: Database, ids: Sequence[str], until: int) -> None:
 
 
 async def release(database: Database, event_ids: Sequence[str]) -> None:
-    """Take it that nobody has the deliveries of these events in hand that were not tried yet."""
+    """Note that nobody has the deliveries of these events in hand that were not tried yet."""
     async with database.begin() as connection:
         await connection.execute(
             update(_deliveries)
@@ -162,7 +162,7 @@ async def release(database: Database, event_ids: Sequence[str]) -> None:
 
 
 async def release_all(database: Database) -> None:
-    """Take it that no worker lives: every claim is void. For a database with one node only."""
+    """Note that no worker lives: every claim is void. For a database with one node only."""
     async with database.begin() as connection:
         await connection.execute(
             update(_deliveries)
@@ -223,7 +223,7 @@ async def by_id(database: Database, webhook_id: str, delivery_id: str) -> Delive
 async def failed_since(
     database: Database, webhook_id: str, since: int, limit: int
 ) -> list[Delivery]:
-    """Return the deliveries of a webhook that failed for good since a time, oldest first.
+    """Return the deliveries of a webhook that failed permanently since a time, oldest first.
 
     One for each event, and none whose event was delivered after all.
     """
@@ -276,7 +276,7 @@ async def due_times(database: Database, now: int) -> tuple[int | None, int | Non
 
 
 async def prune(database: Database, before: int) -> int:
-    """Forget some deliveries that were over `before`, and events that have none.
+    """Delete some deliveries that were over `before`, and events that have none.
 
     Returns:
         How many of the one or the other; fewer than `PRUNE_BATCH` once it is done.

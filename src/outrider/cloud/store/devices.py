@@ -13,7 +13,7 @@ _codes = tables.device_codes
 class Device(NamedTuple):
     """A machine that waits. `machine` is the JSON of its `contract.enrolment.MachineInfo`.
 
-    `address` is where it asked from, None where it asked a node of an older release.
+    `address` is where it asked from, None if it asked a node of an older release.
     """
 
     machine: bytes
@@ -38,7 +38,7 @@ async def add(
     now: int,
     expires_at: int,
 ) -> None:
-    """Add a device code, and forget those that expired an hour ago."""
+    """Add a device code, and delete those that expired an hour ago."""
     async with database.begin() as connection:
         await connection.execute(delete(_codes).where(_codes.c.expires_at <= now - 3_600_000))
         await connection.execute(
@@ -56,7 +56,7 @@ async def add(
 
 
 async def exists(database: Database, digest: bytes) -> bool:
-    """Tell whether there is such a device code."""
+    """Return whether there is such a device code."""
     query = select(_codes.c.hash).where(_codes.c.hash == digest)
     async with database.read() as connection:
         return await connection.scalar(query) is not None
@@ -86,7 +86,7 @@ async def waiting(database: Database, user_code_digest: bytes, now: int) -> Devi
 async def decide(
     database: Database, user_code_digest: bytes, now: int, *, account_id: str | None
 ) -> bool:
-    """Approve a device for an account, or deny it (None). False where there is none to decide."""
+    """Approve a device for an account, or deny it (None). False if there is none to decide."""
     statement = (
         update(_codes)
         .where(_undecided(user_code_digest, now))

@@ -66,6 +66,6 @@ async def release(database: Database, principal: str, key: str) -> None:
 
 
 async def prune(database: Database, before: int) -> None:
-    """Forget the keys taken before `before` (epoch milliseconds)."""
+    """Delete the keys taken before `before` (epoch milliseconds)."""
     async with database.begin() as connection:
         await connection.execute(delete(_keys).where(_keys.c.created_at < before))

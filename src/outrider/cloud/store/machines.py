@@ -117,10 +117,10 @@ async def connected(database: Database, account_id: str) -> list[Machine]:
 async def attach(
     transaction: Transaction, node: str, arrivals: Sequence[Arrival]
 ) -> list[Attached | None]:
-    """Take it that a node has these machines' sockets now, and save what they reported.
+    """Note that a node has these machines' sockets now, and save what they reported.
 
     Returns:
-        What each machine is now; None where its token opens nothing any more.
+        What each machine is now; None if its token opens nothing any more.
     """
     query = (
         select(
@@ -170,7 +170,7 @@ async def detach(
     node: str | None,
     connection: int | None,
 ) -> bool:
-    """Take it that the machine is offline, and save these values; tell whether it was not yet.
+    """Note that the machine is offline, and save these values; return whether it was not yet.
 
     Args:
         node: it does so only while this node sees to the machine.
@@ -221,7 +221,7 @@ async def reclaim(database: Database, node: str, connections: Mapping[str, int])
 async def add_code(
     database: Database, *, digest: bytes, enrolment: Enrolment, now: int, expires_at: int
 ) -> None:
-    """Add a one-time code, and forget those that have expired."""
+    """Add a one-time code, and delete those that have expired."""
     async with database.begin() as connection:
         await connection.execute(delete(_codes).where(_codes.c.expires_at <= now))
         await connection.execute(
@@ -236,7 +236,7 @@ async def add_code(
 
 
 async def take_code(database: Database, digest: bytes, now: int) -> Enrolment | None:
-    """Use a one-time code up; None where it does not exist, has been used, or has expired."""
+    """Use a one-time code up; None if it does not exist, has been used, or has expired."""
     statement = (
         delete(_codes)
         .where(_codes.c.hash == digest, _codes.c.expires_at > now)
@@ -279,7 +279,7 @@ async def enrol(
 async def enrol_again(
     database: Database, machine_id: str, account_id: str, *, nickname: str | None, token_hash: bytes
 ) -> str | None:
-    """Replace a machine's token; return its nickname, None where the account has none such."""
+    """Replace a machine's token; return its nickname, None if the account does not exist."""
     values: dict[str, object] = {"token_hash": token_hash}
     if nickname is not None:
         values["nickname"] = nickname
@@ -295,7 +295,7 @@ async def enrol_again(
 
 
 async def revoke_token(database: Database, machine_id: str) -> None:
-    """Make the machine's token worthless."""
+    """Make the machine's token invalid."""
     statement = update(_machines).where(_machines.c.id == machine_id).values(token_hash=None)
     async with database.begin() as connection:
         await connection.execute(statement)

@@ -11,7 +11,7 @@ _nodes = tables.nodes
 
 
 async def beat(database: Database, node: str) -> bool:
-    """Count this node's beats up; False where it was not there (any more), and is now."""
+    """Count this node's beats up; False if it was not there (any more), and is now."""
     async with database.begin() as connection:
         counted = await connection.execute(
             update(_nodes).where(_nodes.c.id == node).values(beats=_nodes.c.beats + 1)

@@ -57,7 +57,7 @@ class Subscription:
             await connection.sunsubscribe(channel)
 
     async def next(self, within: float) -> Message | None:
-        """Return the next message, None where none came within so many seconds.
+        """Return the next message, None if none came within so many seconds.
 
         Raises:
             RedisError, OSError: a connection is lost.
@@ -81,7 +81,7 @@ class Subscription:
         if self._readers:
             await asyncio.wait(self._readers, timeout=2)
         for connection in self._connections.values():
-            with suppress(Exception):  # what is closed for good may have broken before
+            with suppress(Exception):  # a connection may already be broken
                 await connection.aclose()  # type: ignore[no-untyped-call]
 
     async def _read(self, connection: PubSub) -> None:

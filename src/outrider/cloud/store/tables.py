@@ -202,7 +202,7 @@ idempotency_keys = Table(
     Column("created_at", BigInteger, nullable=False, index=True),
     # Null while the request is under way.
     Column("status", Integer, nullable=True),
-    # The body of the response, sealed.
+    # The body of the response, encrypted.
     Column("response", LargeBinary, nullable=True),
 )
 
@@ -216,8 +216,8 @@ webhooks = Table(
     Column("active", Boolean, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    Column("secret", LargeBinary, nullable=False),  # sealed
-    # The secret before the last rotation, sealed, and until when it signs too.
+    Column("secret", LargeBinary, nullable=False),  # encrypted
+    # The secret before the last rotation, encrypted, and until when it signs too.
     Column("old_secret", LargeBinary, nullable=True),
     Column("old_secret_until", BigInteger, nullable=True),
     Column("disabled_reason", Text, nullable=True),

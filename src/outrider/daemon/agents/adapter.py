@@ -58,14 +58,14 @@ class Camera(Protocol):
     """What takes pictures of an agent's window."""
 
     async def screenshot(self, width: int | None) -> Picture:
-        """Return a picture of the window, `width` pixels wide, of 4 MB at the most.
+        """Return a picture of the window, `width` pixels wide, of 4 MB at most.
 
         Raises:
             ApiError: 409, the window is minimised or closed; 500, it does not answer.
         """
 
     async def thumbnail(self) -> Picture:
-        """Return a picture of the window, of 20 kB at the most, whose text is too small to read.
+        """Return a picture of the window, of 20 kB at most, whose text is too small to read.
 
         Raises:
             ApiError: as `screenshot` does.
@@ -109,7 +109,7 @@ class Agent(Protocol):
         """
 
     async def choose(self, action: PendingAction, option: ActionOption) -> bool:
-        """Choose `option`, once; tell whether the agent offers it. Nothing is typed if not.
+        """Choose `option`, once; return whether the agent offers it. Nothing is typed if not.
 
         That the question is gone is observed, within `answer_timeout` of the return.
 

@@ -184,7 +184,7 @@ class Publish:
 
 @dataclass(frozen=True)
 class Reply:
-    """Answer a request. `result` is None where success is all there is to say."""
+    """Answer a request. `result` is None if success is all there is to say."""
 
     request: int
     result: Result | None = None

@@ -100,7 +100,7 @@ class ProviderSpec(Part, kw_only=True):
     hints: list[Hint] = []
 
     def described(self, path: str | None) -> Description:
-        """Return what the API tells of it; `path` is its program, None where there is none."""
+        """Return what the API tells of it; `path` is its program, None if there is none."""
         return Description(
             type=self.type,
             category=self.category,
@@ -111,7 +111,7 @@ class ProviderSpec(Part, kw_only=True):
         )
 
     def hint(self, error: str) -> str | None:
-        """Return what helps against an error at the start, None where the file does not know."""
+        """Return what helps against an error at the start, None if the file does not know."""
         for hint in self.hints:
             if (os.geteuid() == 0 or not hint.root) and re.search(hint.match, error):
                 return hint.text

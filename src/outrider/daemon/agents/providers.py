@@ -135,7 +135,7 @@ class Providers(Mapping[str, Provider]):
         return self._paths[kind]
 
     async def refresh(self) -> bool:
-        """Read the files again if any has changed, come or gone; tell whether they were read."""
+        """Read the files again if any has changed, come or gone; return whether they were read."""
         async with self._reading:
             state = await asyncio.to_thread(_state, self._directories)
             if state == self._state:

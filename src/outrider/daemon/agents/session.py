@@ -337,7 +337,7 @@ class AgentSession:
                 )
 
     async def _act(self, command: Prepare | Deliver | Choose | Change) -> None:
-        """Have the adapter carry out a command, and tell the core what came of it."""
+        """Have the adapter carry out a command, and tell the core its outcome."""
         try:
             try:
                 event = await self._call_adapter(command)

@@ -45,7 +45,7 @@ class Sessions:
         daemon_id: this machine, for target ids.
         providers: by type; those that this machine knows.
         on_change: told of a session that is new or has changed.
-        on_remove: told the id of a session that is no more.
+        on_remove: told the id of a session that no longer exists.
         emit: takes each agent event, in order.
     """
 
@@ -159,7 +159,7 @@ class Sessions:
         """Return the session that a command is for.
 
         Raises:
-            ApiError: 404, this machine has none such; 400, `target` and `session_id` name
+            ApiError: 404, this machine does not exist; 400, `target` and `session_id` name
                 different ones.
         """
         named = None if query.session_id is None else self._by_id(query.session_id)

@@ -102,7 +102,7 @@ class Transcript:
         return message_id in self._entries
 
     def get(self, message_id: str) -> Entry | None:
-        """Return the message with this id, None where there is none."""
+        """Return the message with this id, None if there is none."""
         return self._entries.get(message_id)
 
     def add(self, role: Role, kind: Kind, content: str, message_id: str | None = None) -> Entry:
@@ -163,7 +163,7 @@ class Transcript:
         self._torn = False
 
     def delete(self) -> None:
-        """Forget the chat."""
+        """Delete the chat."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -37,10 +37,10 @@ def size(value: Any) -> int:
 
 
 def tail(text: str, room: int) -> tuple[str, int]:
-    """Return the end of a text that has `room` bytes of JSON at the most, and how much was cut."""
+    """Return the end of a text that has `room` bytes of JSON at most, and how much was cut."""
     kept = text[-room:] if room > 0 else ""
     while kept and (over := size(kept) - room) > 0:
-        kept = kept[max(1, over // 6) :]  # a character is 6 bytes at the most, as in \u0007
+        kept = kept[max(1, over // 6) :]  # a character is 6 bytes at most, as in \u0007
     return kept, len(text) - len(kept)
 
 
@@ -53,7 +53,7 @@ class Bounds:
         self._notes = 0
 
     def fit(self, value: Any, room: int, name: str) -> Any:
-        """Return a copy of a JSON value in `room` bytes, None where nothing of it fits.
+        """Return a copy of a JSON value in `room` bytes, None if nothing of it fits.
 
         Of lists the last items are kept, of texts the end. An item may take half of what is
         left, so that one huge item leaves some room to the others.
@@ -175,5 +175,5 @@ def _hidden(name: str, above: Hide) -> Hide:
 
 
 def _is_label(name: Any, value: Any) -> bool:
-    """Tell whether `name` is the name of a secret `value` beside it."""
+    """Return whether `name` is the name of a secret `value` beside it."""
     return isinstance(name, str) and isinstance(value, str) and is_secret_name(name)

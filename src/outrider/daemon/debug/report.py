@@ -96,7 +96,7 @@ def _message(message: dict[str, Any]) -> str:
 
 def _line(value: Any) -> str:
     line = " ".join(str(value).split())[:400]
-    return line if size(line) <= _FACT else line[: _FACT // 6]  # 6 bytes a character at the most
+    return line if size(line) <= _FACT else line[: _FACT // 6]  # 6 bytes a character at most
 
 
 def _json(value: Any) -> str:

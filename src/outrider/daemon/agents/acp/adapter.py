@@ -142,7 +142,7 @@ class AcpAdapter:
         return self._transcript.messages()
 
     async def close(self) -> None:
-        """End the agent with all that it started, and forget its chat."""
+        """End the agent with all that it started, and delete its chat."""
         self._observer = None
         await self._end()
         self._transcript.delete()

@@ -69,7 +69,7 @@ class Chat:
     Args:
         transcript: where the messages go.
         notices: texts of the agent program itself, which it sends as if the model had said
-            them; None where it sends none.
+            them; None if it sends none.
         terminal_text: returns what a terminal of the agent printed.
     """
 

@@ -62,7 +62,7 @@ class Controls:
     def choice(self, purpose: str, wanted: str | None, *, optional: bool) -> dict[str, Value]:
         """Return the change that gives `purpose` a value, told by its id or its name.
 
-        It is empty where there is nothing to change: nothing is wanted, the value is that already,
+        It is empty if there is nothing to change: nothing is wanted, the value is that already,
         or it is `optional` and not to be had.
 
         Raises:

@@ -104,7 +104,7 @@ class Lifetime:
         return self.running, self.session
 
     async def has_ended(self) -> bool:
-        """Tell whether the agent has ended; it is `gone` then."""
+        """Return whether the agent has ended; it is `gone` then."""
         assert self.running is not None
         if not await self.running.has_ended():
             return False

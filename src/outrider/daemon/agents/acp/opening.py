@@ -40,7 +40,7 @@ class Login:
         return await peer.new_session(directory)
 
     def needed(self, error: RequestError) -> bool:
-        """Tell whether an error means that nobody has logged in."""
+        """Return whether an error means that nobody has logged in."""
         pattern = self._file.login_pattern()
         return error.code == AUTHENTICATION_REQUIRED or (
             pattern is not None and pattern.search(error_text(error)) is not None

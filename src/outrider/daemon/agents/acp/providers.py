@@ -57,7 +57,7 @@ class AcpProvider:
         return adapter
 
     async def restore(self, record: SessionRecord) -> Adapter:
-        """Begin to open the session again; the adapter tells what comes of it."""
+        """Begin to open the session again; the adapter tells its outcome."""
         adapter = self._adapter(record)
         if SESSION_KEY not in record.adapter_state:
             adapter.lost("The machine agent stopped while this agent was being launched")

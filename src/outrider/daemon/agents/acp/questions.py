@@ -72,7 +72,7 @@ class Questions:
     def answer(self, action_id: str, option_id: str) -> bool:
         """Answer the first question; the next one comes first then.
 
-        Tell whether it was asked still: another one (or none) may come first by now.
+        Return whether it was asked still: another one (or none) may come first by now.
         """
         first = self.first
         if first is None or first.id != action_id:

@@ -88,7 +88,7 @@ class Running:
                 await self.peer.transport.finished.wait()
 
     async def has_ended(self) -> bool:
-        """Tell whether it has ended; the end of its pipes may be seen before its own."""
+        """Return whether it has ended; the end of its pipes may be seen before its own."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_GRACE):
                 await self._process.ended()

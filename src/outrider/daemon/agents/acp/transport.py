@@ -128,7 +128,7 @@ class LineTransport:
 
 
 def _message(line: bytes) -> dict[str, Any] | None:
-    """Return the message in a line, None where it has not the form of one."""
+    """Return the message in a line, None if it has not the form of one."""
     try:
         message = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -35,7 +35,7 @@ class Turn:
 
     Attributes:
         how: how it ended: a stop reason, or what went wrong in a word or two.
-        failure: why it failed, for a person; None where it did not.
+        failure: why it failed, for a person; None if it did not.
         lost: why the agent could not be reached any more.
     """
 
@@ -54,7 +54,7 @@ class Turn:
         return self._offered is None
 
     def take(self) -> None:
-        """Take it that the agent has the message: it belongs to the chat from here on."""
+        """Note that the agent has the message: it belongs to the chat from here on."""
         if self._offered is not None:
             (message_id, text), self._offered = self._offered, None
             self._chat.user_said(message_id, text)

@@ -246,7 +246,7 @@ class ControlClient:
                 self._changed(None)
 
     def _reply_to(self, guard: str) -> _Reply | None:
-        """Return the reply that begins with this guard; None where it is not for this client.
+        """Return the reply that begins with this guard; None if it is not for this client.
 
         The guard is time, number and flags. Flag 1 marks replies to commands of this client; the
         first reply, to the command that connected it, and those to hooks do not have it.

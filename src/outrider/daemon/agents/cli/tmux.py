@@ -134,7 +134,7 @@ class Tmux:
                 await self.run("kill-pane", "-t", pane.id)
 
     async def find(self, name: str) -> Pane | None:
-        """Return the pane of the window called `name`, None where there is none."""
+        """Return the pane of the window called `name`, None if there is none."""
         try:
             lines = await self.run(
                 "list-panes", "-s", "-t", f"={SESSION}:", "-F",

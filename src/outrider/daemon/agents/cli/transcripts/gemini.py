@@ -21,7 +21,7 @@ TAKEN_WAIT: Final = 2.0
 """Seconds for which a message that was just taken counts as busy, whatever the screen shows."""
 
 REPLAY_LIMIT: Final = 5000
-"""Milliseconds within which Gemini has written its history down again, at the most."""
+"""Milliseconds within which Gemini has written its history down again, at most."""
 
 _CONTEXT: Final = ("<session_context>", "<state_snapshot>")
 _MARKS: Final = " \t\n\u2060"
@@ -176,7 +176,7 @@ class GeminiTranscript(Reader):
                 self._calls += self._add(got)
 
     def _add(self, piece: Piece) -> bool:
-        """Add what is new; tell whether it was. A line comes again with more in it."""
+        """Add what is new; return whether it was. A line comes again with more in it."""
         if piece.key in self._seen:
             return False
         self._seen.add(piece.key)

@@ -240,7 +240,7 @@ class OpencodeTranscript(Reader):
             self._made = len(self._in_order)
 
     def _add(self, recorded: "_Recorded", said: str | None) -> bool:
-        """Add what a message says; tell whether that is complete."""
+        """Add what a message says; return whether that is complete."""
         key, message = recorded.key, recorded.message
         if said is not None:
             self._pieces.append(Piece(key, "user", "text", said, recorded.created, prompt=True))

@@ -28,7 +28,7 @@ class Transcript(Protocol):
     title: str | None
     model: str | None
     failure: str | None
-    """The error that ended the newest turn, None where it did not end with one."""
+    """The error that ended the newest turn, None if it did not end with one."""
 
     @property
     def prompts(self) -> int:
@@ -42,7 +42,7 @@ class Transcript(Protocol):
         """
 
     def activity(self) -> Activity | None:
-        """Return what the agent itself says that it is doing, None where the record is mute."""
+        """Return what the agent itself says that it is doing, None if the record is mute."""
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
