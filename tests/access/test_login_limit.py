@@ -53,6 +53,8 @@ async def test_guesses_from_ever_new_addresses_are_limited(proxied: Site) -> Non
         refused = await attempt(proxied, owner.email, password, next(addresses))
         assert_error(refused, 429, "RATE_LIMITED")
         assert int(refused.headers["retry-after"]) > 0
+        assert f'"login";q={LIMIT};w=3600' in refused.headers["ratelimit-policy"]
+        assert '"login";r=0' in refused.headers["ratelimit"]
 
 
 async def test_many_at_once_are_not_more(proxied: Site) -> None:

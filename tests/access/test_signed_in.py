@@ -9,8 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import insert
 
 from outrider.cloud.access.sessions import COOKIE, MAX_FAILURES
+from outrider.cloud.store import tables, users
+from outrider.contract.ids import new_id
 from tests.access.people import PASSWORD, V1, dashboard, login, person
 from tests.service.errors import assert_error
 from tests.service.patience import eventually
@@ -67,6 +70,26 @@ class TestList:
             return bool(seen[first["id"]] > first["lastSeenAt"])
 
         await eventually(later)
+
+    async def test_one_that_an_older_release_began(self, user: Owner) -> None:
+        """During a rolling update a node of it stores neither the address nor when it was seen."""
+        page = await signed_in(user)
+        row = await users.by_email(user.site.database, user.email)
+        assert row is not None
+        now = int(time.time() * 1000)
+        old: dict[str, Any] = {"id": new_id("session"), "user_id": row.id}
+        old |= {"created_at": now, "expires_at": now + 60_000}
+        async with user.site.database.begin() as transaction:
+            await transaction.execute(insert(tables.sessions).values(old))
+        (listed_old,) = [one for one in await listed(page) if one["id"] == old["id"]]
+        assert listed_old == {
+            "id": old["id"],
+            "createdAt": now,
+            "lastSeenAt": now,
+            "address": None,
+            "userAgent": None,
+            "current": False,
+        }
 
     async def test_only_the_user_s_own(self, site: Site, user: Owner) -> None:
         other = await person(site)

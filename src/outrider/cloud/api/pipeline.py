@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.idempotency import Answer
+from outrider.cloud.access.rate_limits import RateLimited
 from outrider.cloud.api.admission import Admission, Gate, Headers, headers_of
 from outrider.cloud.api.decode import decode_body, decode_query, read_body
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
@@ -121,6 +122,8 @@ class _Served:
             if answer.replayed:
                 extra = [*extra, _REPLAYED]
         except ApiError as error:
+            if isinstance(error, RateLimited) and error.limit_status not in admission.statuses:
+                admission.statuses.append(error.limit_status)  # a limit that a handler counts
             answer = _told(error)
             extra = _headers_of(error)
         except (ClientGone, ConnectionError):

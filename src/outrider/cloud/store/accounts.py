@@ -148,6 +148,14 @@ async def _remove_access(database: Database, account_id: str, now: int) -> None:
     keys = select(tables.api_keys.c.id).where(tables.api_keys.c.account_id == account_id)
     answers = tables.idempotency_keys
     async with database.begin() as transaction:
+        # The rows that the nodes keep writing to are locked in the order in which they do it.
+        for table, condition in (
+            (tables.sessions, tables.sessions.c.user_id.in_(users)),
+            (tables.api_keys, tables.api_keys.c.account_id == account_id),
+            (tables.machines, tables.machines.c.account_id == account_id),
+        ):
+            locked = select(table.c.id).where(condition).order_by(table.c.id).with_for_update()
+            await transaction.execute(locked)
         await transaction.execute(
             delete(answers).where(answers.c.principal.in_(users) | answers.c.principal.in_(keys))
         )

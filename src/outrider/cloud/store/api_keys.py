@@ -90,8 +90,10 @@ async def touch(database: Database, used: Mapping[str, int]) -> None:
     statement = (
         update(_keys).where(_keys.c.id == bindparam("key")).values(last_used_at=bindparam("at"))
     )
+    # In order, so that no two nodes wait for each other's rows.
+    rows = [{"key": key, "at": at} for key, at in sorted(used.items())]
     async with database.begin() as connection:
-        await connection.execute(statement, [{"key": key, "at": at} for key, at in used.items()])
+        await connection.execute(statement, rows)
 
 
 def _key(row: Row[Any]) -> ApiKey:

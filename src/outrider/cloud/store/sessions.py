@@ -127,11 +127,8 @@ async def end_of_user(database: Database, user_id: str, session_id: str) -> bool
 
 async def end_all(database: Database, user_id: str, *, but: str | None = None) -> int:
     """End the user's sessions, except the one `but`; return how many they were."""
-    statement = delete(_sessions).where(_sessions.c.user_id == user_id)
-    if but is not None:
-        statement = statement.where(_sessions.c.id != but)
-    async with database.begin() as connection:
-        return (await connection.execute(statement)).rowcount
+    async with database.begin() as transaction:
+        return await users.end_sessions(transaction, user_id, but=but)
 
 
 async def begin_try(database: Database, session_id: str, most: int) -> int | None:

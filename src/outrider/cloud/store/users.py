@@ -73,6 +73,18 @@ async def remember_address(transaction: Transaction, user_id: str, address: str,
     await transaction.execute(insert(_known).values(row))
 
 
+async def end_sessions(transaction: Transaction, user_id: str, *, but: str | None) -> int:
+    """End the user's sessions, except the one `but`; return how many they were."""
+    mine = select(_sessions.c.id).where(_sessions.c.user_id == user_id)
+    if but is not None:
+        mine = mine.where(_sessions.c.id != but)
+    # In order, as `sessions.touch` takes them, so that the two do not wait for each other.
+    ordered = mine.order_by(_sessions.c.id).with_for_update()
+    return (
+        await transaction.execute(delete(_sessions).where(_sessions.c.id.in_(ordered)))
+    ).rowcount
+
+
 async def change_password(
     database: Database,
     user: User,
@@ -161,10 +173,7 @@ async def _set(
     )
     await transaction.execute(delete(_resets).where(_resets.c.user_id == user_id))
     await transaction.execute(delete(_known).where(_known.c.user_id == user_id))
-    ended = delete(_sessions).where(_sessions.c.user_id == user_id)
-    if keep_session is not None:
-        ended = ended.where(_sessions.c.id != keep_session)
-    return (await transaction.execute(ended)).rowcount
+    return await end_sessions(transaction, user_id, but=keep_session)
 
 
 async def _one(database: Database, condition: object) -> User | None:
