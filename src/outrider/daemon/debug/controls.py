@@ -11,6 +11,7 @@ _SEQUENCE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*(?P<final>[@-~])"  # CSI: colours, moves
     # the same as JSON, shells and editors write it
     r"|(?:\\{1,4}(?:u001[bB]|x1[bB]|033|e)|\^\[)\[(?:[\d;:?]{1,24}(?P<shown>[A-Za-z])|[mK])"
+    r"|\\{1,4}(?:u001[bB]|x1[bB])(?:\][^\n\"]{0,200}?\\{1,4}(?:u0007|x07|u001[bB]\\{2,8})|[()][0-9A-Z])"
     # strings (titles, links): up to their end, or that of the line where it is missing
     r"|(?:\x1b[\]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b[ -/]*[0-~]?"

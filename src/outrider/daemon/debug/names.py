@@ -14,14 +14,16 @@ _SECRET: Final = frozenset({
     "password", "passwords", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets",
     "credential", "credentials", "authorization", "cookie", "cookies", "bearer", "jwt", "otp",
     "totp", "apikey", "token", "authtoken", "accesstoken", "refreshtoken", "idtoken",
-    "privatekey", "secretkey", "accesskey", "pgpassword",
+    "privatekey", "secretkey", "accesskey", "pgpassword", "passwort", "kennwort", "senha", "psk",
+    "wachtwoord", "parola", "mnemonic", "phpsessid", "jsessionid", "seedphrase", "creds",
 })  # fmt: skip
 _SECRET_PAIRS: Final = frozenset({
     "api key", "access key", "private key", "secret key", "auth key", "account key",
     "encryption key", "signing key", "service key", "master key", "storage key", "db key",
     "database key", "session key", "shared key", "client key", "device code", "user code",
     "verification code", "enrolment code", "recovery code", "backup code", "connection string",
-    "db pass", "database pass", "key pass",
+    "db pass", "database pass", "key pass", "app key", "consumer key", "subscription key",
+    "preshared key", "deploy key", "seed phrase", "recovery phrase", "pin code", "client cert",
 })  # fmt: skip
 _OF_TEXTS: Final = frozenset({"tokens", "auth", "pass"})
 """Names whose texts are secrets, while their numbers count something."""

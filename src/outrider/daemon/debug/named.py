@@ -1,0 +1,262 @@
+"""Secrets that a name gives away: `password=…`, `"apiKey": …`, `set -x API_KEY …`.
+
+`markup` looks for those whose names stand apart from them, as in `<token>…</token>`.
+"""
+
+import re
+from typing import Final
+
+from outrider.daemon.debug.names import is_about
+from outrider.daemon.debug.scan import MARK, Anchored, Scan, Secret
+from outrider.daemon.debug.values import (
+    JUDGED,
+    QUOTE,
+    is_chancy,
+    is_code,
+    is_mixed,
+    is_odd,
+    is_plain,
+    rest_end,
+    value_end,
+)
+
+KIND: Final = "named-secret"
+
+_KEYS: Final = (
+    "api", "access", "private", "secret", "auth", "account", "encryption", "signing", "service",
+    "master", "storage", "db", "database", "shared", "session", "client", "app", "consumer",
+    "subscription", "preshared", "deploy", "license", "hmac",
+)  # fmt: skip
+_CODES: Final = ("device", "user", "verification", "recovery", "backup", "pin")
+_GAPS: Final = ("", "_", "-", " ")
+_PASSWORDS: Final = (
+    "password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "senha",
+    "wachtwoord", "mot de passe", "parola", "hasło", "пароль", "密码", "パスワード", "비밀번호",
+)  # fmt: skip
+_PHRASES: Final = ("mnemonic", "seed phrase", "seedphrase", "seed_phrase", "recovery phrase",
+                   "recovery_phrase", "recoveryphrase")  # fmt: skip
+_NAMES: Final = (
+    *_PASSWORDS, *_PHRASES, "pwd", "secret", "credential", "token", "cookie", "jwt", "otp",
+    "connectionstring", "connection_string", "connection-string", "jsessionid",
+    "phpsessid", "connect.sid", "key-data", "psk",
+    *(f"{word}{gap}key" for word in _KEYS for gap in _GAPS),
+    *(f"{word}{gap}code" for word in _CODES for gap in _GAPS),
+)  # fmt: skip
+"""What a name has in it that holds a secret."""
+
+_ANY: Final = "|".join(
+    [
+        *(re.escape(name) for name in sorted(_NAMES, key=len, reverse=True)),
+        "[_-]pass(?![a-z])",
+        "_auth(?![a-z])",
+        r"(?<![\w-])pass(?=[\"']?[ \t]?[=:])",
+    ]
+)
+_PASSWORD: Final = re.compile("|".join((*_PASSWORDS, *_PHRASES, "[_-]pass")), re.IGNORECASE)
+_WEAK: Final = frozenset({"token", "cookie", "secret", "credential", "otp", "jwt", "psk", "pass"})
+"""Names that stand in sentences before a colon as well, as in `invalid token: expected a name`."""
+
+_IN_WORDS: Final = frozenset({"otp", "jwt", "pwd", "psk"})
+_WITHOUT_SPACES: Final = ("token", "key", "code", "jwt", "otp")
+"""Names whose values are no sentences."""
+
+_NUMBER: Final = re.compile(r"[\d.,]+[kKM%]?")
+
+_HEAD: Final = re.compile(
+    rf"(?P<name>{_ANY})(?P<about>[\w-]{{0,40}}+)"
+    r"[\"'`\]]{0,3}+"
+    # `token: string = "…"`
+    rf"(?:(?P<typed>[?!]?:[ \t]{{0,4}}+[&*\w.<>\[\]|, ]{{1,40}}?[ \t]=[ \t]{{1,4}}+(?={QUOTE}))"
+    r"|[ \t]{0,8}+(?P<sign>:=|=>|\?=|={1,3}|!==?|::?|\uff1a|%3d)[ \t]{0,8}+"
+    r"|(?P<prose>[ \t]{1,4}(?:is|was|to)[ \t]{1,4}+)"
+    r"|(?P<gap>[ \t]{1,8}+))"
+    r"(?:(?:!!?[\w./-]{0,40}|&\w{1,40})[ \t]{1,4}+)?+"  # tags and anchors of YAML
+    rf"(?P<quote>{QUOTE})?",
+    re.IGNORECASE,
+)
+_BLOCK: Final = re.compile(
+    r"[ \t]{0,8}+"
+    r"(?P<sign>(?:!!?[\w./-]{0,40}[ \t]{0,4}+)?[|>][-+0-9]{0,3}[ \t]{0,8}+(?:#[^\n]{0,80}+)?)?"
+    r"[ \t]{0,8}+\n"
+)
+_EDGE: Final = re.compile(r"[ \t]*[│┃║]|")
+_INDENT: Final = re.compile(r"[ \t]*(?:- +)*")
+_IN_WORD: Final = r"[^\s=:|,;(){}\[\]\"'`│┃║]"
+_WORDS: Final = re.compile(rf"{_IN_WORD}+(?: {_IN_WORD}+){{1,60}}(?=[ \t│┃║]*(?:\n|\\|[\"'`)]|\Z))")
+_SETTER: Final = re.compile(
+    r"(?:^|[\s;&|(\"'`])(?:set|setenv|setx|ENV|env|configure set|config set|config)"
+    r"(?:[ \t]+-[\w-]+)*[ \t]+[\w.:/$-]*\Z"
+)
+_QUESTION: Final = re.compile(
+    r"[ \t](?:for|of)[ \t][^\n]{1,160}?:[ \t]{0,4}"
+    r"(?P<secret>[^\s\"'`]{1,256}+)(?=[ \t│┃║]*(?:\s|\Z|[\"')]))"
+)
+_MAX_BLOCK: Final = 16 * 1024
+
+
+def _named(scan: Scan, place: int) -> Secret | None:
+    head = scan.match(_HEAD, place, 256)
+    if head is None or _is_no_name(scan, head):
+        return None
+    if head["prose"]:
+        return _in_prose(scan, head)
+    if head["gap"]:
+        return _behind_a_gap(scan, head)
+    if not head["quote"] and not head["typed"] and "%" not in head["sign"]:
+        opened = scan.match(_BLOCK, head.end("sign")) if head["sign"] in (":", "\uff1a") else None
+        if opened is not None:
+            return _block(scan, head, opened)
+    start, quote = head.end(), head["quote"]
+    if not quote and (end := _sentence_end(scan, head)):
+        return Secret(start, end, KIND)
+    end = value_end(scan, start, quote)
+    if _is_no_value(scan.text[start : min(end, start + JUDGED + 1)], head):
+        return None
+    return Secret(start, rest_end(scan, end, quote), KIND)
+
+
+def _is_no_name(scan: Scan, head: re.Match[str]) -> bool:
+    """Tell whether the name is a part of a word (`tokenizer`), or of something about a secret."""
+    name, about = head["name"], head["about"]
+    if about and is_about(about):
+        return True
+    goes_on = about[:1].isalpha() and about[0].islower() == name[-1].islower()
+    if goes_on and name[-1].isascii() and not re.match(r"[sS](?![a-zA-Z])", about):
+        return True
+    return name.lower() in _IN_WORDS and scan.text[head.start() - 1 : head.start()].isalpha()
+
+
+def _is_no_value(value: str, head: re.Match[str]) -> bool:
+    """Tell whether what stands behind a name is no secret. `value` may be cut off."""
+    name, sign, quote = head["name"].lower(), head["sign"] or "", head["quote"]
+    word = value.rstrip(",;:)]}")
+    if is_plain(value):
+        return True
+    if _NUMBER.fullmatch(word) and (
+        head["about"][:1] in ("s", "S") or name == "pass" or (name == "token" and len(value) < 6)
+    ):
+        return True  # they are counted
+    if head["name"] == "PASS" and sign == ":":
+        return True  # what a test run says
+    if name == "pwd" and value.startswith(("/", "~")):
+        return True  # the shell's working directory
+    if name.endswith(_WITHOUT_SPACES) and _is_sentence(value):
+        return True
+    if quote:
+        return False
+    if sign[:2] in ("==", "!="):
+        return True  # a comparison with another name, or a version as in `name==1.0`
+    if is_code(value, head["name"] + head["about"]):
+        return True
+    if sign == ":" and head["about"] in ("s", "S") and not is_odd(value):
+        return True  # a heading
+    return sign[:1] == ":" and sign != ":=" and name in _WEAK and not is_odd(value)
+
+
+def _is_sentence(value: str) -> bool:
+    words = value.split()
+    return len(words) > 1 and not any(len(word) >= 16 and is_mixed(word) for word in words)
+
+
+def _sentence_end(scan: Scan, head: re.Match[str]) -> int | None:
+    """Return where a password of several words ends, None where there is no such."""
+    if head["sign"] not in (":", "=") or not _PASSWORD.fullmatch(head["name"]):
+        return None
+    words = scan.match(_WORDS, head.end())
+    if words is None or MARK in words[0]:
+        return None
+    first = words[0].split(" ")[0]
+    return None if is_plain(first) or is_code(first, head["name"]) else words.end()
+
+
+def _in_prose(scan: Scan, head: re.Match[str]) -> Secret | None:
+    """Judge `the password is …`."""
+    return _chancy(scan, head) if not head["about"] else None
+
+
+def _behind_a_gap(scan: Scan, head: re.Match[str]) -> Secret | None:
+    """Judge `set -x TOKEN …`, `PASSWORD '…'` and `password for ada: …`."""
+    if _SETTER.search(scan.before(head.start(), 80)):
+        start, quote = head.end(), head["quote"]
+        end = value_end(scan, start, quote, JUDGED + 1)
+        value = scan.text[start:end]
+        if is_plain(value) or value.startswith("-") or (not quote and is_code(value, "")):
+            return None
+        return Secret(start, rest_end(scan, end, quote), KIND)
+    if not _PASSWORD.fullmatch(head["name"]) or head["about"]:
+        return None
+    if head["quote"]:
+        return _chancy(scan, head, shouted=head["name"].isupper())
+    asked = scan.match(_QUESTION, head.end("name"))
+    if asked is None or is_plain(asked["secret"]) or not is_odd(asked["secret"]):
+        return None
+    return Secret(*asked.span("secret"), KIND)
+
+
+def _chancy(scan: Scan, head: re.Match[str], *, shouted: bool = False) -> Secret | None:
+    start, quote = head.end(), head["quote"]
+    end = value_end(scan, start, quote, JUDGED + 1)
+    value = scan.text[start:end]
+    if len(value) > JUDGED or is_plain(value) or (not is_chancy(value) and not shouted):
+        return None
+    return Secret(start, end, KIND)
+
+
+def _block(scan: Scan, head: re.Match[str], opened: re.Match[str]) -> Secret | None:
+    """Return the value in the lines behind a key of YAML: a block, or a word on the next line."""
+    line = scan.before(head.start(), 200)
+    least = _indent(line)[1]
+    start = end = None
+    place, last = opened.end(), opened.end() + _MAX_BLOCK
+    while place < min(last, len(scan.text)):
+        stop = scan.text.find("\n", place, last)
+        stop = min(last, len(scan.text)) if stop < 0 else stop
+        content = scan.text[place:stop]
+        scan.examined += stop - place + 1
+        begin, indent = _indent(content)
+        if content[begin:].strip(" \t│┃║"):
+            if indent <= least:
+                break
+            start = place + begin if start is None else start
+            end = stop
+            if not opened["sign"]:
+                break
+        place = stop + 1
+    if start is None or end is None or scan.text.startswith(MARK, start):
+        return None
+    if opened["sign"]:
+        return Secret(start, end, KIND)
+    alone = not line.strip(" \t-\"'\\{│┃║")
+    return _next_line(scan.text[start : start + JUDGED + 1].split("\n")[0], start, alone=alone)
+
+
+_ALONE: Final = re.compile(
+    rf"(?P<quote>{QUOTE})?(?P<secret>[^\s\"'`\\{{\[<#/:-][^\s\"'`\\]{{3,}})(?:[\"'].*|[ \t,│┃║]*)"
+)
+
+
+def _next_line(content: str, start: int, *, alone: bool) -> Secret | None:
+    """Judge a line that follows a key without a value: one word is the value.
+
+    `alone` tells that there is nothing but the key on its line.
+    """
+    word = _ALONE.fullmatch(content)
+    value = "" if word is None else word["secret"]
+    if word is None or value.endswith(":") or is_plain(value) or is_code(value, ""):
+        return None
+    if not (is_odd(value) if alone else is_chancy(value) and is_mixed(value)):
+        return None
+    return Secret(start + word.start("secret"), start + word.end("secret"), KIND)
+
+
+def _indent(line: str) -> tuple[int, int]:
+    """Return where the text of a line begins, and how deep it is indented within its frame."""
+    edge = _EDGE.match(line)
+    begin = 0 if edge is None else edge.end()
+    space = _INDENT.match(line, begin)
+    end = begin if space is None else space.end()
+    return end, end - begin
+
+
+FORMS: Final = (Anchored((*_NAMES, "_pass", "-pass", "_auth", "pass"), _named),)
+"""The forms of this module, in the order in which they are looked for."""
