@@ -28,11 +28,15 @@ TERMINAL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$(?!\n)"
 DELIVERY_ID: Final = r"^dlv_[0-9a-z]{26}$(?!\n)"
 """The pattern of the ids of deliveries."""
 
+AUDIT_ID: Final = r"^aud_[0-9a-z]{26}$(?!\n)"
+"""The pattern of the ids of audit records."""
+
 EXPLANATIONS: Final = {
     PRINTABLE: "text without control characters",
     NO_NUL: "text without NUL characters",
     TERMINAL_NAME: "1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first",
     DELIVERY_ID: "the id of a delivery",
+    AUDIT_ID: "the id of a record",
 }
 """What to tell somebody whose text does not match a pattern."""
 

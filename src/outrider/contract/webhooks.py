@@ -69,7 +69,7 @@ class WebhookList(Wire, kw_only=True):
 class WebhookRequest(Wire, kw_only=True):
     """A new subscription."""
 
-    url: Annotated[str, Meta(min_length=1, max_length=2048)]
+    url: Annotated[str, Meta(min_length=1, max_length=2048, extra_json_schema={"format": "uri"})]
     """Where to send events to: `http` or `https`, without credentials in it."""
     events: Annotated[list[Subscribed], Meta(min_length=1, max_length=32)]
     """The events to subscribe to; `*` stands for all."""

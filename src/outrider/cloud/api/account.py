@@ -11,9 +11,10 @@ from outrider.cloud.api.auth import set_cookie
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Deleted
 from outrider.cloud.store import api_keys, usage
-from outrider.contract.errors import bad_request, not_found
+from outrider.contract.errors import not_found
 from outrider.contract.ids import is_id
 from outrider.contract.structs import Wire
+from outrider.contract.text import AUDIT_ID
 
 
 class Usage(Wire, kw_only=True):
@@ -144,7 +145,7 @@ class AuditQuery(Wire, kw_only=True):
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     """How many records, at most."""
-    before: str | None = None
+    before: Annotated[str, Meta(pattern=AUDIT_ID)] | None = None
     """The id of a record: only older ones."""
 
 
@@ -240,8 +241,6 @@ async def audit_trail(services: Services, call: Call) -> AuditTrail:
     Kept for 90 days. There are no message bodies and no secrets in it.
     """
     query: AuditQuery = call.query
-    if query.before is not None and not is_id("aud", query.before):
-        raise bad_request(f"{query.before!r} is not the id of a record", "before")
     records = await services.audit.of_account(
         call.account_id, limit=query.limit, before=query.before
     )

@@ -1,9 +1,13 @@
 """Logging in and out, and how machines join an account."""
 
+from typing import Annotated
+
+from msgspec import Meta
 from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.client_address import bucket
 from outrider.cloud.access.credentials import digest
+from outrider.cloud.access.passwords import LONGEST, SHORTEST
 from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Done
@@ -21,6 +25,9 @@ from outrider.contract.enrolment import (
 )
 from outrider.contract.structs import Wire
 from outrider.contract.text import Name, printable
+
+NewPassword = Annotated[str, Meta(extra_json_schema={"minLength": SHORTEST, "maxLength": LONGEST})]
+"""What is to become a password; `passwords.check_new` says what is wrong with it."""
 
 
 class LoginRequest(Wire, kw_only=True):
@@ -44,7 +51,7 @@ class PasswordChange(Wire, kw_only=True):
 
     current: str
     """The password as it is."""
-    new: str
+    new: NewPassword
     """The password as it is to be: 10 characters or more, and not one of the common ones."""
 
 
@@ -53,7 +60,7 @@ class PasswordReset(Wire, kw_only=True):
 
     token: Name
     """The token of the link."""
-    password: str
+    password: NewPassword
     """The password as it is to be: 10 characters or more, and not one of the common ones."""
 
 

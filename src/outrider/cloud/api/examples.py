@@ -10,6 +10,7 @@ from msgspec import Struct
 from outrider.cloud.access.sessions import LoggedIn, UserView
 from outrider.cloud.api.account import (
     Account,
+    AuditQuery,
     AuditRecord,
     AuditTrail,
     KeyView,
@@ -118,7 +119,7 @@ _EVENT_ID: Final = "evt_01kan6a5d2fzq8h7w0m3x9r4ct"
 _MESSAGE_ID: Final = "msg_01kan68v9pf1etbs7q4h2d6w3y"
 _ACTION_ID: Final = "act_01kan67m4pf9et8r2c6h1d5v0x"
 _SESSION_TARGET_ID: Final = f"{MACHINE_ID}:session:{SESSION_ID}"
-_PASSWORD: Final = "correct horse battery staple"  # noqa: S105
+_PASSWORD: Final = "a password of your own"  # noqa: S105
 _DIRECTORY: Final = "/home/ada/project"
 _TITLE: Final = "Fix the tests"
 _NOW: Final = 1_763_674_272_500
@@ -376,7 +377,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     # Sessions and enrolment
     LoginRequest(email="ada@example.org", password=_PASSWORD),
     PasswordRequest(password=_PASSWORD),
-    PasswordChange(current=_PASSWORD, new="a staple of correct batteries"),
+    PasswordChange(current=_PASSWORD, new="another one of your own"),
     PasswordReset(token="Zm9yIGV4YW1wbGUgb25seQ", password=_PASSWORD),  # noqa: S106
     _USER,
     LoggedIn(token="eyJhbGciOiJIUzI1NiIs…", expires_at=_NOW + 43_200_000,  # noqa: S106
@@ -400,6 +401,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     _USAGE, _LIMITS, _KEY, _RECORD,
     Account(id=_ACCOUNT_ID, plan="pro", usage=_USAGE, limits=_LIMITS, keys=[_KEY]),
     AuditTrail(records=[_RECORD]),
+    AuditQuery(before="aud_01kan6c4t6fzq8h7w0m3x9r4ct"),
     _SIGNED_IN,
     SessionList(sessions=[_SIGNED_IN]),
     SessionsEnded(ended=2),
