@@ -119,7 +119,7 @@ class Installation:
         return account, key
 
     def new_code(self, email: str) -> str:
-        """Return a one-time code that enrols a machine in the account of this user."""
+        """Return a one-time code that enrolls a machine in the account of this user."""
         code: str = self._admin("enroll", "--account", email)["code"]
         return code
 
@@ -141,8 +141,8 @@ class Installation:
         return answer
 
 
-def enrol(server: Server, code: str) -> tuple[str, str]:
-    """Enrol a machine by hand; return its daemon id and its token."""
+def enroll(server: Server, code: str) -> tuple[str, str]:
+    """Enroll a machine by hand; return its daemon id and its token."""
     answer = _client.post(
         f"{server.url}/api/v1/auth/enroll",
         json={"code": code, "hostname": "bench", "platform": "linux", "version": "0"},

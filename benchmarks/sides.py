@@ -9,7 +9,7 @@ from rich.console import Console
 
 from benchmarks.command import Effort
 from benchmarks.processes import Stage, split_processors
-from benchmarks.service import Installation, Server, enrol
+from benchmarks.service import Installation, Server, enroll
 from benchmarks.wrk import Load, Request, load
 
 _EMAIL: Final = "bench@outrider.invalid"
@@ -72,7 +72,7 @@ def side_by_side(
     with ExitStack() as running:
         outrider = installation.serve(key, served)
         running.callback(outrider.program.end)
-        daemon_id, token = enrol(outrider, installation.new_code(_EMAIL))
+        daemon_id, token = enroll(outrider, installation.new_code(_EMAIL))
         baseline = start_baseline(here, installation, Known(account, key, daemon_id))
         running.callback(baseline.program.end)
         sides = Sides(outrider, baseline, daemon_id)

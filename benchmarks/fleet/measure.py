@@ -6,7 +6,7 @@ from typing import Final
 from rich.console import Console
 
 from benchmarks.command import Effort
-from benchmarks.fleet.enrolment import PER_ACCOUNT
+from benchmarks.fleet.enrollment import PER_ACCOUNT
 from benchmarks.fleet.orders import Tell, Work
 from benchmarks.fleet.site import Fleet, started
 from benchmarks.processes import BenchmarkError, split_processors, stage

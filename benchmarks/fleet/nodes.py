@@ -22,7 +22,7 @@ from rich.console import Console
 from sqlalchemy import text
 
 from benchmarks.command import Effort
-from benchmarks.fleet.enrolment import PER_ACCOUNT, enrol
+from benchmarks.fleet.enrollment import PER_ACCOUNT, enroll
 from benchmarks.fleet.machine import Enrolled
 from benchmarks.fleet.orders import StayAway
 from benchmarks.fleet.site import EMAIL, Fleet, raise_file_limit
@@ -69,7 +69,7 @@ class Cluster:
         first = self.installation("first")
         account, self.key = first.new_account(EMAIL)
         self.file = here.directory / "machines.jsonl"
-        self.machines = enrol(self._database, account, machines, self.file)
+        self.machines = enroll(self._database, account, machines, self.file)
 
     def installation(self, name: str) -> Installation:
         """Return what a node is started from."""

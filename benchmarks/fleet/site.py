@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from benchmarks.fleet.enrolment import enrol
+from benchmarks.fleet.enrollment import enroll
 from benchmarks.fleet.machine import Enrolled
 from benchmarks.fleet.orders import Connect, Orders, Told
 from benchmarks.processes import BenchmarkError, Program, Stage, split_processors
@@ -62,7 +62,7 @@ def started(here: Stage, count: int) -> tuple[Server, Fleet]:
     account, key = installation.new_account(EMAIL)
     file = here.directory / "machines.jsonl"
     database = f"sqlite+aiosqlite:///{here.directory / 'fleet' / 'outrider.db'}"
-    machines = enrol(database, account, count, file)
+    machines = enroll(database, account, count, file)
     server = installation.serve(key, split_processors()[0])
     return server, Fleet(here, machines, file, [server.websocket_url])
 

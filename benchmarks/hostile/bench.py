@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.hostile.attacks import Aim
 from benchmarks.processes import Program, Stage, split_processors
-from benchmarks.service import Installation, Server, enrol
+from benchmarks.service import Installation, Server, enroll
 from outrider.daemon.settings import DaemonSettings
 
 _OTHER_CLIENT: Final = "client@outrider.invalid"
@@ -50,13 +50,13 @@ def service(here: Stage, name: str) -> Iterator[Bench]:
     served, loading = split_processors()
     installation = Installation(here, name)
     server = installation.serve(installation.new_key(_OTHER_CLIENT), served)
-    daemon_id, token = enrol(server, installation.new_code(_OTHER_CLIENT))
+    daemon_id, token = enroll(server, installation.new_code(_OTHER_CLIENT))
     arguments = ["-m", "benchmarks.scripted_machine", server.websocket_url]
     machine = here.start("scripted machine", arguments, {"TOKEN": token}, loading)
     path = f"/api/v1/shortcuts/{daemon_id}:cli:claude-code/status"
     machine.wait_until(lambda: server.answers(path), "connected")
     key = installation.new_key(_ATTACKER)
-    attacking_id, attacking_token = enrol(server, installation.new_code(_ATTACKER))
+    attacking_id, attacking_token = enroll(server, installation.new_code(_ATTACKER))
     aim = Aim(_port(server), key, token=attacking_token, daemon_id=attacking_id)
     try:
         yield Bench(server, server.program, path, aim)

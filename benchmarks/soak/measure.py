@@ -9,7 +9,7 @@ import httpx
 from rich.console import Console
 
 from benchmarks.command import Effort
-from benchmarks.fleet.enrolment import PER_ACCOUNT
+from benchmarks.fleet.enrollment import PER_ACCOUNT
 from benchmarks.fleet.orders import Fail, Tell, Told, Work
 from benchmarks.fleet.site import EMAIL, Fleet, started
 from benchmarks.processes import BenchmarkError, Program, Stage, free_port, split_processors, stage

@@ -25,7 +25,7 @@ from benchmarks.processes import (
     stage,
 )
 from benchmarks.report import Figure, Report, Section, Target
-from benchmarks.service import Installation, Server, enrol
+from benchmarks.service import Installation, Server, enroll
 from benchmarks.webhooks import history, machine
 from outrider.cloud.webhooks import event_intake
 from outrider.cloud.webhooks.endpoint_limiter import EndpointLimits
@@ -73,7 +73,7 @@ class Bench:
         self._key = key
         self.server: Server
         self.start()
-        self.daemon_id, self.token = enrol(self.server, self.installation.new_code(_EMAIL))
+        self.daemon_id, self.token = enroll(self.server, self.installation.new_code(_EMAIL))
 
     def start(self) -> None:
         """Start the service."""

@@ -99,7 +99,7 @@ class TestDeletion:
     async def test_its_machine_is_closed_out_and_its_key_stops(
         self, site: Site, user: Owner
     ) -> None:
-        enrolled = await user.enrols()
+        enrolled = await user.enrolls()
         machine = await user.machine(session(), enrolled=enrolled)
         other = await person(site)
         bystander = await other.machine(session())

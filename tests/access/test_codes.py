@@ -1,4 +1,4 @@
-"""Enrolment: one-time codes and device codes, each good for one machine."""
+"""Enrollment: one-time codes and device codes, each good for one machine."""
 
 import asyncio
 import time
@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 
 from outrider.cloud.access.credentials import digest
-from outrider.cloud.access.enrolment import CODE_SECONDS, Enrolment
+from outrider.cloud.access.enrollment import CODE_SECONDS, Enrollment
 from outrider.cloud.store import accounts, machines
 from outrider.cloud.store.database import Database
-from outrider.contract.enrolment import DEVICE_CODE_SECONDS, POLL_SECONDS, EnrolRequest, MachineInfo
+from outrider.contract.enrollment import (
+    DEVICE_CODE_SECONDS,
+    POLL_SECONDS,
+    EnrollRequest,
+    MachineInfo,
+)
 from outrider.contract.errors import ApiError
 from outrider.contract.frames import CloseCode
 from outrider.contract.ids import is_id
@@ -63,21 +68,21 @@ class TestOneTimeCode:
         assert answer.json()["nickname"] == "Lab"
 
     async def test_it_is_good_for_ten_minutes(self, database: Database, clock: Clock) -> None:
-        enrolment = Enrolment(database, clock)
+        enrollment = Enrollment(database, clock)
         account = await _account(database)
         for late in (False, True):
-            code = await enrolment.new_code(account, None)
+            code = await enrollment.new_code(account, None)
             clock.passes(CODE_SECONDS - (0 if late else 1))
-            request = EnrolRequest(hostname="h", platform="p", code=code.code)
+            request = EnrollRequest(hostname="h", platform="p", code=code.code)
             if late:
                 with pytest.raises(ApiError, match="older than 10 minutes"):
-                    await enrolment.redeem(request)
+                    await enrollment.redeem(request)
             else:
-                await enrolment.redeem(request)
+                await enrollment.redeem(request)
 
     async def test_enrolling_again_keeps_the_id_and_ends_the_old_token(self, user: Owner) -> None:
-        first = await user.enrols()
-        again = await user.enrols(daemon_id=first.daemon_id)
+        first = await user.enrolls()
+        again = await user.enrolls(daemon_id=first.daemon_id)
         assert again.daemon_id == first.daemon_id
         assert await machines.by_token(user.site.database, digest(first.token)) is None
         assert await machines.by_token(user.site.database, digest(again.token)) is not None
@@ -85,8 +90,8 @@ class TestOneTimeCode:
     async def test_another_account_s_machine_is_not_taken_over(
         self, site: Site, user: Owner
     ) -> None:
-        theirs = await (await person(site)).enrols()
-        mine = await user.enrols(daemon_id=theirs.daemon_id)
+        theirs = await (await person(site)).enrolls()
+        mine = await user.enrolls(daemon_id=theirs.daemon_id)
         assert mine.daemon_id != theirs.daemon_id
         assert await machines.by_token(site.database, digest(theirs.token)) is not None
 
@@ -141,9 +146,9 @@ class TestDeviceCode:
     async def test_what_is_shown_before_it_is_approved(self, site: Site, user: Owner) -> None:
         """Where the request came from and when, and which of the user's machines it replaces."""
         before = int(time.time() * 1000)
-        mine = await user.enrols(nickname="Lab")
+        mine = await user.enrolls(nickname="Lab")
         other = await person(site)
-        theirs = await other.enrols()
+        theirs = await other.enrolls()
         page = await dashboard(user)
 
         async def shown(**machine: Any) -> dict[str, Any]:
@@ -188,15 +193,15 @@ class TestDeviceCode:
         assert_error(await decide(user, "BCDF-GHJK", "perhaps"), 400)
 
     async def test_its_times(self, database: Database, clock: Clock) -> None:
-        enrolment, account = Enrolment(database, clock), await _account(database)
+        enrollment, account = Enrollment(database, clock), await _account(database)
         machine = MachineInfo(hostname="h", platform="p")
 
         async def told(device_code: str) -> str | None:
             with pytest.raises(ApiError) as error:
-                await enrolment.device_token(device_code)
+                await enrollment.device_token(device_code)
             return error.value.code
 
-        asked = await enrolment.authorize_device(machine, "http://x/device")
+        asked = await enrollment.authorize_device(machine, "http://x/device")
         clock.passes(1)
         assert await told(asked.device_code) == "authorization_pending", "the first may come soon"
         clock.passes(POLL_SECONDS)
@@ -206,33 +211,33 @@ class TestDeviceCode:
         clock.passes(DEVICE_CODE_SECONDS)
         assert await told(asked.device_code) == "expired_token"
         with pytest.raises(ApiError):
-            await enrolment.decide_device(account, asked.user_code, approve=True)
+            await enrollment.decide_device(account, asked.user_code, approve=True)
 
     async def test_an_approval_expires_with_its_code(
         self, database: Database, clock: Clock
     ) -> None:
-        enrolment, account = Enrolment(database, clock), await _account(database)
-        asked = await enrolment.authorize_device(MachineInfo(hostname="h", platform="p"), "")
-        await enrolment.decide_device(account, asked.user_code, approve=True)
+        enrollment, account = Enrollment(database, clock), await _account(database)
+        asked = await enrollment.authorize_device(MachineInfo(hostname="h", platform="p"), "")
+        await enrollment.decide_device(account, asked.user_code, approve=True)
         clock.passes(DEVICE_CODE_SECONDS)
         with pytest.raises(ApiError, match="expired"):
-            await enrolment.device_token(asked.device_code)
+            await enrollment.device_token(asked.device_code)
 
 
 class TestRevocation:
     async def test_revoke_ends_the_socket_and_the_token(self, user: Owner) -> None:
         """spec.md, States: its connection token is permanently revoked."""
-        enrolled = await user.enrols()
+        enrolled = await user.enrolls()
         machine = await user.machine(enrolled=enrolled)
         page = await dashboard(user)
         assert (await page.post(f"{V1}/daemons/{machine.id}/revoke")).status_code == 200
         assert (await machine.closed())[0] == CloseCode.UNAUTHORIZED
         assert await machines.by_token(user.site.database, digest(enrolled.token)) is None
-        again = await user.enrols(daemon_id=machine.id)
+        again = await user.enrolls(daemon_id=machine.id)
         assert (await user.machine(enrolled=again)).id == machine.id
 
     async def test_disconnect_ends_the_socket_and_not_the_token(self, user: Owner) -> None:
-        enrolled = await user.enrols()
+        enrolled = await user.enrolls()
         machine = await user.machine(enrolled=enrolled)
         page = await dashboard(user)
         assert (await page.post(f"{V1}/daemons/{machine.id}/disconnect")).status_code == 200

@@ -117,7 +117,7 @@ async def header(owner: Owner, credential: str) -> dict[str, str]:
         case ["rubbish"]:
             token = "rubbish"
         case ["machine", "token"]:
-            token = (await owner.enrols()).token
+            token = (await owner.enrolls()).token
         case ["unknown", "key"]:
             token = credentials.new_key()
         case ["expired", "key"]:

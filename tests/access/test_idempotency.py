@@ -130,7 +130,7 @@ class TestReplay:
 
     async def test_a_refused_request_frees_its_key(self, user: Owner) -> None:
         """Nothing was done: offline, not there, wrong. It may be made again as it is."""
-        enrolled = await user.enrols()
+        enrolled = await user.enrolls()
         path = f"{V1}/daemons/{enrolled.daemon_id}/terminal"
         body = {"command": "id"}
         assert_error(await user.api.post(path, json={}, headers=key()), 400)

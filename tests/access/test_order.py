@@ -78,7 +78,7 @@ async def test_body_before_ownership(user: Owner) -> None:
 async def test_ownership_before_action(site: Site, user: Owner) -> None:
     """A machine of another account is not there, not offline."""
     other = await person(site)
-    theirs = (await other.enrols()).daemon_id
+    theirs = (await other.enrolls()).daemon_id
     path = f"{V1}/daemons/{theirs}/terminal"
     assert_error(await user.api.post(path, json={"command": "id"}), 404)
     assert_error(await other.api.post(path, json={"command": "id"}), 500)

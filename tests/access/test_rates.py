@@ -153,7 +153,7 @@ class TestCounting:
         assert (await site.client(token).get(f"{V1}/daemons")).status_code == 200
 
     async def test_routes_that_take_credentials(self, start_site: StartSite) -> None:
-        """spec.md, Limits: 10 per 5 minutes; contract.md: every /auth route, and enrolment."""
+        """spec.md, Limits: 10 per 5 minutes; contract.md: every /auth route, and enrollment."""
         site = await start_site(rate_limit_auth=10)
         stranger = site.client()
         for number in range(10):

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from outrider.contract.enrolment import DeviceAuthorization, Enrolled
+from outrider.contract.enrollment import DeviceAuthorization, Enrolled
 from outrider.contract.errors import ErrorCode
 from outrider.contract.structs import Wire
-from outrider.daemon import enrolment
+from outrider.daemon import enrollment
 from outrider.daemon.calling import RefusedError, UnavailableError
-from outrider.daemon.enrolment import EnrolmentError, enrol_by_approval
+from outrider.daemon.enrollment import EnrollmentError, enroll_by_approval
 from outrider.daemon.settings import Connection, DaemonSettings
 from tests.access.people import V1, dashboard
 from tests.service.site import Owner
@@ -58,7 +58,7 @@ class Play:
         return given
 
     def run(self, settings: DaemonSettings) -> Connection:
-        return enrol_by_approval(
+        return enroll_by_approval(
             settings,
             SERVER,
             "bench",
@@ -77,7 +77,7 @@ def settings(tmp_path: Path) -> DaemonSettings:
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Play]:
     def begin(*answers: Wire | Exception) -> Play:
         scripted = Play(*answers)
-        monkeypatch.setattr(enrolment, "ask", scripted.ask)
+        monkeypatch.setattr(enrollment, "ask", scripted.ask)
         return scripted
 
     return begin
@@ -128,7 +128,7 @@ def test_a_refusal_ends_it(
     play: Callable[..., Play], settings: DaemonSettings, code: ErrorCode | None
 ) -> None:
     scripted = play(PENDING, RefusedError("The user has refused this machine", code, None))
-    with pytest.raises(EnrolmentError, match="refused this machine"):
+    with pytest.raises(EnrollmentError, match="refused this machine"):
         scripted.run(settings)
     assert len(scripted.asked) == 3
     assert not settings.connection_file.exists()
@@ -139,7 +139,7 @@ def test_it_ends_with_the_code(
     play: Callable[..., Play], settings: DaemonSettings, answer: Exception
 ) -> None:
     scripted = play(answer)
-    with pytest.raises(EnrolmentError, match="in time: run setup again"):
+    with pytest.raises(EnrollmentError, match="in time: run setup again"):
         scripted.run(settings)
     assert 500 < sum(scripted.slept) <= 600
 

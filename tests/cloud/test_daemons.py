@@ -63,7 +63,7 @@ class TestList:
         assert response.json() == {"daemons": []}
 
     async def test_machines_that_never_connected_are_not_listed(self, owner: Owner) -> None:
-        await owner.enrols()
+        await owner.enrolls()
         assert (await owner.api.get("/api/v1/daemons")).json() == {"daemons": []}
 
     async def test_fields_of_a_machine_and_its_entries(self, owner: Owner) -> None:
@@ -174,7 +174,7 @@ class TestStatus:
 
     async def test_a_machine_that_never_connected(self, owner: Owner) -> None:
         """contract.md: known but offline, 200 with connected false and the last state."""
-        enrolled = await owner.enrols(nickname="Shelf")
+        enrolled = await owner.enrolls(nickname="Shelf")
         shown = (await owner.api.get(f"/api/v1/daemons/{enrolled.daemon_id}/status")).json()
         assert shown.keys() == STATUS_FIELDS
         assert shown["nickname"] == "Shelf"

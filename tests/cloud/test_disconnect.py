@@ -6,7 +6,7 @@ import pytest_asyncio
 from websockets.exceptions import ConnectionClosed
 
 from outrider.cloud.access import passwords
-from outrider.contract.enrolment import Enrolled
+from outrider.contract.enrollment import Enrolled
 from outrider.contract.frames import encode
 from tests.service.errors import assert_error
 from tests.service.machine import ScriptedMachine, closing, hello, socket
@@ -54,7 +54,7 @@ class Setting:
 @pytest_asyncio.fixture(loop_scope="session")
 async def setting(site: Site, password_hash: str, owner: Owner) -> Setting:
     theirs = await site.account(password_hash=password_hash)
-    enrolled = await theirs.enrols()
+    enrolled = await theirs.enrolls()
     machine = await theirs.machine(enrolled=enrolled)
     return Setting(theirs, enrolled, machine, await dashboard(site, theirs))
 
@@ -86,7 +86,7 @@ async def test_revoke(setting: Setting, site: Site) -> None:
         with pytest.raises(ConnectionClosed) as end:
             await connection.recv()
     assert closing(end.value)[0] == 4401
-    anew = await setting.owner.enrols(daemon_id=setting.enrolled.daemon_id)
+    anew = await setting.owner.enrolls(daemon_id=setting.enrolled.daemon_id)
     assert (await setting.owner.machine(enrolled=anew)).id == setting.enrolled.daemon_id
 
 
@@ -94,7 +94,7 @@ async def test_revoke(setting: Setting, site: Site) -> None:
 class TestRefused:
     async def test_of_a_machine_that_is_offline(self, setting: Setting, action: str) -> None:
         """It is done all the same: the token of an offline machine can be revoked."""
-        asleep = await setting.owner.enrols()
+        asleep = await setting.owner.enrolls()
         response = await setting.api.post(f"/api/v1/daemons/{asleep.daemon_id}/{action}")
         assert response.status_code == 200
 

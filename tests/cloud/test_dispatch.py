@@ -252,7 +252,7 @@ class TestClientGone:
 
 async def test_a_machine_that_is_listed_takes_commands(owner: Owner) -> None:
     """It is listed from its hello on, and welcome once that is saved: a command waits for it."""
-    enrolled = await owner.enrols()
+    enrolled = await owner.enrolls()
     assert await offline(owner)  # and a call of the month's is counted, which writes as well
     machine = ScriptedMachine(owner.site.gateway, enrolled.token, hello())
     arrival = text("UPDATE machines SET nickname = nickname WHERE id = :id")
@@ -315,7 +315,7 @@ class TestGracePeriod:
 
     async def test_a_reconnect_within_it_goes_on_as_before(self, start_site: StartSite) -> None:
         owner = await (await start_site(grace_period=0.3)).account()
-        enrolled = await owner.enrols()
+        enrolled = await owner.enrolls()
         machine = await owner.machine(enrolled=enrolled)
         await machine.drops()
         again = (await owner.machine(enrolled=enrolled)).obliges()
@@ -328,9 +328,9 @@ class TestGracePeriod:
         """contract.md: a machine that was connected counts as connected for its time."""
         site = await start_site(grace_period=1)
         owner = await site.account()
-        enrolled, running = await owner.enrols(), session()
+        enrolled, running = await owner.enrolls(), session()
         machine = await owner.machine(running, enrolled=enrolled)
-        asleep = await owner.enrols()
+        asleep = await owner.enrolls()
         await site.stop()
         assert (await machine.closed())[0] == 1001
         await site.start()

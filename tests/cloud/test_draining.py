@@ -91,7 +91,7 @@ async def test_a_node_stops_in_time_though_redis_is_frozen(
 ) -> None:
     one, _ = await nodes.start(), await nodes.start()
     await nodes.populate()
-    enrolled = await nodes.owner.enrols()
+    enrolled = await nodes.owner.enrolls()
     gateway = one.url.replace("http", "ws") + GATEWAY
     async with ScriptedMachine(gateway, enrolled.token, hello()):
         stores[1].freeze()

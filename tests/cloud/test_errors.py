@@ -264,7 +264,7 @@ class TestAnotherAccounts:
     ) -> None:
         other = await site.account()
         theirs = session()
-        enrolled = await other.enrols()
+        enrolled = await other.enrolls()
         daemon = enrolled.daemon_id
         if online:
             await other.machine(theirs, enrolled=enrolled)

@@ -58,7 +58,7 @@ def too_much() -> list[Session]:
 
 class TestHandshake:
     async def test_welcome(self, owner: Owner) -> None:
-        enrolled = await owner.enrols(nickname="Bench")
+        enrolled = await owner.enrolls(nickname="Bench")
         machine = await owner.machine(enrolled=enrolled)
         assert machine.welcome.protocol == 1
         assert machine.welcome.daemon_id == enrolled.daemon_id
@@ -81,18 +81,18 @@ class TestHandshake:
 
     async def test_enrolling_again_replaces_the_token(self, owner: Owner, site: Site) -> None:
         """contract.md: the machine keeps its id, the old token is worthless."""
-        first = await owner.enrols()
-        second = await owner.enrols(daemon_id=first.daemon_id)
+        first = await owner.enrolls()
+        second = await owner.enrolls(daemon_id=first.daemon_id)
         assert second.daemon_id == first.daemon_id
         assert (await refusal(site, first.token, text(hello())))[0] == 4401
         assert (await owner.machine(enrolled=second)).id == first.daemon_id
 
     async def test_a_token_revoked_before_the_hello(self, owner: Owner, site: Site) -> None:
         """A socket that was open when its token was revoked does not outlive that."""
-        enrolled = await owner.enrols()
+        enrolled = await owner.enrolls()
         async with socket(site.gateway, enrolled.token) as connection:
             await (await connection.ping())
-            await owner.enrols(daemon_id=enrolled.daemon_id)
+            await owner.enrolls(daemon_id=enrolled.daemon_id)
             await connection.send(text(hello()))
             with pytest.raises(ConnectionClosed) as end:
                 async with asyncio.timeout(PATIENCE):
@@ -106,7 +106,7 @@ class TestHandshake:
         self, owner: Owner, site: Site, version: int, updated: str
     ) -> None:
         """docs/protocol.md: 4426, even where the rest of the hello is of that version."""
-        token = (await owner.enrols()).token
+        token = (await owner.enrolls()).token
         future = json.dumps({"type": "hello", "protocol": version, "machine": ["not", "ours"]})
         code, reason = await refusal(site, token, future)
         assert code == 4426
@@ -132,7 +132,7 @@ class TestHandshake:
     )
     async def test_what_is_no_hello(self, owner: Owner, site: Site, message: str | bytes) -> None:
         """docs/protocol.md: 4400, the first frame must be a hello."""
-        code, _ = await refusal(site, (await owner.enrols()).token, message)
+        code, _ = await refusal(site, (await owner.enrolls()).token, message)
         assert code == 4400
         assert (await owner.api.get("/api/v1/daemons")).json() == {"daemons": []}
 
@@ -141,11 +141,11 @@ class TestHandshake:
     ) -> None:
         """docs/protocol.md: 4408."""
         monkeypatch.setattr(handshake, "HELLO_TIMEOUT", 0.05)
-        code, _ = await refusal(site, (await owner.enrols()).token)
+        code, _ = await refusal(site, (await owner.enrolls()).token)
         assert code == 4408
 
     async def test_going_away_before_the_hello_is_no_error(self, owner: Owner, site: Site) -> None:
-        token = (await owner.enrols()).token
+        token = (await owner.enrolls()).token
         async with socket(site.gateway, token) as connection:
             await connection.close()
         assert (await owner.api.get("/api/v1/daemons")).json() == {"daemons": []}
@@ -263,7 +263,7 @@ class TestReports:
     async def test_a_hello_with_a_name_that_a_terminal_would_act_on(
         self, owner: Owner, site: Site, field: str, value: Any
     ) -> None:
-        token = (await owner.enrols()).token
+        token = (await owner.enrolls()).token
         greeting = as_json(hello())
         greeting["machine"][field] = value
         code, reason = await refusal(site, token, json.dumps(greeting))
@@ -285,7 +285,7 @@ class TestReports:
 @pytest.mark.one_store
 async def test_a_flood_of_events_ends_the_connection_and_loses_none(owner: Owner) -> None:
     """docs/protocol.md: 4429; the next welcome tells from where the machine is to go on."""
-    enrolled = await owner.enrols()
+    enrolled = await owner.enrolls()
     machine = await owner.machine(enrolled=enrolled)
     with contextlib.suppress(ConnectionClosed):
         for seq in range(1, EVENT_BURST + 5000):
@@ -302,7 +302,7 @@ async def test_a_flood_of_events_ends_the_connection_and_loses_none(owner: Owner
 class TestReplaced:
     async def test_a_newer_socket_takes_over(self, owner: Owner) -> None:
         """docs/protocol.md: the older one is closed with 4409, its commands get a 503."""
-        enrolled = await owner.enrols()
+        enrolled = await owner.enrolls()
         older = await owner.machine(enrolled=enrolled)
         request = owner.sends("GET", f"/api/v1/shortcuts/{older.id}:cli:x/status")
         await older.takes("agent_status")
@@ -321,7 +321,7 @@ class TestReplaced:
         """A machine whose sockets are all gone does not count as connected for ever."""
         site = await start_site(grace_period=0.1)
         owner = await site.account()
-        enrolled = await owner.enrols()
+        enrolled = await owner.enrolls()
         older = await owner.machine(enrolled=enrolled)
         code, _ = await refusal(site, enrolled.token, text(hello(*too_much())))
         assert code == 4413
@@ -341,7 +341,7 @@ async def test_a_machine_that_goes_away_during_its_welcome(tmp_path: Path, store
     chosen = settings(tmp_path / "data", store, grace_period=0)
     elsewhere = Site(chosen)
     owner = await elsewhere.account()
-    token = (await owner.enrols()).token
+    token = (await owner.enrolls()).token
     coming: list[Message] = [
         {"type": "websocket.connect"},
         {"type": "websocket.receive", "text": text(hello())},
@@ -380,7 +380,7 @@ async def test_a_machine_that_goes_away_during_its_welcome(tmp_path: Path, store
 
 async def test_frames_from_the_service_are_text(owner: Owner, site: Site) -> None:
     """docs/protocol.md: a frame is a JSON object in one text message."""
-    enrolled = await owner.enrols()
+    enrolled = await owner.enrolls()
     async with socket(site.gateway, enrolled.token) as connection:
         await connection.send(text(hello()))
         welcome = await connection.recv()
@@ -390,7 +390,7 @@ async def test_frames_from_the_service_are_text(owner: Owner, site: Site) -> Non
 
 async def test_a_binary_frame_is_read_too(owner: Owner) -> None:
     """Be liberal in what is taken: the bytes of a frame, whatever the kind of message."""
-    machine = ScriptedMachine(owner.site.gateway, (await owner.enrols()).token, hello())
+    machine = ScriptedMachine(owner.site.gateway, (await owner.enrolls()).token, hello())
     async with machine:
         await machine.say_raw(encode(Snapshot(machine=MACHINE, providers=[], sessions=[])))
         await machine.settled()

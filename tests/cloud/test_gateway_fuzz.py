@@ -40,7 +40,7 @@ async def test_whatever_a_machine_says(
 ) -> None:
     first: list[Message] = [encode(hello()).decode()] if greets else []
     with capture_logs() as logs:
-        token = (await owner.enrols()).token
+        token = (await owner.enrolls()).token
         code = await talk(site, token, [*first, *messages])
         response = await owner.api.get("/api/v1/daemons")
         assert response.status_code == 200

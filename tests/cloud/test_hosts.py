@@ -85,7 +85,7 @@ class TestOnLoopback:
         assert b" 421 " in await raw(site, path, "Host: evil.example", forwarded)
 
     async def test_a_machines_websocket(self, owner: Owner, site: Site) -> None:
-        token = (await owner.enrols()).token
+        token = (await owner.enrolls()).token
         headers = {"Authorization": f"Bearer {token}", "Host": "evil.example"}
         with pytest.raises(InvalidStatus) as caught:
             await connect(site.gateway, additional_headers=headers, proxy=None)

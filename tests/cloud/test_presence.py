@@ -62,7 +62,7 @@ class Here:
     async def _announce(self, name: EventName, state: MachineState) -> Announced:
         return Announced(self.told, (name, state.id))
 
-    async def enrol(self) -> None:
+    async def enroll(self) -> None:
         common = {"nickname": "n", "hostname": "h", "platform": "linux", "version": "0"}
         async with self.database.begin() as transaction:
             await transaction.execute(
@@ -97,7 +97,7 @@ class Here:
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(database: Database) -> Any:
     made = Here(database)
-    await made.enrol()
+    await made.enroll()
     yield made
     await made.presence.close()
 

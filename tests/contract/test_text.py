@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contract.enrolment import MachineInfo
+from outrider.contract.enrollment import MachineInfo
 from outrider.contract.errors import ApiError, checked_name
 from outrider.contract.text import (
     MAX_NAME,

@@ -37,7 +37,7 @@ class Deployment:
 
     async def machine(self) -> ScriptedMachine:
         """Connect a machine through the proxy; it answers every command."""
-        enrolled = await self.owner.enrols()
+        enrolled = await self.owner.enrolls()
         url = self.proxy.url.replace("http", "ws") + GATEWAY
         machine = await self.owner.site.hold(ScriptedMachine(url, enrolled.token, hello()))
         return machine.obliges()

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import httpx
 
-from outrider.contract.enrolment import Enrolled
+from outrider.contract.enrollment import Enrolled
 from tests.access.people import dashboard, person
 from tests.service.machine import ScriptedMachine, hello
 from tests.service.patience import eventually
@@ -28,7 +28,7 @@ class Pair:
     async def of(cls, here: Site, there: Site) -> Self:
         """Make an account."""
         owner = await person(here)
-        return cls(owner, there, await owner.enrols(), owner.api, there.client(owner.key))
+        return cls(owner, there, await owner.enrolls(), owner.api, there.client(owner.key))
 
     @property
     def id(self) -> str:

@@ -67,7 +67,7 @@ class Cluster:
         return key
 
     async def start_machine(self, number: int) -> None:
-        """Enrol a machine through the balancer, and start its agent."""
+        """Enroll a machine through the balancer, and start its agent."""
         made = await self.nodes[0].admin("enroll", "--account", "a@example.org")
         code = made.json()["code"]
         home = self._path / f"machine{number}"

@@ -132,7 +132,7 @@ class Target:
     async def account(self) -> Account:
         """Make an account whose user has a password.
 
-        Its `api` is a client with a key of every scope; `machine()` and `enrols()` work too.
+        Its `api` is a client with a key of every scope; `machine()` and `enrolls()` work too.
         """
         return Account(**vars(await person(self.site)), password=PASSWORD)
 
@@ -153,8 +153,8 @@ class Target:
         return await (account or await self._default()).machine(*sessions, **fields)
 
     async def token(self, account: Account | None = None) -> str:
-        """Enrol a machine that does not connect; return its token."""
-        return (await (account or await self._default()).enrols()).token
+        """Enroll a machine that does not connect; return its token."""
+        return (await (account or await self._default()).enrolls()).token
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a TCP connection for bytes of the test's own; it is dropped at the end."""

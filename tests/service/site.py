@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 
 from outrider.cli.admin import issue_key
-from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts
 from outrider.cloud.store.accounts import Plan
 from outrider.cloud.store.database import Database
-from outrider.contract.enrolment import Enrolled, EnrolRequest
+from outrider.contract.enrollment import Enrolled, EnrollRequest
 from outrider.contract.frames import Hello
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Session
@@ -151,12 +151,12 @@ class Owner:
         """Return a client whose key has just these scopes."""
         return self.site.client(await self.site.key(self.id, scopes))
 
-    async def enrols(self, daemon_id: str | None = None, nickname: str = "Bench") -> Enrolled:
-        """Enrol a machine, with the token that it connects with."""
-        enrolment = Enrolment(self.site.database)
-        code = await enrolment.new_code(self.id, nickname)
-        _, enrolled = await enrolment.redeem(
-            EnrolRequest(
+    async def enrolls(self, daemon_id: str | None = None, nickname: str = "Bench") -> Enrolled:
+        """Enroll a machine, with the token that it connects with."""
+        enrollment = Enrollment(self.site.database)
+        code = await enrollment.new_code(self.id, nickname)
+        _, enrolled = await enrollment.redeem(
+            EnrollRequest(
                 code=code.code, hostname="workbench", platform="linux", daemon_id=daemon_id
             )
         )
@@ -170,7 +170,7 @@ class Owner:
         **fields: Any,
     ) -> ScriptedMachine:
         """Connect a scripted machine that runs these sessions."""
-        enrolled = enrolled or await self.enrols()
+        enrolled = enrolled or await self.enrolls()
         machine = ScriptedMachine(
             self.site.gateway, enrolled.token, says or hello(*sessions, **fields)
         )

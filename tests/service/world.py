@@ -29,10 +29,10 @@ class World:
         return self.service
 
     async def populate(self) -> None:
-        """Make an account with a key, and enrol a machine."""
+        """Make an account with a key, and enroll a machine."""
         site = Site(Settings(data_dir=self.data_dir, **self.addresses))
         owner = await site.account()
-        enrolled = await owner.enrols()
+        enrolled = await owner.enrolls()
         await site.close()
         self.key, self.daemon_id, self.token = owner.key, enrolled.daemon_id, enrolled.token
 

@@ -83,7 +83,7 @@ class _Crash:
         site = Site(Settings(data_dir=self._data, **self._addresses))
         site.url = self._service.url
         owner = await person(site)
-        self._enrolled = await owner.enrols()
+        self._enrolled = await owner.enrolls()
         body = {"url": self._receiver.url, "events": ["agent:generating_started"]}
         made = await (await dashboard(owner)).post("/api/v1/webhooks", json=body)
         assert made.status_code == 201, made.text

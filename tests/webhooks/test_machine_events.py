@@ -8,7 +8,7 @@ import pytest_asyncio
 from sqlalchemy import text
 
 from outrider.cloud.store import machines
-from outrider.contract.enrolment import Enrolled
+from outrider.contract.enrollment import Enrolled
 from outrider.contract.events import EventName
 from outrider.contract.frames import Acknowledge, Event
 from tests.service.machine import ScriptedMachine
@@ -56,7 +56,7 @@ async def connects(me: Subscriber, enrolled: Enrolled) -> ScriptedMachine:
 
 async def test_a_machine_that_comes_and_goes(me: Subscriber, receiver: Receiver) -> None:
     await me.creates(receiver.url, "machine:connected", "machine:disconnected")
-    enrolled = await me.owner.enrols(nickname="Bench")
+    enrolled = await me.owner.enrolls(nickname="Bench")
     machine = await connects(me, enrolled)
     (came,) = await receiver.takes(1)
     await machine.drops()
@@ -78,7 +78,7 @@ async def test_within_the_grace_period_nothing_fires(
     me: Subscriber, mine: Site, receiver: Receiver
 ) -> None:
     await me.creates(receiver.url, "machine:connected", "machine:disconnected")
-    enrolled = await me.owner.enrols()
+    enrolled = await me.owner.enrolls()
     machine = await connects(me, enrolled)
     for _ in range(3):
         await machine.drops()
@@ -98,7 +98,7 @@ async def test_over_a_restart_of_the_service(
 ) -> None:
     """Who comes back within the grace period fires nothing; who does not, once."""
     await me.creates(receiver.url, "machine:connected", "machine:disconnected")
-    stays, goes = await me.owner.enrols(), await me.owner.enrols()
+    stays, goes = await me.owner.enrolls(), await me.owner.enrolls()
     for enrolled in (stays, goes):
         await connects(me, enrolled)
     await receiver.takes(2)
@@ -123,7 +123,7 @@ async def test_disconnect_fires_at_once(me: Subscriber, receiver: Receiver) -> N
 async def test_each_event_once_however_often_it_is_told(me: Subscriber, receiver: Receiver) -> None:
     """The same number again, and the same id under a new number: both are dropped."""
     await me.creates(receiver.url, "agent:generating_started")
-    enrolled = await me.owner.enrols()
+    enrolled = await me.owner.enrolls()
     machine = await connects(me, enrolled)
     first, second, third = agent_event(), agent_event(), agent_event()
     await machine.say(
@@ -173,7 +173,7 @@ async def test_nothing_is_acknowledged_before_it_is_stored(
     """While the database takes no writes nothing is acknowledged, and the service killed then
     is told again: not even an event that is dropped is acknowledged before those ahead of it."""
     await me.creates(receiver.url, "agent:generating_started")
-    enrolled = await me.owner.enrols()
+    enrolled = await me.owner.enrolls()
     machine = await connects(me, enrolled)
     event = agent_event()
     async with mine.database.begin() as connection:  # for SQLite it is the lock on the file

@@ -9,7 +9,7 @@ from outrider.cli import admin_account
 from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
 from outrider.cli.running import fail
 from outrider.cloud.access import credentials
-from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.store import api_keys
 from outrider.cloud.store.database import Database
@@ -118,7 +118,7 @@ def enroll(
     """Make a one-time code for `outrider setup --code`, good for ten minutes."""
 
     async def new_code(database: Database) -> tuple[str, int]:
-        made = await Enrolment(database).new_code(await account_id(database, account), nickname)
+        made = await Enrollment(database).new_code(await account_id(database, account), nickname)
         return made.code, made.expires_at
 
     code, expires_at = on_database(new_code)

@@ -119,11 +119,11 @@ def setup(
     ] = None,
     nickname: Annotated[str | None, typer.Option(help="A name for this machine.")] = None,
 ) -> None:
-    """Enrol this machine with a service."""
+    """Enroll this machine with a service."""
     from outrider.cli.running import daemon_settings, fail
-    from outrider.contract.enrolment import DeviceAuthorization
+    from outrider.contract.enrollment import DeviceAuthorization
     from outrider.contract.errors import OutriderError
-    from outrider.daemon.enrolment import enrol, enrol_by_approval
+    from outrider.daemon.enrollment import enroll, enroll_by_approval
 
     def show(asked: DeviceAuthorization) -> None:
         typer.echo(
@@ -136,9 +136,9 @@ def setup(
     settings = daemon_settings()
     try:
         if code is None:
-            enrolled = enrol_by_approval(settings, server, nickname, show=show)
+            enrolled = enroll_by_approval(settings, server, nickname, show=show)
         else:
-            enrolled = enrol(settings, server, code, nickname)
+            enrolled = enroll(settings, server, code, nickname)
     except OutriderError as error:
         fail(str(error))
     except KeyboardInterrupt:

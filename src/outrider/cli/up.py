@@ -17,7 +17,7 @@ from outrider.cli.admin import issue_key
 from outrider.cloud.access import passwords
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.encryption import key_file
-from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.installation import prepare
 from outrider.cloud.server import listen, run_service
@@ -28,7 +28,7 @@ from outrider.contract.errors import OutriderError
 from outrider.contract.ids import new_id
 from outrider.contract.structs import Wire
 from outrider.daemon.app import run_daemon
-from outrider.daemon.enrolment import enrol
+from outrider.daemon.enrollment import enroll
 from outrider.daemon.settings import DaemonSettings, NotEnrolledError
 
 EMAIL: Final = "local@outrider.invalid"
@@ -51,7 +51,7 @@ class Local(Wire, kw_only=True):
 async def up(settings: Settings, stop: asyncio.Event) -> None:
     """Run the service and this machine's agent until `stop` is set.
 
-    The account, its key and the machine's enrolment are made on the first start and found
+    The account, its key and the machine's enrollment are made on the first start and found
     again on the next.
 
     Raises:
@@ -93,7 +93,7 @@ class _Once:
 async def _machine(
     settings: Settings, url: str, local: Local, serving: asyncio.Event, stop: asyncio.Event
 ) -> None:
-    """Enrol this machine where needed, then run its agent."""
+    """Enroll this machine where needed, then run its agent."""
     await _first(serving, stop)
     if stop.is_set():
         return
@@ -120,12 +120,12 @@ async def _enrolled(
                 f"This machine is enrolled with {connection.server}: set OUTRIDER_CONFIG_DIR to "
                 "another directory to run a service of its own beside that"
             )
-        code = await Enrolment(database).new_code(local.account_id, None)
+        code = await Enrollment(database).new_code(local.account_id, None)
     except NotEnrolledError:
-        code = await Enrolment(database).new_code(local.account_id, None)
+        code = await Enrollment(database).new_code(local.account_id, None)
     finally:
         await database.close()
-    await asyncio.to_thread(enrol, daemon_settings, url, code.code)
+    await asyncio.to_thread(enroll, daemon_settings, url, code.code)
 
 
 async def _local_account(settings: Settings) -> Local:

@@ -19,7 +19,7 @@ from outrider.cloud.access.audit import Audit, RefusalSink
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses
 from outrider.cloud.access.encryption import Cipher, derived, key_file, secret_key
-from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
@@ -117,14 +117,14 @@ class Service:
         self._dispatcher = Dispatcher(
             presence=self._presence, relay=self._relay, timeout=settings.command_timeout
         )
-        enrolment = self._enrolment = Enrolment(database, clock)
+        enrollment = self._enrollment = Enrollment(database, clock)
         self._audit = Audit(database, clock)
         self._gateway = Gateway(
             database=database,
             presence=self._presence,
             dispatcher=self._dispatcher,
             relay=self._relay,
-            owner_of=enrolment.machine,
+            owner_of=enrollment.machine,
             take_event=self._intake.agent_event,
             note_refusal=RefusalSink(self._audit, clock).note,
         )
@@ -156,7 +156,7 @@ class Service:
             quota=self._quota,
             audit=self._audit,
             idempotency=self._idempotency,
-            enrolment=enrolment,
+            enrollment=enrollment,
             dispatcher=self._dispatcher,
             presence=self._presence,
             gateway=self._gateway,
@@ -232,7 +232,7 @@ class Service:
             finally:
                 await self._dispatcher.close()
                 await self._presence.close()
-                await self._enrolment.close()
+                await self._enrollment.close()
                 await self._leave()
                 for task in tasks:
                     task.cancel()

@@ -1,4 +1,4 @@
-"""One question to the service over HTTP, before there is a connection: for the enrolment."""
+"""One question to the service over HTTP, before there is a connection: for the enrollment."""
 
 from http.client import HTTPException
 from typing import Any, Final, TypeVar
@@ -20,15 +20,15 @@ _MAX_ANSWER: Final = 64 * 1024
 T = TypeVar("T")
 
 
-class EnrolmentError(OutriderError):
+class EnrollmentError(OutriderError):
     """The machine could not be connected. The text says what to do."""
 
 
-class UnavailableError(EnrolmentError):
+class UnavailableError(EnrollmentError):
     """The service cannot be reached or is in trouble: it may answer later."""
 
 
-class RefusedError(EnrolmentError):
+class RefusedError(EnrollmentError):
     """The service refuses.
 
     Args:
@@ -48,7 +48,7 @@ def ask(server: str, path: str, request: Wire, answer: type[T]) -> T:
     Raises:
         UnavailableError: there is none now.
         RefusedError: it is a refusal.
-        EnrolmentError: what answers is not an Outrider service, or has moved.
+        EnrollmentError: what answers is not an Outrider service, or has moved.
     """
     try:
         response = _opener.open(
@@ -78,16 +78,16 @@ def ask(server: str, path: str, request: Wire, answer: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=answer)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise EnrolmentError(
+        raise EnrollmentError(
             f"What answers at {server} is not an Outrider service: check the address"
         ) from error
 
 
-def _refusal(server: str, path: str, error: HTTPError) -> EnrolmentError:
+def _refusal(server: str, path: str, error: HTTPError) -> EnrollmentError:
     """Return what the service says about it, or what its status means."""
     if 300 <= error.code < 400:
         target = printable(error.headers.get("Location") or "another address").removesuffix(path)
-        return EnrolmentError(
+        return EnrollmentError(
             f"The service at {server} has moved: give {target} as the server instead"
         )
     try:
@@ -99,7 +99,7 @@ def _refusal(server: str, path: str, error: HTTPError) -> EnrolmentError:
             f"The service at {server} is in trouble (HTTP {error.code}): try again later"
         )
     if body is None:
-        return EnrolmentError(
+        return EnrollmentError(
             f"What answers at {server} is not an Outrider service (HTTP {error.code}): "
             "check the address"
         )

@@ -28,7 +28,7 @@ class NotEnrolledError(SettingsError):
 
 
 class Connection(Wire, kw_only=True):
-    """What enrolment gave this machine: the service's base URL, its id there, its token."""
+    """What enrollment gave this machine: the service's base URL, its id there, its token."""
 
     server: str
     daemon_id: str

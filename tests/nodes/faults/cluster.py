@@ -16,7 +16,7 @@ from sqlalchemy import text
 from websockets.exceptions import ConnectionClosed
 
 from outrider.cloud.settings import Settings
-from outrider.contract.enrolment import Enrolled
+from outrider.contract.enrollment import Enrolled
 from outrider.contract.frames import encode
 from servers.postgres import Postgres
 from servers.redis import Redis
@@ -161,8 +161,8 @@ class Fleet:
         return await dashboard(self.owner)
 
     async def machine(self) -> Machine:
-        """Enrol a machine."""
-        return Machine(await self.owner.enrols(), self)
+        """Enroll a machine."""
+        return Machine(await self.owner.enrolls(), self)
 
     async def subscribes(self, node: Node, *events: str) -> None:
         """Have the receiver told of these events."""

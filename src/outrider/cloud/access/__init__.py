@@ -1,1 +1,1 @@
-"""Who may do what: credentials, scopes, enrolment of machines."""
+"""Who may do what: credentials, scopes, enrollment of machines."""

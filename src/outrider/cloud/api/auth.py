@@ -12,11 +12,11 @@ from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
 from outrider.cloud.api.responses import Done
 from outrider.cloud.store.sessions import Origin
-from outrider.contract.enrolment import (
+from outrider.contract.enrollment import (
     DeviceAuthorization,
     DeviceDecision,
     Enrolled,
-    EnrolRequest,
+    EnrollRequest,
     MachineInfo,
     OneTimeCode,
     OneTimeCodeRequest,
@@ -135,8 +135,8 @@ async def enroll(services: Services, call: Call) -> Enrolled:
 
     A machine that the account has enrolled before keeps its id, and its old token ends.
     """
-    request: EnrolRequest = call.body
-    call.acted_for, enrolled = await services.enrolment.redeem(request)
+    request: EnrollRequest = call.body
+    call.acted_for, enrolled = await services.enrollment.redeem(request)
     await services.gateway.token_replaced(call.acted_for, enrolled.daemon_id)
     return enrolled
 
@@ -144,7 +144,7 @@ async def enroll(services: Services, call: Call) -> Enrolled:
 async def authorize_device(services: Services, call: Call) -> DeviceAuthorization:
     """Ask for a device code (RFC 8628): the machine shows the user code and polls for its token."""
     page = _page(services, call.scope)
-    return await services.enrolment.authorize_device(call.body, page, call.address)
+    return await services.enrollment.authorize_device(call.body, page, call.address)
 
 
 async def device_token(services: Services, call: Call) -> Enrolled:
@@ -154,11 +154,11 @@ async def device_token(services: Services, call: Call) -> Enrolled:
     `expired_token` as its code.
     """
     request: TokenRequest = call.body
-    if not await services.enrolment.knows_device(request.device_code):
+    if not await services.enrollment.knows_device(request.device_code):
         address = services.addresses.counted_as(call.address)
         if address is not None:
             await services.rates.hit("auth", address)
-    call.acted_for, enrolled = await services.enrolment.device_token(request.device_code)
+    call.acted_for, enrolled = await services.enrollment.device_token(request.device_code)
     await services.gateway.token_replaced(call.acted_for, enrolled.daemon_id)
     return enrolled
 
@@ -169,13 +169,13 @@ async def waiting_device(services: Services, call: Call) -> WaitingDevice:
     Look at it before approving: whoever shows a code wants their machine in the account.
     """
     query: UserCodeQuery = call.query
-    return await services.enrolment.waiting_device(call.account_id, query.user_code)
+    return await services.enrollment.waiting_device(call.account_id, query.user_code)
 
 
 async def decide_device(services: Services, call: Call) -> Done:
     """Let the machine that shows this user code join the account, or refuse it."""
     decision: DeviceDecision = call.body
-    await services.enrolment.decide_device(
+    await services.enrollment.decide_device(
         call.account_id, decision.user_code, approve=decision.action == "approve"
     )
     return Done()
@@ -184,7 +184,7 @@ async def decide_device(services: Services, call: Call) -> Done:
 async def new_enrolment_code(services: Services, call: Call) -> OneTimeCode:
     """Make a one-time code for `outrider setup --code`, good for ten minutes and one machine."""
     request: OneTimeCodeRequest = call.body or OneTimeCodeRequest()
-    return await services.enrolment.new_code(call.account_id, request.nickname)
+    return await services.enrollment.new_code(call.account_id, request.nickname)
 
 
 def _origin(call: Call) -> Origin:
@@ -276,12 +276,12 @@ ENDPOINTS = [
         method="POST",
         path=f"{_PATH}/enroll",
         who="anyone",
-        summary="Enrol a machine with a one-time code",
+        summary="Enroll a machine with a one-time code",
         handler=enroll,
         response=Enrolled,
-        body=EnrolRequest,
+        body=EnrollRequest,
         credential_limit="counted",
-        tag="Enrolment",
+        tag="Enrollment",
     ),
     Endpoint(
         method="POST",
@@ -293,7 +293,7 @@ ENDPOINTS = [
         body=OneTimeCodeRequest,
         body_optional=True,
         credential_limit="counted",
-        tag="Enrolment",
+        tag="Enrollment",
     ),
     Endpoint(
         method="POST",
@@ -304,7 +304,7 @@ ENDPOINTS = [
         response=DeviceAuthorization,
         body=MachineInfo,
         credential_limit="counted",
-        tag="Enrolment",
+        tag="Enrollment",
     ),
     Endpoint(
         method="POST",
@@ -315,7 +315,7 @@ ENDPOINTS = [
         response=Enrolled,
         body=TokenRequest,
         credential_limit="handler",
-        tag="Enrolment",
+        tag="Enrollment",
     ),
     Endpoint(
         method="GET",
@@ -326,7 +326,7 @@ ENDPOINTS = [
         response=WaitingDevice,
         query=UserCodeQuery,
         credential_limit="counted",
-        tag="Enrolment",
+        tag="Enrollment",
     ),
     Endpoint(
         method="POST",
@@ -337,6 +337,6 @@ ENDPOINTS = [
         response=Done,
         body=DeviceDecision,
         credential_limit="counted",
-        tag="Enrolment",
+        tag="Enrollment",
     ),
 ]

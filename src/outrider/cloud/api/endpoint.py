@@ -9,7 +9,7 @@ from starlette.types import Scope as AsgiScope
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses
-from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.principal import Principal, Scope
 from outrider.cloud.access.quota import Quota
@@ -49,7 +49,7 @@ class Services:
     quota: Quota
     audit: Audit
     idempotency: Idempotency
-    enrolment: Enrolment
+    enrollment: Enrollment
     dispatcher: Dispatcher
     presence: Presence
     gateway: Gateway

@@ -57,11 +57,11 @@ from outrider.contract.commands import (
     TextPart,
 )
 from outrider.contract.debug import DebugBundle
-from outrider.contract.enrolment import (
+from outrider.contract.enrollment import (
     DeviceAuthorization,
     DeviceDecision,
     Enrolled,
-    EnrolRequest,
+    EnrollRequest,
     MachineInfo,
     OneTimeCode,
     OneTimeCodeRequest,
@@ -374,7 +374,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     Delivered(success=True, delivery=_DELIVERY),
     ReplayRequest(since=_NOW - 3_600_000),
     Replayed(count=3),
-    # Sessions and enrolment
+    # Sessions and enrollment
     LoginRequest(email="ada@example.org", password=_PASSWORD),
     PasswordRequest(password=_PASSWORD),
     PasswordChange(current=_PASSWORD, new="another one of your own"),
@@ -387,7 +387,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     WaitingDevice(hostname="workshop", platform="linux", version="1.0.0", nickname="laptop",
                   daemon_id=MACHINE_ID, address="203.0.113.9", requested_at=_NOW,
                   replaces=_REPLACED),
-    EnrolRequest(hostname="workshop", platform="linux", version="1.0.0", code="BCDF-GHJK-LMNP"),
+    EnrollRequest(hostname="workshop", platform="linux", version="1.0.0", code="BCDF-GHJK-LMNP"),
     Enrolled(daemon_id=MACHINE_ID, token="omt_…", nickname="laptop"),  # noqa: S106
     DeviceAuthorization(device_code="Zm9yIGV4YW1wbGUgb25seQ", user_code="WDJB-MJHT",
                         verification_uri="https://outrider.example.org/device",

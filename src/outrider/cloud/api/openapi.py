@@ -132,7 +132,7 @@ _TAGS: Final = {
     "Shortcuts": "Launch and stop agents, talk to them, answer what they ask.",
     "Webhooks": "Have events sent to a URL of yours.",
     "Authentication": "Dashboard sessions.",
-    "Enrolment": "How machines join an account.",
+    "Enrollment": "How machines join an account.",
     "Account": "The account's plan, keys and audit trail.",
 }
 

@@ -163,7 +163,7 @@ async def _remove_access(database: Database, account_id: str, now: int) -> None:
             await transaction.execute(delete(table).where(table.c.user_id.in_(users)))
         for table in (
             tables.api_keys,
-            tables.enrolment_codes,
+            tables.enrollment_codes,
             tables.device_codes,
             tables.machines,
         ):

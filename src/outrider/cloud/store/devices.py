@@ -11,7 +11,7 @@ _codes = tables.device_codes
 
 
 class Device(NamedTuple):
-    """A machine that waits. `machine` is the JSON of its `contract.enrolment.MachineInfo`.
+    """A machine that waits. `machine` is the JSON of its `contract.enrollment.MachineInfo`.
 
     `address` is where it asked from, None if it asked a node of an older release.
     """

@@ -10,7 +10,7 @@ from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
 
 _machines = tables.machines
-_codes = tables.enrolment_codes
+_codes = tables.enrollment_codes
 
 
 class Machine(NamedTuple):
@@ -30,7 +30,7 @@ class Machine(NamedTuple):
     connection: int
 
 
-class Enrolment(NamedTuple):
+class Enrollment(NamedTuple):
     """Who is enrolled: the account and the nickname that the code was made for."""
 
     account_id: str
@@ -219,7 +219,7 @@ async def reclaim(database: Database, node: str, connections: Mapping[str, int])
 
 
 async def add_code(
-    database: Database, *, digest: bytes, enrolment: Enrolment, now: int, expires_at: int
+    database: Database, *, digest: bytes, enrollment: Enrollment, now: int, expires_at: int
 ) -> None:
     """Add a one-time code, and delete those that have expired."""
     async with database.begin() as connection:
@@ -227,15 +227,15 @@ async def add_code(
         await connection.execute(
             insert(_codes).values(
                 hash=digest,
-                account_id=enrolment.account_id,
-                nickname=enrolment.nickname,
+                account_id=enrollment.account_id,
+                nickname=enrollment.nickname,
                 created_at=now,
                 expires_at=expires_at,
             )
         )
 
 
-async def take_code(database: Database, digest: bytes, now: int) -> Enrolment | None:
+async def take_code(database: Database, digest: bytes, now: int) -> Enrollment | None:
     """Use a one-time code up; None if it does not exist, has been used, or has expired."""
     statement = (
         delete(_codes)
@@ -244,10 +244,10 @@ async def take_code(database: Database, digest: bytes, now: int) -> Enrolment | 
     )
     async with database.begin() as connection:
         row = (await connection.execute(statement)).first()
-    return None if row is None else Enrolment(*row)
+    return None if row is None else Enrollment(*row)
 
 
-async def enrol(
+async def enroll(
     database: Database,
     *,
     machine_id: str,
@@ -276,7 +276,7 @@ async def enrol(
         )
 
 
-async def enrol_again(
+async def enroll_again(
     database: Database, machine_id: str, account_id: str, *, nickname: str | None, token_hash: bytes
 ) -> str | None:
     """Replace a machine's token; return its nickname, None if the account does not exist."""

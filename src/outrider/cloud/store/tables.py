@@ -97,7 +97,7 @@ nodes = Table(
     Column("beats", BigInteger, nullable=False),
 )
 
-enrolment_codes = Table(
+enrollment_codes = Table(
     "enrolment_codes",
     metadata,
     Column("hash", LargeBinary(32), primary_key=True),
@@ -156,7 +156,7 @@ device_codes = Table(
     metadata,
     Column("hash", LargeBinary(32), primary_key=True),
     Column("user_code_hash", LargeBinary(32), nullable=False, unique=True),
-    # The contract.enrolment.MachineInfo of the machine that asks, as JSON.
+    # The contract.enrollment.MachineInfo of the machine that asks, as JSON.
     Column("machine", LargeBinary, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False, index=True),

@@ -53,7 +53,7 @@ class WaitingDevice(MachineInfo, kw_only=True):
     """The machine of this account whose place it takes; null if it is a new one."""
 
 
-class EnrolRequest(MachineInfo, kw_only=True):
+class EnrollRequest(MachineInfo, kw_only=True):
     """A machine with a one-time code."""
 
     code: Name

@@ -11,29 +11,29 @@ from collections.abc import Callable
 from typing import Final
 
 from outrider import __version__
-from outrider.contract.enrolment import (
+from outrider.contract.enrollment import (
     DeviceAuthorization,
     Enrolled,
-    EnrolRequest,
+    EnrollRequest,
     MachineInfo,
     TokenRequest,
 )
 from outrider.contract.errors import ErrorCode
 from outrider.contract.text import MAX_NAME, printable
-from outrider.daemon.calling import EnrolmentError, RefusedError, UnavailableError, ask
+from outrider.daemon.calling import EnrollmentError, RefusedError, UnavailableError, ask
 from outrider.daemon.settings import Connection, DaemonSettings, SettingsError, server_url
 
-ENROL_PATH: Final = "/api/v1/auth/enroll"
+ENROLL_PATH: Final = "/api/v1/auth/enroll"
 DEVICE_PATH: Final = "/api/v1/auth/device"
 TOKEN_PATH: Final = "/api/v1/auth/device/token"  # noqa: S105
 
 _SLOWER_SECONDS: Final = 5.0  # RFC 8628, section 3.5
 _LONGEST_PAUSE: Final = 60.0
 
-__all__ = ["EnrolmentError", "enrol", "enrol_by_approval"]
+__all__ = ["EnrollmentError", "enroll", "enroll_by_approval"]
 
 
-def enrol(
+def enroll(
     settings: DaemonSettings, server: str, code: str, nickname: str | None = None
 ) -> Connection:
     """Connect this machine to the account that `code` is of, and remember the connection.
@@ -41,12 +41,12 @@ def enrol(
     Enrolling again keeps the machine's id, where it is the same server. Takes up to 15 s.
 
     Raises:
-        EnrolmentError: the service cannot be reached or refuses the code.
+        EnrollmentError: the service cannot be reached or refuses the code.
         SettingsError: `server` is not a URL, or the connection cannot be written.
     """
     server = server_url(server)
     settings.make_directory()  # before the code is used up
-    request = EnrolRequest(
+    request = EnrollRequest(
         code=code.strip(),
         hostname=printable(socket.gethostname())[:MAX_NAME],
         platform=sys.platform,
@@ -54,10 +54,10 @@ def enrol(
         nickname=nickname,
         daemon_id=_earlier_id(settings, server),
     )
-    return _kept(settings, server, ask(server, ENROL_PATH, request, Enrolled))
+    return _kept(settings, server, ask(server, ENROLL_PATH, request, Enrolled))
 
 
-def enrol_by_approval(
+def enroll_by_approval(
     settings: DaemonSettings,
     server: str,
     nickname: str | None = None,
@@ -69,14 +69,14 @@ def enrol_by_approval(
     """Connect this machine to the account of the user who approves it, and remember that.
 
     Waits until the user has decided or the code expires, ten minutes with the usual service;
-    one that is out of reach for a while meanwhile is asked again. As `enrol` keeps the id.
+    one that is out of reach for a while meanwhile is asked again. As `enroll` keeps the id.
 
     Args:
         show: shows the user the page and the code.
         clock: seconds, of any beginning.
 
     Raises:
-        EnrolmentError: the user refuses or does nothing, or the service cannot be reached.
+        EnrollmentError: the user refuses or does nothing, or the service cannot be reached.
         SettingsError: `server` is not a URL, or the connection cannot be written.
     """
     server = server_url(server)
@@ -114,7 +114,7 @@ def enrol_by_approval(
                     pause = max(interval, refusal.wait or 0.0)
                 case _:
                     raise
-    raise EnrolmentError("Nobody has approved this machine in time: run setup again")
+    raise EnrollmentError("Nobody has approved this machine in time: run setup again")
 
 
 def _kept(settings: DaemonSettings, server: str, enrolled: Enrolled) -> Connection:

@@ -15,12 +15,12 @@ from outrider.cloud.access import credentials
 from outrider.cloud.store import devices, machines
 from outrider.cloud.store.batches import Batches
 from outrider.cloud.store.database import Database
-from outrider.contract.enrolment import (
+from outrider.contract.enrollment import (
     DEVICE_CODE_SECONDS,
     POLL_SECONDS,
     DeviceAuthorization,
     Enrolled,
-    EnrolRequest,
+    EnrollRequest,
     MachineInfo,
     OneTimeCode,
     ReplacedMachine,
@@ -36,7 +36,7 @@ _EARLY_MILLIS: Final = 1000
 """How much sooner than asked a machine may poll before it is told to slow down."""
 
 
-class Enrolment:
+class Enrollment:
     """Makes and redeems codes.
 
     Args:
@@ -64,7 +64,7 @@ class Enrolment:
         await self._owners.close()
 
     async def new_code(self, account_id: str, nickname: str | None) -> OneTimeCode:
-        """Make a code that enrols one machine in the account.
+        """Make a code that enrolls one machine in the account.
 
         Raises:
             ApiError: 400, `nickname` is too long or not printable.
@@ -76,30 +76,30 @@ class Enrolment:
         await machines.add_code(
             self._database,
             digest=credentials.digest(code),
-            enrolment=machines.Enrolment(account_id, nickname),
+            enrollment=machines.Enrollment(account_id, nickname),
             now=now,
             expires_at=expires_at,
         )
         return OneTimeCode(code=code, expires_at=expires_at)
 
-    async def redeem(self, request: EnrolRequest) -> tuple[str, Enrolled]:
-        """Enrol a machine and return the account with it. One enrolled before keeps its id.
+    async def redeem(self, request: EnrollRequest) -> tuple[str, Enrolled]:
+        """Enroll a machine and return the account with it. One enrolled before keeps its id.
 
         Raises:
             ApiError: 400, the code does not exist, has been used, or has expired.
         """
         digest = credentials.digest(credentials.canonical_code(request.code))
-        enrolment = await machines.take_code(self._database, digest, self._now())
-        if enrolment is None:
+        enrollment = await machines.take_code(self._database, digest, self._now())
+        if enrollment is None:
             raise bad_request(
                 "This code is not valid: it is mistyped, used already, or older than "
                 f"{CODE_SECONDS // 60} minutes. Make a new one with `outrider admin enroll`",
                 "code",
             )
-        enrolled = await self._enrol(
-            enrolment.account_id, request, request.nickname or enrolment.nickname
+        enrolled = await self._enroll(
+            enrollment.account_id, request, request.nickname or enrollment.nickname
         )
-        return enrolment.account_id, enrolled
+        return enrollment.account_id, enrolled
 
     async def authorize_device(
         self, machine: MachineInfo, page: str, address: str | None = None
@@ -138,7 +138,7 @@ class Enrolment:
         return await devices.exists(self._database, credentials.digest(device_code))
 
     async def device_token(self, device_code: str) -> tuple[str, Enrolled]:
-        """Enrol the machine if a user has approved it, and return the account with it.
+        """Enroll the machine if a user has approved it, and return the account with it.
 
         Raises:
             ApiError: 400 with the code of RFC 8628, section 3.5: `authorization_pending`,
@@ -163,7 +163,7 @@ class Enrolment:
         if not await devices.take(self._database, digest):
             raise _device_error(ErrorCode.EXPIRED_TOKEN, "This code was used a moment ago")
         machine = msgspec.json.decode(device.machine, type=MachineInfo)
-        return device.account_id, await self._enrol(device.account_id, machine, machine.nickname)
+        return device.account_id, await self._enroll(device.account_id, machine, machine.nickname)
 
     async def waiting_device(self, account_id: str, user_code: str) -> WaitingDevice:
         """Return the machine that shows this user code, and what it would be in the account.
@@ -197,7 +197,7 @@ class Enrolment:
             raise _no_device()
 
     async def _replaced(self, account_id: str, daemon_id: str | None) -> ReplacedMachine | None:
-        """Return the account's machine with this id: `_enrol` would give its place away."""
+        """Return the account's machine with this id: `_enroll` would give its place away."""
         if daemon_id is None:
             return None
         row = await machines.by_id(self._database, daemon_id)
@@ -205,10 +205,12 @@ class Enrolment:
             return None
         return ReplacedMachine(id=row.id, nickname=row.nickname)
 
-    async def _enrol(self, account_id: str, machine: MachineInfo, nickname: str | None) -> Enrolled:
+    async def _enroll(
+        self, account_id: str, machine: MachineInfo, nickname: str | None
+    ) -> Enrolled:
         token = credentials.new_machine_token()
         if machine.daemon_id is not None:
-            kept = await machines.enrol_again(
+            kept = await machines.enroll_again(
                 self._database,
                 machine.daemon_id,
                 account_id,
@@ -220,7 +222,7 @@ class Enrolment:
         enrolled = Enrolled(
             daemon_id=new_id("machine"), token=token, nickname=nickname or machine.hostname
         )
-        await machines.enrol(
+        await machines.enroll(
             self._database,
             machine_id=enrolled.daemon_id,
             account_id=account_id,

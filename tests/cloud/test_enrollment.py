@@ -1,10 +1,10 @@
-"""How a machine joins with a one-time code. Holds contract.md, "Authentication", Enrolment."""
+"""How a machine joins with a one-time code. Holds contract.md, "Authentication", Enrollment."""
 
 from typing import Any
 
 import pytest
 
-from outrider.cloud.access.enrolment import Enrolment
+from outrider.cloud.access.enrollment import Enrollment
 from tests.service.errors import assert_error, paths
 from tests.service.machine import ScriptedMachine, hello
 from tests.service.site import Owner, Site
@@ -17,11 +17,11 @@ MACHINE = {"hostname": "bench", "platform": "linux", "version": "1"}
 
 async def code_for(owner: Owner, nickname: str | None = None) -> str:
     """Return a one-time code of the account."""
-    return (await Enrolment(owner.site.database).new_code(owner.id, nickname)).code
+    return (await Enrollment(owner.site.database).new_code(owner.id, nickname)).code
 
 
-async def enrol(owner: Owner, **fields: Any) -> Any:
-    """Enrol a machine with a fresh code; return what it is given."""
+async def enroll(owner: Owner, **fields: Any) -> Any:
+    """Enroll a machine with a fresh code; return what it is given."""
     body = MACHINE | {"code": await code_for(owner)} | fields
     response = await owner.site.client().post(PATH, json=body)
     assert response.status_code == 200, response.text
@@ -29,7 +29,7 @@ async def enrol(owner: Owner, **fields: Any) -> Any:
 
 
 async def test_a_code_is_exchanged_for_a_token(owner: Owner) -> None:
-    given = await enrol(owner)
+    given = await enroll(owner)
     assert given.keys() == {"daemonId", "token", "nickname"}
     assert given["daemonId"].startswith("machine_")
     assert given["token"].startswith("omt_")
@@ -46,44 +46,44 @@ async def test_nickname(
 ) -> None:
     """The machine's own word counts more than the code's, and that more than the host name."""
     code = await code_for(owner, of_the_code)
-    assert (await enrol(owner, code=code, nickname=of_the_machine))["nickname"] == nickname
+    assert (await enroll(owner, code=code, nickname=of_the_machine))["nickname"] == nickname
 
 
 async def test_a_code_works_once_however_it_is_typed(owner: Owner, site: Site) -> None:
     code = await code_for(owner)
-    await enrol(owner, code=f" {code.lower().replace('-', ' ')} ")
+    await enroll(owner, code=f" {code.lower().replace('-', ' ')} ")
     response = await site.client().post(PATH, json=MACHINE | {"code": code})
     assert paths(response) == ["code"]
 
 
 async def test_a_code_expires(owner: Owner, site: Site) -> None:
     """contract.md: ten minutes."""
-    an_hour_ago = Enrolment(site.database, clock=lambda: 1_000_000.0)
+    an_hour_ago = Enrollment(site.database, clock=lambda: 1_000_000.0)
     code = (await an_hour_ago.new_code(owner.id, None)).code
     response = await site.client().post(PATH, json=MACHINE | {"code": code})
     assert paths(response) == ["code"]
 
 
 async def test_enrolling_again_keeps_the_id_and_replaces_the_token(owner: Owner) -> None:
-    first = await enrol(owner, nickname="Old")
-    second = await enrol(owner, daemonId=first["daemonId"])
+    first = await enroll(owner, nickname="Old")
+    second = await enroll(owner, daemonId=first["daemonId"])
     assert second["daemonId"] == first["daemonId"]
     assert second["token"] != first["token"]
     assert second["nickname"] == "Old"
-    assert (await enrol(owner, daemonId=first["daemonId"], nickname="New"))["nickname"] == "New"
+    assert (await enroll(owner, daemonId=first["daemonId"], nickname="New"))["nickname"] == "New"
 
 
 async def test_enrolling_again_closes_the_socket_of_the_old_token(owner: Owner, site: Site) -> None:
-    first = await enrol(owner)
+    first = await enroll(owner)
     async with ScriptedMachine(site.gateway, first["token"], hello()) as machine:
-        await enrol(owner, daemonId=first["daemonId"])
+        await enroll(owner, daemonId=first["daemonId"])
         assert (await machine.closed())[0] == 4401
 
 
 async def test_another_accounts_id_is_not_taken_over(owner: Owner, site: Site) -> None:
     """A machine that brings somebody else's id gets an id of its own."""
-    theirs = await enrol(await site.account())
-    mine = await enrol(owner, daemonId=theirs["daemonId"])
+    theirs = await enroll(await site.account())
+    mine = await enroll(owner, daemonId=theirs["daemonId"])
     assert mine["daemonId"] != theirs["daemonId"]
     response = await owner.api.get(f"/api/v1/daemons/{theirs['daemonId']}/status")
     assert_error(response, 404)

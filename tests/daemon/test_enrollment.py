@@ -1,4 +1,4 @@
-"""Enrolment against a scripted HTTP server."""
+"""Enrollment against a scripted HTTP server."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from outrider import __version__
-from outrider.daemon.enrolment import EnrolmentError, enrol
+from outrider.daemon.enrollment import EnrollmentError, enroll
 from outrider.daemon.settings import Connection, DaemonSettings, SettingsError
 
 ENROLLED = {"daemonId": "machine_7", "token": "omt_new", "nickname": "given"}
@@ -66,7 +66,7 @@ def settings(tmp_path: Path) -> DaemonSettings:
 
 
 def test_a_code_becomes_a_connection(service: Service, settings: DaemonSettings) -> None:
-    connection = enrol(settings, service.url + "/", " CODE-1 ", nickname="mine")
+    connection = enroll(settings, service.url + "/", " CODE-1 ", nickname="mine")
     assert connection == Connection(
         server=service.url, daemon_id="machine_7", token="omt_new", nickname="given"
     )
@@ -87,8 +87,8 @@ def test_a_code_becomes_a_connection(service: Service, settings: DaemonSettings)
 
 
 def test_enrolling_again_asks_for_the_same_id(service: Service, settings: DaemonSettings) -> None:
-    enrol(settings, service.url, "1")
-    enrol(settings, service.url, "2")
+    enroll(settings, service.url, "1")
+    enroll(settings, service.url, "2")
     assert service.asked[0][1]["daemonId"] is None
     assert service.asked[1][1]["daemonId"] == "machine_7"
 
@@ -97,7 +97,7 @@ def test_another_service_is_not_told_the_id(service: Service, settings: DaemonSe
     settings.save_connection(
         Connection(server="https://other", daemon_id="machine_1", token="omt_x", nickname="x")
     )
-    enrol(settings, service.url, "1")
+    enroll(settings, service.url, "1")
     assert service.asked[0][1]["daemonId"] is None
 
 
@@ -133,8 +133,8 @@ def test_a_refusal_is_a_sentence_and_changes_nothing(
 ) -> None:
     service.status, service.headers = status, headers
     service.body = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-    with pytest.raises(EnrolmentError, match=sentence):
-        enrol(settings, service.url, "1")
+    with pytest.raises(EnrollmentError, match=sentence):
+        enroll(settings, service.url, "1")
     assert not settings.connection_file.exists()
     assert len(service.asked) == 1
 
@@ -145,12 +145,12 @@ def test_a_service_that_is_not_there_is_a_sentence(
     with socket.socket() as taken:  # bound, and does not listen
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(EnrolmentError, match=r"cannot be reached \(.*refused.*\): check"):
-            enrol(settings, url, "1")
+        with pytest.raises(EnrollmentError, match=r"cannot be reached \(.*refused.*\): check"):
+            enroll(settings, url, "1")
 
 
 def test_a_code_is_not_spent_where_it_cannot_be_kept(service: Service, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="cannot be written"):
-        enrol(DaemonSettings(tmp_path / "file"), service.url, "1")
+        enroll(DaemonSettings(tmp_path / "file"), service.url, "1")
     assert service.asked == []

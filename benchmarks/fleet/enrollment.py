@@ -1,4 +1,4 @@
-"""Enrols a fleet at once, in the database: one by one takes longer than the whole benchmark."""
+"""Enrolls a fleet at once, in the database: one by one takes longer than the whole benchmark."""
 
 import asyncio
 import time
@@ -17,8 +17,8 @@ from outrider.contract.ids import new_id
 PER_ACCOUNT: Final = 100
 
 
-def enrol(url: str, account: str, count: int, file: Path) -> list[Enrolled]:
-    """Enrol machines, the first `PER_ACCOUNT` in `account`, each further hundred in a new one.
+def enroll(url: str, account: str, count: int, file: Path) -> list[Enrolled]:
+    """Enroll machines, the first `PER_ACCOUNT` in `account`, each further hundred in a new one.
 
     Args:
         url: the database's address for SQLAlchemy.
