@@ -116,7 +116,7 @@ async def bench(site: Site) -> AsyncIterator[Bench]:
             "keyId": key.id,
             "sessionId": signed_in,
         }
-        yield Bench(owner, ids, (await owner.enrols()).daemon_id)
+        yield Bench(owner, ids, (await owner.enrolls()).daemon_id)
 
 
 @given(data=st.data())
