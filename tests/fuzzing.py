@@ -2,8 +2,9 @@
 
 A fuzz test is a hypothesis test with the mark `fuzz`. Without `OUTRIDER_FUZZ_SECONDS` it runs once,
 with its usual number of examples. With it, all selected fuzz tests share that many seconds evenly:
-each is run again with new random examples until its share is used up. A failure ends the test at
-once; hypothesis stores the example in `.hypothesis/` and begins with it the next time.
+each is run at least once, and again with new random examples until its share is used up. A failure
+ends the test at once; hypothesis stores the example in `.hypothesis/` and begins with it the next
+time.
 """
 
 import math
@@ -29,14 +30,18 @@ settings.register_profile(
 )
 
 
+# A test is repeated while its share of the time lasts, so a pass must be short.
+settings.register_profile("repeated", settings.get_profile("outrider"), max_examples=30)
+
+
 def load_profile() -> None:
     """Set hypothesis' defaults; call this before test modules are imported."""
-    settings.load_profile("outrider")
+    settings.load_profile("repeated" if _seconds() else "outrider")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Divide the seconds among the fuzz tests that are left after deselection."""
-    total = float(os.environ.get("OUTRIDER_FUZZ_SECONDS", "0"))
+    total = _seconds()
     fuzz_tests = [item for item in session.items if item.get_closest_marker("fuzz")]
     if not total or not fuzz_tests:
         return
@@ -46,6 +51,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for item in fuzz_tests:
         item.stash[_SHARE] = total * workers / len(fuzz_tests)
         item.add_marker(pytest.mark.timeout(math.ceil(item.stash[_SHARE]) + _LONGEST_PASS))
+
+
+def _seconds() -> float:
+    return float(os.environ.get("OUTRIDER_FUZZ_SECONDS", "0"))
 
 
 @pytest.hookimpl(wrapper=True)
