@@ -98,3 +98,35 @@ async def test_what_a_leader_left_behind_is_killed_after_its_end() -> None:
     assert is_alive(left)
     await group.kill()
     await eventually(lambda: not is_alive(left))
+
+
+async def test_an_end_asks_first_and_kills_what_does_not_listen() -> None:
+    """Also what was started meanwhile, and what has left the session."""
+    script = (
+        "trap 'echo asked; sleep 1000 & echo $!; wait' TERM;"
+        "setsid sh -c 'trap \"\" TERM; echo $$; sleep 1000' & wait"
+    )
+    leader = start("sh", "-c", script)
+    assert leader.stdout is not None
+    stubborn = psutil.Process(int(leader.stdout.readline()))
+    group = ProcessGroup.of(leader.pid)
+    assert ProcessGroup.of(leader.pid).runs
+    assert stubborn in await group.members()
+    ending = asyncio.create_task(group.end(0.5))
+    assert await asyncio.to_thread(leader.stdout.readline) == b"asked\n"
+    later = int(await asyncio.to_thread(leader.stdout.readline))
+    await ending
+    assert not is_alive(stubborn)
+    await eventually(lambda: not psutil.pid_exists(later))
+    leader.communicate()
+    assert not group.runs
+    assert await group.members() == []
+
+
+async def test_what_ends_when_it_is_asked_is_not_killed() -> None:
+    leader = start("sh", "-c", "trap 'exit 7' TERM; echo; while :; do sleep 0.01; done")
+    assert leader.stdout is not None
+    leader.stdout.readline()
+    await ProcessGroup.of(leader.pid).end(30)
+    leader.communicate()
+    assert leader.returncode == 7

@@ -16,6 +16,8 @@ from typing import Final
 
 import uvloop
 
+from outrider.daemon.processes import ProcessGroup
+
 _LIMIT: Final = 64 * 1024
 
 
@@ -23,6 +25,7 @@ class Child:
     """A running child, the leader of a session of its own. Made by `start`.
 
     Attributes:
+        group: the child and all that it starts.
         stdin, stdout, stderr: the ends on this side of those that are a `PIPE`.
     """
 
@@ -35,6 +38,7 @@ class Child:
         stderr: asyncio.StreamReader | None,
     ) -> None:
         self._process = process
+        self.group = ProcessGroup.of(process.pid)
         self._transports = transports
         self._ended = asyncio.Event()
         self.stdin = stdin

@@ -8,6 +8,7 @@ import asyncio
 import os
 import queue
 import signal
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ from typing import Final, NamedTuple
 import psutil
 
 _ROUNDS: Final = 10
+_POLL_SECONDS: Final = 0.05
+_KILL_SECONDS: Final = 5.0
 
 
 def clean_environment() -> dict[str, str]:
@@ -42,6 +45,27 @@ class ProcessGroup:
             return cls(pid, psutil.Process(pid))
         except psutil.Error:
             return cls(pid, None)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the leader runs; what it left behind may go on without it."""
+        return self.leader is not None and _runs(self.leader)
+
+    async def members(self) -> list[psutil.Process]:
+        """Return every member that runs now."""
+        return await asyncio.to_thread(lambda: members([self], psutil.process_iter()))
+
+    async def end(self, grace: float, known: Sequence[psutil.Process] = ()) -> None:
+        """Ask every member to end (SIGTERM), and kill what still runs `grace` seconds later.
+
+        Returns when none runs, or 5 s after the kill. `known` are as in `kill`.
+        """
+        asked = [*known, *await self.members()]
+        for process in asked:
+            _send(process, signal.SIGTERM)
+        await _ended(asked, grace)
+        await self.kill(asked)  # also what was started meanwhile
+        await _ended(asked, _KILL_SECONDS)
 
     async def kill(self, known: Sequence[psutil.Process] = ()) -> None:
         """Kill every member, and `known`: members found before their parents had ended.
@@ -140,9 +164,20 @@ def _is_reused(group: ProcessGroup) -> bool:
     return not is_running and psutil.pid_exists(group.pid)
 
 
-def family(leader: int) -> list[psutil.Process]:
-    """Return the members of the group that `leader` leads; call it on a thread."""
-    return members([ProcessGroup.of(leader)], psutil.process_iter())
+async def _ended(processes: Sequence[psutil.Process], seconds: float) -> None:
+    """Return when none of these runs, or after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while any(map(_runs, processes)):
+        if time.monotonic() >= deadline:
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:

@@ -18,7 +18,7 @@ from outrider.contract.errors import ApiError
 from outrider.daemon.capture import Capture
 from outrider.daemon.child import Child, start
 from outrider.daemon.pipes import PipeReader
-from outrider.daemon.processes import ProcessGroup, clean_environment
+from outrider.daemon.processes import clean_environment
 
 BACKGROUND_GRACE: Final = 0.25
 """Seconds that a finished one-shot command's output may still come from what it left running."""
@@ -228,7 +228,7 @@ async def _kill(process: Child) -> None:
     """Kill the shell with all that it has started, unless it has ended by itself."""
     if process.returncode is not None:
         return
-    await ProcessGroup.of(process.pid).kill()
+    await process.group.kill()
     try:
         async with asyncio.timeout(_KILL_TIMEOUT):
             await process.wait()

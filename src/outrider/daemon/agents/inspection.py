@@ -19,7 +19,6 @@ from outrider.contract.ids import new_id
 from outrider.contract.resources import PendingAction
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Observation
-from outrider.daemon.agents.cli import processes
 from outrider.daemon.agents.cli.adapter import CliAdapter
 from outrider.daemon.agents.cli.providers import CliProvider
 from outrider.daemon.agents.cli.tmux import Tmux
@@ -110,7 +109,7 @@ async def version(path: str, environment: Mapping[str, str] | None = None) -> st
         except TimeoutError:
             return None
         finally:
-            await processes.end(await asyncio.to_thread(processes.family, process.pid), grace=0.5)
+            await process.group.end(0.5)
             process.close()
     lines = said.decode("utf-8", "replace").splitlines()
     return next((line.strip() for line in lines if any(map(str.isdigit, line))), None)

@@ -5,11 +5,8 @@ from collections.abc import Mapping, Sequence
 from subprocess import PIPE
 from typing import Final
 
-import psutil
-
 from outrider.daemon.agents.acp.tail import Tail
 from outrider.daemon.child import Child, start
-from outrider.daemon.processes import ProcessGroup, family
 
 STDERR_KEPT: Final = 16 * 1024
 """Bytes of an agent's standard error that are kept: the newest."""
@@ -34,7 +31,6 @@ class AgentProcess:
         assert child.stdout is not None
         assert child.stderr is not None
         self._process = child
-        self._group = ProcessGroup.of(child.pid)
         self.reader = child.stdout
         self.writer = child.stdin
         self.complaints = Tail(STDERR_KEPT)
@@ -78,19 +74,19 @@ class AgentProcess:
         Its standard input is closed first, which asks a well-behaved agent to go; after
         `grace` seconds it is asked by a signal, and in the end nobody is asked any more.
         """
-        known = await asyncio.to_thread(family, self.pid) if self.exit_code is None else []
+        known = await self._process.group.members()
         self.writer.close()
-        if not await self._ends_within(grace):
-            self._process.terminate()
-            await self._ends_within(_TERMINATE_GRACE)
-        await self.sweep(known)
+        if await self._ends_within(grace):
+            await self._process.group.kill(known)
+        else:
+            await self._process.group.end(_TERMINATE_GRACE, known)
         await self._ends_within(_KILL_TIMEOUT)
         self._drain.cancel()
         self._process.close()
 
-    async def sweep(self, known: Sequence[psutil.Process] = ()) -> None:
-        """Kill what is left of it: its session, and `known` descendants that have left that."""
-        await self._group.kill(known)
+    async def sweep(self) -> None:
+        """Kill what is left of it."""
+        await self._process.group.kill()
 
     async def _ends_within(self, seconds: float) -> bool:
         try:

@@ -14,7 +14,6 @@ from outrider.contract.ids import new_id
 from outrider.daemon.agents.acp.tail import Tail
 from outrider.daemon.child import Child, start
 from outrider.daemon.pipes import PipeReader
-from outrider.daemon.processes import ProcessGroup
 
 MAX_TERMINALS: Final = 16
 """Terminals that an agent may have open at once."""
@@ -142,7 +141,6 @@ class _Terminal:
         self._tail = tail
         self._pipe = PipeReader(tail.add)
         self._process: Child | None = None
-        self._group: ProcessGroup | None = None
         self._closed = False
 
     async def start(
@@ -159,7 +157,6 @@ class _Terminal:
         except BaseException:
             self._pipe.close()
             raise
-        self._group = ProcessGroup.of(self._process.pid)
         self._pipe.handed_over()
 
     def output(self) -> Tail:
@@ -184,8 +181,7 @@ class _Terminal:
     async def kill(self) -> None:
         process = self._process
         assert process is not None
-        assert self._group is not None
-        await self._group.kill()
+        await process.group.kill()
         if process.returncode is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_KILL_TIMEOUT):

@@ -14,7 +14,6 @@ from outrider.contract.commands import ChatInput
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.daemon.agents.adapter import Observation, Observer
-from outrider.daemon.agents.cli import processes
 from outrider.daemon.agents.cli.control import TmuxError
 from outrider.daemon.agents.cli.decision import Decider
 from outrider.daemon.agents.cli.keyboard import Keyboard, typeable
@@ -29,6 +28,7 @@ from outrider.daemon.agents.cli.watch import END_GRACE, UNSETTLED, Watch
 from outrider.daemon.agents.failure import output_end
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.journal import Journal
+from outrider.daemon.processes import ProcessGroup
 from outrider.daemon.session_record import SessionRecord
 
 TAKE_TIMEOUT: Final = 40.0
@@ -295,13 +295,13 @@ class CliAdapter:
     # The end
 
     async def _end(self, pane: Pane) -> None:
-        family = await asyncio.to_thread(processes.family, pane.pid)
+        group = ProcessGroup.of(pane.pid)
+        known = await group.members()
         if self._watch.seen.status in {"idle", "error"} and self._file.input.quit:
             with contextlib.suppress(TmuxError):
                 await self._tmux.press(pane, self._file.input.quit)
                 await self._until_ended(pane)
-        family += await asyncio.to_thread(processes.family, pane.pid)
-        await processes.end(family, grace=END_GRACE)
+        await group.end(END_GRACE, known)
         await self._tmux.kill(pane)
 
     async def _until_ended(self, pane: Pane) -> None:

@@ -15,7 +15,6 @@ from typing import Final
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
-from outrider.daemon.agents.cli import processes
 from outrider.daemon.agents.cli.adapter import CliAdapter
 from outrider.daemon.agents.cli.control import TmuxError
 from outrider.daemon.agents.cli.provider_file import ProviderFile
@@ -109,8 +108,7 @@ class CliProvider:
         """Find the agent's window again. What is left of an agent without one is ended."""
         pane = await self._tmux.find(record.id)
         if pane is None:
-            left = await asyncio.to_thread(CliState(record).orphans)
-            await processes.end(left, grace=END_GRACE)
+            await CliState(record).end_orphan(END_GRACE)
         adapter = self._adapter(record, pane, started=True)
         await adapter.look()
         return adapter
@@ -186,7 +184,7 @@ class CliProvider:
                 500, f"{name} did not start: {words[0]} took longer than {limit:.0f} s"
             ) from None
         finally:
-            await processes.end(await asyncio.to_thread(processes.family, process.pid), grace=0.5)
+            await process.group.end(0.5)
             process.close()
         if process.returncode:
             ending = output_end(said.decode("utf-8", "replace"))

@@ -1,9 +1,8 @@
 """What the journal keeps for the adapter of an agent in a terminal, typed."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
-
-import psutil
 
 from outrider.daemon.agents.cli import processes
 from outrider.daemon.session_record import SessionRecord
@@ -35,9 +34,11 @@ class CliState:
         """Keep the agent's first process."""
         self.values |= processes.mark(pid)
 
-    def orphans(self) -> list[psutil.Process]:
-        """Return what is left of an agent whose terminal is gone."""
-        return processes.orphans(self.values)
+    async def end_orphan(self, grace: float) -> None:
+        """End what is left of an agent whose terminal is gone, as `ProcessGroup.end` does."""
+        left = await asyncio.to_thread(processes.orphaned, self.values)
+        if left is not None:
+            await left.end(grace)
 
     @property
     def delivery(self) -> Delivery | None:

@@ -12,7 +12,6 @@ from typing import Final
 import structlog
 
 from outrider.daemon.agents.adapter import Observation, Observer
-from outrider.daemon.agents.cli import processes
 from outrider.daemon.agents.cli.control import TmuxError, TmuxGone, WindowGone
 from outrider.daemon.agents.cli.decision import Decider
 from outrider.daemon.agents.cli.screen import Judge, Reading
@@ -127,8 +126,7 @@ class Watch:
                 await self._take(pane, await self._tmux.snapshot(pane))
             except TmuxGone:
                 self._gone("The tmux server has ended, and the agent with it")
-                left = await asyncio.to_thread(CliState(self._record).orphans)
-                await processes.end(left, grace=END_GRACE)
+                await CliState(self._record).end_orphan(END_GRACE)
             except WindowGone:
                 self._gone("The agent's window was closed")
             except TmuxError as error:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import Final
 import psutil
 
 from outrider.daemon.agents.failure import NOTHING, output_end
-from outrider.daemon.processes import ProcessGroup, family
+from outrider.daemon.processes import ProcessGroup
 
 GRACE: Final = 2.0
 """Seconds that a program has to end by itself when it is asked to."""
 
-_GONE_WITHIN: Final = 5.0
-_POLL: Final = 0.05
 _TAIL: Final = 16 * 1024
 
 
@@ -83,27 +80,8 @@ class Running:
     async def end(self) -> None:
         """End it and all that it has started."""
         group = ProcessGroup.of(self.pid) if self.runs else ProcessGroup(self.pid, None)
-        known = await asyncio.to_thread(family, self.pid) if self.runs else []
-        if self.runs:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                psutil.Process(self.pid).terminate()
-            await self._gone(GRACE)
-        await group.kill(known)
-        await self._gone(_GONE_WITHIN, known)
-
-    async def _gone(self, seconds: float, known: Sequence[psutil.Process] = ()) -> None:
-        deadline = time.monotonic() + seconds
-        while self.runs or any(map(_alive, known)):
-            if time.monotonic() > deadline:
-                return
-            await asyncio.sleep(_POLL)
-
-
-def _alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        await group.end(GRACE)
+        _ = self.runs  # a child of this daemon is reaped by looking
 
 
 def last_lines(log: Path) -> str:
