@@ -7,9 +7,8 @@ from websockets.exceptions import ConnectionClosed
 
 from outrider.cloud.access import passwords
 from outrider.contract.enrollment import Enrolled
-from outrider.contract.frames import encode
 from tests.service.errors import assert_error
-from tests.service.machine import ScriptedMachine, closing, hello, socket
+from tests.service.machine import ScriptedMachine, closing, socket
 from tests.service.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -82,7 +81,6 @@ async def test_revoke(setting: Setting, site: Site) -> None:
     assert "outrider setup" in reason
     await setting.assert_offline()
     async with socket(site.gateway, setting.enrolled.token) as connection:
-        await connection.send(encode(hello()).decode())
         with pytest.raises(ConnectionClosed) as end:
             await connection.recv()
     assert closing(end.value)[0] == 4401

@@ -13,12 +13,21 @@ import httpx
 import msgspec
 import pytest
 from starlette.types import Message
-from websockets.exceptions import ConnectionClosed
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from outrider.cloud.access import credentials
 from outrider.cloud.app import Service
 from outrider.cloud.fleet import handshake
-from outrider.contract.frames import Acknowledge, Change, Event, Hello, Snapshot, encode
+from outrider.contract.frames import (
+    MAX_HELLO_BYTES,
+    Acknowledge,
+    Change,
+    Event,
+    Hello,
+    Snapshot,
+    encode,
+)
 from outrider.contract.limits import EVENT_BURST, MAX_SESSIONS, MAX_STATE_BYTES
 from outrider.contract.resources import Session
 from tests.conftest import StartSite, settings
@@ -75,6 +84,32 @@ class TestHandshake:
         code, reason = await refusal(site, token, text(hello()))
         assert code == 4401
         assert "outrider setup" in reason
+
+    async def test_a_wrong_token_is_closed_without_waiting_for_a_hello(self, site: Site) -> None:
+        assert (await refusal(site, credentials.new_machine_token()))[0] == 4401
+
+    async def test_a_hello_has_a_limit_of_its_own(self, owner: Owner, site: Site) -> None:
+        """docs/protocol.md: 1009, well before the 16 MiB of other frames."""
+        token = (await owner.enrolls()).token
+        assert (await refusal(site, token, " " * (MAX_HELLO_BYTES + 1)))[0] == 1009
+
+    async def test_a_frame_after_the_welcome_may_be_longer(self, owner: Owner) -> None:
+        machine = await owner.machine()
+        await machine.say_raw('{"type": "from the future"}' + " " * (2 * MAX_HELLO_BYTES))
+        await machine.settled()
+        assert machine.is_open
+
+    async def test_a_machine_has_one_connection_that_is_not_welcome_yet(
+        self, owner: Owner, site: Site
+    ) -> None:
+        token = (await owner.enrolls()).token
+        async with socket(site.gateway, token) as older, socket(site.gateway, token) as newer:
+            with pytest.raises(ConnectionClosed) as end:
+                async with asyncio.timeout(PATIENCE):
+                    await older.recv()
+            assert closing(end.value)[0] == 1013
+            await newer.send(text(hello()))
+            assert b"welcome" in await newer.recv(decode=False)
 
     async def test_an_api_key_is_no_connection_token(self, owner: Owner, site: Site) -> None:
         assert (await refusal(site, owner.key, text(hello())))[0] == 4401
@@ -376,6 +411,70 @@ async def test_a_machine_that_goes_away_during_its_welcome(tmp_path: Path, store
 
         await eventually(offline)
     await elsewhere.close()
+
+
+@pytest.mark.one_store
+class TestLimits:
+    """Handshakes count: refused ones by address, accepted ones by machine."""
+
+    async def test_refused_handshakes_of_an_address(self, start_site: StartSite) -> None:
+        site = await start_site(rate_limit_ip=5, trusted_proxies="127.0.0.1")
+        wrong = credentials.new_machine_token()
+        assert [await status(site, wrong, "192.0.2.1") for _ in range(7)] == [101] * 5 + [429] * 2
+        assert await status(site, wrong, "192.0.2.2") == 101
+        assert await status(site, None, "192.0.2.1") == 429
+        token = (await (await site.account()).enrolls()).token
+        assert await status(site, token, "192.0.2.1") == 429
+        assert await status(site, token, "192.0.2.2") == 101
+
+    async def test_an_ipv6_network_counts_as_one_address(self, start_site: StartSite) -> None:
+        site = await start_site(rate_limit_ip=3, trusted_proxies="127.0.0.1")
+        tries = [await status(site, "no", f"2001:db8::{n}") for n in range(5)]
+        assert tries == [101] * 3 + [429] * 2
+
+    async def test_it_is_told_when_to_try_again(self, start_site: StartSite) -> None:
+        site = await start_site(rate_limit_ip=1)
+        assert await status(site, "no") == 101
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(site.gateway, proxy=None)
+        response = caught.value.response
+        assert 1 <= int(response.headers["retry-after"]) <= 61
+        assert json.loads(response.body)["code"] == "RATE_LIMITED"
+
+    async def test_machines_of_one_address_do_not_count_against_it(
+        self, start_site: StartSite
+    ) -> None:
+        site = await start_site(rate_limit_ip=2)
+        owner = await site.account()
+        for _ in range(5):
+            await owner.machine()
+
+    async def test_connections_of_one_machine(self, start_site: StartSite) -> None:
+        site = await start_site(rate_limit_ip=3)
+        owner = await site.account()
+        flapping, other = await owner.enrolls(), await owner.enrolls()
+        assert [await status(site, flapping.token) for _ in range(4)] == [101] * 3 + [429]
+        await owner.machine(enrolled=other)
+
+    async def test_requests_of_the_api_have_a_count_of_their_own(
+        self, start_site: StartSite
+    ) -> None:
+        site = await start_site(rate_limit_ip=2)
+        assert [await status(site, "no") for _ in range(3)] == [101, 101, 429]
+        assert (await site.client().get("/api/v1/daemons")).status_code == 401
+
+
+async def status(site: Site, token: str | None, address: str = "") -> int:
+    """Ask for a machine's WebSocket from this address; return the status of the answer."""
+    headers = {"X-Forwarded-For": address} if address else {}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        async with connect(site.gateway, additional_headers=headers, proxy=None) as connection:
+            connection.transport.abort()
+    except InvalidStatus as error:
+        return error.response.status_code
+    return 101
 
 
 async def test_frames_from_the_service_are_text(owner: Owner, site: Site) -> None:

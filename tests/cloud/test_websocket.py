@@ -11,8 +11,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
-from outrider.cloud.protocol import protocol
-from outrider.cloud.websocket import MAX_UNREAD, Pulse, WebSocket
+from outrider.cloud.http_protocol import http_protocol
+from outrider.cloud.websocket import MAX_CONTROL_FRAMES, Keepalive, WebSocket
 from tests.service.patience import PATIENCE, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -25,13 +25,13 @@ Serve = Callable[[Receive, Send], Awaitable[None]]
 class Server:
     """A server whose sockets are served by `serve`, and how they ended."""
 
-    def __init__(self, serve: Serve, pulse: Pulse) -> None:
+    def __init__(self, serve: Serve, keepalive: Keepalive) -> None:
         self._serve = serve
         self.scopes: list[Scope] = []
         config = uvicorn.Config(
             self._app,
             interface="asgi3",
-            http=protocol(pulse),
+            http=http_protocol(keepalive),
             ws=WebSocket,
             ws_max_size=MAX_SIZE,
             port=0,
@@ -51,8 +51,8 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(serve: Serve, pulse: Pulse | None = None) -> AsyncIterator[Server]:
-    server = Server(serve, pulse or Pulse(20, 20))
+async def serving(serve: Serve, keepalive: Keepalive | None = None) -> AsyncIterator[Server]:
+    server = Server(serve, keepalive or Keepalive(20, 20))
     task = asyncio.create_task(server.uvicorn._serve())  # past its signal handlers
     try:
         await eventually(lambda: server.uvicorn.started)
@@ -60,6 +60,24 @@ async def serving(serve: Serve, pulse: Pulse | None = None) -> AsyncIterator[Ser
     finally:
         server.uvicorn.should_exit = True
         await task
+
+
+@asynccontextmanager
+async def raw(
+    server: Server,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open a connection and ask for a WebSocket, for bytes of the test's own after that."""
+    port = server.uvicorn.servers[0].sockets[0].getsockname()[1]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    await eventually(lambda: bool(server.scopes))
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
 
 
 class Echo:
@@ -148,10 +166,7 @@ class TestMessages:
             flooding = asyncio.create_task(flood(socket))
             with pytest.raises(TimeoutError):  # the network's buffers are full
                 await asyncio.wait_for(asyncio.shield(flooding), 3)
-            (connection,) = server.uvicorn.server_state.connections
-            assert isinstance(connection, WebSocket)
             assert sent < 30_000
-            assert MAX_UNREAD <= len(connection._unread) < 10 * MAX_UNREAD
             go.set()
             for _ in range(30_000):
                 assert await socket.recv() == "x" * 900
@@ -201,6 +216,130 @@ class TestHandshake:
             writer.close()
             assert answer.startswith(b"HTTP/1.1 400 ")
             assert not server.scopes
+
+    async def test_one_that_is_refused_may_have_a_response_of_its_own(self) -> None:
+        async def refuse(receive: Receive, send: Send) -> None:
+            await receive()
+            headers = [(b"content-length", b"4"), (b"retry-after", b"9")]
+            await send({"type": "websocket.http.response.start", "status": 429, "headers": headers})
+            await send({"type": "websocket.http.response.body", "body": b"wait"})
+            assert await receive() == {"type": "websocket.disconnect", "code": 1006, "reason": ""}
+
+        async with serving(refuse) as server:
+            with pytest.raises(InvalidStatus) as caught:
+                await connect(server.url)
+            response = caught.value.response
+            assert (response.status_code, response.body) == (429, b"wait")
+            assert response.headers["retry-after"] == "9"
+            assert response.headers["x-request-id"]
+
+    async def test_nothing_is_read_before_it_is_accepted(self) -> None:
+        """What a stranger sends waits in the network, however much it is."""
+        decided = asyncio.Event()
+
+        async def refuse_later(receive: Receive, send: Send) -> None:
+            await receive()
+            await decided.wait()
+            await send({"type": "websocket.close"})
+
+        async with serving(refuse_later) as server, raw(server) as (reader, writer):
+            flood = b"\0" * 64_000_000
+            writer.write(flood)
+            before = -1
+            while before != (left := writer.transport.get_write_buffer_size()):
+                before = left
+                await asyncio.sleep(0.2)
+            assert left > len(flood) / 2
+            decided.set()
+            assert (await reader.readline()).startswith(b"HTTP/1.1 403 ")
+
+
+class TestBounds:
+    async def test_frames_are_parsed_over_many_turns_of_the_loop(self) -> None:
+        """Frames of six bytes each: others have their turn after some hundred of them."""
+        count, turns = 100_000, 0
+        empty = Frame(Opcode.CONT, b"", fin=False).serialize(mask=True, extensions=[])
+        end = Frame(Opcode.CONT, b"end").serialize(mask=True, extensions=[])
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        async with serving(Echo()) as server, connect(server.url) as socket:
+            begin = Frame(Opcode.TEXT, b"", fin=False).serialize(mask=True, extensions=[])
+            counting = asyncio.create_task(count_turns())
+            socket.transport.write(begin + empty * count + end)
+            assert await asyncio.wait_for(socket.recv(), 6 * PATIENCE) == "end"
+            counting.cancel()
+            assert turns > count / 800
+
+    @pytest.mark.parametrize("kind", [Opcode.PING, Opcode.PONG])
+    async def test_too_many_control_frames_close_it(self, kind: Opcode) -> None:
+        echo = Echo()
+        frame = Frame(kind, b"").serialize(mask=True, extensions=[])
+        async with serving(echo) as server, connect(server.url) as socket:
+            # A second may end between them: twice as many never fit.
+            socket.transport.write(frame * (2 * MAX_CONTROL_FRAMES + 1))
+            code, reason = await closing(socket)
+            assert (code, "in a second" in reason) == (1008, True)
+            assert (await echo.ended())[0] == 1008
+
+    async def test_pings_are_answered_up_to_there(self) -> None:
+        async with serving(Echo()) as server, connect(server.url) as socket:
+            pongs = [await socket.ping() for _ in range(MAX_CONTROL_FRAMES // 2)]
+            async with asyncio.timeout(PATIENCE):
+                for pong in pongs:
+                    await pong
+
+    async def test_nothing_is_parsed_after_the_close(self) -> None:
+        """Neither what is against the protocol nor a ping gets an answer."""
+
+        async def refuse(receive: Receive, send: Send) -> None:
+            await receive()
+            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.close", "code": 4401, "reason": "no"})
+
+        ping = Frame(Opcode.PING, b"are you there").serialize(mask=True, extensions=[])
+        async with serving(refuse) as server, raw(server) as (reader, writer):
+            writer.write(ping * 10_000 + b"\xff" * 1000)
+            async with asyncio.timeout(PATIENCE):
+                answer = await reader.read()
+            _, _, frames = answer.partition(b"\r\n\r\n")
+            assert frames == Frame(Opcode.CLOSE, b"\x11\x31no").serialize(mask=False, extensions=[])
+
+    async def test_who_does_not_hear_of_the_close_is_dropped(self) -> None:
+        async def refuse(receive: Receive, send: Send) -> None:
+            await receive()
+            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.close"})
+
+        async with serving(refuse, Keepalive(20, 20, 0.2)) as server, raw(server):
+            state = server.uvicorn.server_state
+            await eventually(lambda: bool(server.scopes) and not state.connections)
+
+    async def test_the_application_says_how_long_a_message_may_be(self) -> None:
+        async def serve(receive: Receive, send: Send) -> None:
+            await receive()
+            await send({"type": "websocket.accept", "max_size": 10})
+            first = await receive()
+            await send({"type": "outrider.max_size", "max_size": 2000})
+            await send({**first, "type": "websocket.send"})
+            second = await receive()
+            await send({**second, "type": "websocket.send"})
+            assert (await receive())["code"] == 1009
+
+        async with serving(serve) as server, connect(server.url) as socket:
+            await socket.send("x" * 10)
+            assert await socket.recv() == "x" * 10
+            await socket.send("x" * 2000)
+            assert await socket.recv() == "x" * 2000
+            await socket.send("x" * 2001)
+            assert (await closing(socket))[0] == 1009
+        async with serving(serve) as server, connect(server.url) as socket:
+            await socket.send("x" * 11)
+            assert (await closing(socket))[0] == 1009
 
 
 class TestCloses:
@@ -264,10 +403,10 @@ class TestCloses:
             await eventually(lambda: not state.connections and not state.tasks)
 
 
-class TestPulse:
+class TestKeepalive:
     async def test_a_client_that_answers_stays(self) -> None:
-        pulse = Pulse(0.05, 0.2)
-        async with serving(Echo(), pulse) as server, connect(server.url) as socket:
+        keepalive = Keepalive(0.05, 0.2)
+        async with serving(Echo(), keepalive) as server, connect(server.url) as socket:
             pings = 0
             answer = socket.protocol.recv_frame
 
@@ -283,7 +422,7 @@ class TestPulse:
 
     async def test_a_client_that_does_not_answer_is_dropped(self) -> None:
         echo = Echo()
-        async with serving(echo, Pulse(0.05, 0.1)) as server, connect(server.url) as socket:
+        async with serving(echo, Keepalive(0.05, 0.1)) as server, connect(server.url) as socket:
             socket.transport.pause_reading()
             assert await echo.ended() == (1011, "keepalive ping timeout")
             socket.transport.resume_reading()

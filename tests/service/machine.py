@@ -66,7 +66,8 @@ async def socket(url: str, token: str | None) -> AsyncIterator[ClientConnection]
     try:
         yield connection
     finally:
-        connection.transport.abort()
+        if not connection.transport.is_closing():  # asyncio's `abort` fails on a closed one
+            connection.transport.abort()
         await connection.wait_closed()
 
 

@@ -20,6 +20,7 @@ from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses
 from outrider.cloud.access.encryption import Cipher, derived, key_file, secret_key
 from outrider.cloud.access.enrollment import Enrollment
+from outrider.cloud.access.handshakes import Handshakes
 from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
@@ -119,12 +120,14 @@ class Service:
         )
         enrollment = self._enrollment = Enrollment(database, clock)
         self._audit = Audit(database, clock)
+        addresses = Addresses(settings.trusted_proxies, limit_loopback=limit_loopback)
         self._gateway = Gateway(
             database=database,
             presence=self._presence,
             dispatcher=self._dispatcher,
             relay=self._relay,
             owner_of=enrollment.machine,
+            handshakes=Handshakes(addresses, settings.rate_limit_ip, clock),
             take_event=self._intake.agent_event,
             note_refusal=RefusalSink(self._audit, clock).note,
         )
@@ -142,7 +145,7 @@ class Service:
         services = Services(
             settings=settings,
             database=database,
-            addresses=Addresses(settings.trusted_proxies, limit_loopback=limit_loopback),
+            addresses=addresses,
             rates=RateLimits(
                 key=settings.rate_limit_key,
                 session=settings.rate_limit_session,

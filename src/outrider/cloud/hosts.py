@@ -11,9 +11,9 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from outrider.cloud.refusal import respond
 from outrider.contract.errors import ApiError
 
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]\\]+)(?::[0-9]*)?")
@@ -21,6 +21,7 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]\\]+)(?::[0-9]*)?")
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """What load balancers and monitoring ask, by whatever name or address they have."""
 
+_KINDS: Final = {"http": "http", "websocket": "websocket.http"}
 _REFUSAL: Final = ApiError(
     HTTPStatus.MISDIRECTED_REQUEST,
     "This service does not go by the name that the request has as its Host: use its own address. "
@@ -70,12 +71,4 @@ class AllowedHosts:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) == 1 and self._allows(hosts[0]):
             return self._app(scope, receive, send)
-        return _refuse(scope, send)
-
-
-async def _refuse(scope: Scope, send: Send) -> None:
-    body = msgspec.json.encode(_REFUSAL.body())
-    kind = "http" if scope["type"] == "http" else "websocket.http"  # the denial of a handshake
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": f"{kind}.response.start", "status": _REFUSAL.status, "headers": headers})
-    await send({"type": f"{kind}.response.body", "body": body})
+        return respond(send, _REFUSAL, kind=_KINDS[scope["type"]])

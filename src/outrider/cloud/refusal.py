@@ -1,13 +1,15 @@
-"""The answer to what does not become a request of the API: no HTTP, or a WebSocket that is refused.
+"""Errors for what does not reach the API: no HTTP, another host, a WebSocket that is refused.
 
 In the API's own form, as every other error: JSON, with an `X-Request-Id`.
 """
 
 from collections.abc import Iterable
 from http import HTTPStatus
+from math import ceil
 
 import msgspec
 import uuid_utils
+from starlette.types import Send
 
 from outrider.contract.errors import ApiError
 
@@ -23,6 +25,20 @@ def refusal(status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> 
     usual = {"content-type": "application/json", "content-length": str(len(body))}
     pairs = [*headers, *usual.items()]
     return head(status, [(name.encode(), value.encode("latin-1")) for name, value in pairs]) + body
+
+
+async def respond(send: Send, error: ApiError, *, kind: str) -> None:
+    """Answer with an error, before there is a resource to answer.
+
+    Args:
+        kind: `http` for a request, `websocket.http` for that for a WebSocket.
+    """
+    body = msgspec.json.encode(error.body())
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if error.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % max(1, ceil(error.retry_after))))
+    await send({"type": f"{kind}.response.start", "status": error.status, "headers": headers})
+    await send({"type": f"{kind}.response.body", "body": body})
 
 
 def head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -11,9 +11,9 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from outrider.cloud.app import Service
-from outrider.cloud.protocol import protocol
+from outrider.cloud.http_protocol import http_protocol
 from outrider.cloud.settings import Settings
-from outrider.cloud.websocket import Pulse, WebSocket
+from outrider.cloud.websocket import Keepalive, WebSocket
 from outrider.contract.errors import OutriderError
 from outrider.contract.frames import MAX_FRAME_BYTES, PING_INTERVAL
 
@@ -98,7 +98,7 @@ async def _serve(
     config = uvicorn.Config(
         service.app,
         interface="asgi3",
-        http=protocol(Pulse(PING_INTERVAL, _PONG_SECONDS)),
+        http=http_protocol(Keepalive(PING_INTERVAL, _PONG_SECONDS)),
         ws=WebSocket,  # the protocol makes them
         ws_max_size=MAX_FRAME_BYTES,
         lifespan="off",

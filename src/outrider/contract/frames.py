@@ -28,6 +28,9 @@ PROTOCOL_VERSION: Final = 1
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """The largest frame, either way. A larger one closes the socket with 1009."""
 
+MAX_HELLO_BYTES: Final = 4 * 1024 * 1024
+"""The largest hello, and so what a machine may send before its welcome. As above."""
+
 MAX_COMMANDS_IN_FLIGHT: Final = 256
 """How many commands one machine may have unanswered before further ones get a 503."""
 

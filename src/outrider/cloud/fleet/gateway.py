@@ -1,10 +1,11 @@
 """The machines' WebSockets: who may connect, hello and welcome, and every frame after it.
 
-docs/protocol.md describes the protocol. The pings are the server's (`ws_ping_interval`).
+docs/protocol.md describes the protocol. The pings are the server's (`websocket.Keepalive`).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from math import ceil
 from typing import Final, Protocol
 
 import structlog
@@ -20,6 +21,7 @@ from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
+from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.frames import (
     PROTOCOL_VERSION,
@@ -44,6 +46,19 @@ _MOVE_SECONDS: Final = 3.0
 """What a machine has for its move, beside its turn in the spread."""
 
 _log = structlog.get_logger(__name__)
+
+
+class Handshakes(Protocol):
+    """Counts handshakes; see `access.handshakes`."""
+
+    def wait(self, scope: Scope) -> float:
+        """Return the seconds that an address has to wait before it may try again; 0 for none."""
+
+    def refused(self, scope: Scope) -> None:
+        """Count a handshake that was refused."""
+
+    def accepted(self, machine_id: str) -> float:
+        """Count a connection of a machine; return the seconds that it has to wait, 0 for none."""
 
 
 class TakeEvent(Protocol):
@@ -77,6 +92,7 @@ class Gateway:
         dispatcher: Dispatcher,
         relay: CommandRelay,
         owner_of: OwnerOf,
+        handshakes: Handshakes,
         take_event: TakeEvent,
         note_refusal: Callable[[str, str, Refused], None],
     ) -> None:
@@ -87,7 +103,9 @@ class Gateway:
         self._presence = presence
         self._dispatcher = dispatcher
         self._relay = relay
+        self._handshakes = handshakes
         self._connections: dict[str, Connection] = {}
+        self._unwelcome: dict[str, Connection] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_leaving = False
         self._left = asyncio.Event()
@@ -98,15 +116,18 @@ class Gateway:
         if self._is_leaving:
             await send({"type": "websocket.close", "code": CloseCode.GOING_AWAY, "reason": ""})
             return  # a handshake refused: the machine tries again, and comes to another node
-        await send({"type": "websocket.accept"})
         connection = Connection(receive, send)
         machine = None
         try:
-            machine, token_hash = await owner(scope, self._owner_of)
+            # The token comes first: until the upgrade is accepted, nothing that is sent is read.
+            machine, token_hash = await self._admit(scope)
             del scope  # of thousands of quiet sockets, none needs it any more
-            hello = await hear_hello(connection)
+            await connection.accept()
+            hello = await self._hello(machine.id, connection)
             if hello is not None:
                 await self._serve(machine, token_hash, hello, connection)
+        except ApiError as error:
+            await connection.deny(error)
         except Rejected as refusal:
             _log.info(
                 "machine refused",
@@ -118,6 +139,41 @@ class Gateway:
         except (SQLAlchemyError, OSError) as error:
             _log.warning("machine sent away: the database is unavailable", error=str(error))
             await connection.close(CloseCode.TRY_AGAIN_LATER, "The database is away")
+
+    async def _admit(self, scope: Scope) -> tuple[machines.Machine, bytes]:
+        """Return the machine whose token a handshake has, and the token's digest.
+
+        Raises:
+            ApiError: 429, too many refused handshakes from there, or of this machine.
+            Rejected: the token is worth nothing.
+        """
+        _refuse_until(self._handshakes.wait(scope))
+        try:
+            machine, token_hash = await owner(scope, self._owner_of)
+        except Rejected:
+            self._handshakes.refused(scope)
+            raise
+        _refuse_until(self._handshakes.accepted(machine.id))
+        return machine, token_hash
+
+    async def _hello(self, machine: str, connection: Connection) -> Hello | None:
+        """Return the machine's hello; None where it went away instead.
+
+        A machine has one connection that is not welcome yet: what such a one may keep in memory
+        is limited.
+
+        Raises:
+            Rejected: it is none, comes too late, or is of a protocol that is not spoken here.
+        """
+        older = self._unwelcome.get(machine)
+        self._unwelcome[machine] = connection
+        try:
+            if older is not None:
+                await older.close(CloseCode.TRY_AGAIN_LATER, "A newer connection says hello")
+            return await hear_hello(connection)
+        finally:
+            if self._unwelcome.get(machine) is connection:
+                del self._unwelcome[machine]
 
     def count(self) -> int:
         """Return how many machines have a socket here."""
@@ -234,6 +290,7 @@ class Gateway:
             if state is None:
                 raise unauthorized()
             connection.number = state.connection
+            await connection.expect_frames()
             _log.info(
                 "machine connected",
                 machine=machine,
@@ -335,3 +392,10 @@ class Gateway:
                 await connection.close(CloseCode.GOING_AWAY, "The service is stopping")
         except (ConnectionError, TimeoutError):
             _log.debug("machine did not hear that the service stops")
+
+
+def _refuse_until(seconds: float) -> None:
+    """Raise a 429 where a handshake may not be made for some seconds yet."""
+    if seconds:
+        text = f"Too many connections were asked for: try again in {ceil(seconds)} s"
+        raise ApiError(429, text, code=ErrorCode.RATE_LIMITED, retry_after=seconds)
