@@ -68,6 +68,7 @@ class Bench:
         self.owner = owner
         self._ids = ids
         self._spare = spare
+        self.client = owner.site.client()
 
     def ids(self, endpoint: Endpoint) -> dict[str, str]:
         """Return parameters of the endpoint's path that name something of the account."""
@@ -179,7 +180,7 @@ WITH_BODY: Final = [endpoint for endpoint in ENDPOINTS if endpoint.bodies]
 async def test_a_damaged_body_is_refused_or_taken(bench: Bench, data: st.DataObject) -> None:
     endpoint = data.draw(st.sampled_from(WITH_BODY))
     path = endpoint.path.format_map(bench.ids(endpoint))
-    response = await bench.owner.site.client().request(
+    response = await bench.client.request(
         endpoint.method,
         path,
         content=data.draw(damaged(example(endpoint))),

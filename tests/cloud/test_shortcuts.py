@@ -193,6 +193,8 @@ class TestRead:
             ("after=", "after"),
             ("agentType=", "agentType"),
             ("after=%FF", ""),
+            ("agenttype=claude", "agenttype"),
+            ("limt=5", "limt"),
         ],
     )
     async def test_bad_query(self, owner: Owner, query: str, blamed: str) -> None:

@@ -124,3 +124,39 @@ async def test_a_message_of_ten_megabytes(agent: Agent) -> None:
     chat = await agent.says({"message": "lines 10000000"})
     assert chat[-1]["content"].endswith("[outrider: the rest is left out here]")
     assert (await agent.says({"message": "hello"}))[-1]["content"] == "You said: hello"
+
+
+async def test_a_message_reaches_the_session_that_it_names_or_none(agent: Agent) -> None:
+    """contract-2.md, Targets."""
+    up, machine, older = agent.up, agent.machine, agent.session
+    body = {"type": "scripted", "dir": "~/project"}
+    newer = (await up.call("POST", f"/shortcuts/{machine}/launch", body))["sessionId"]
+    of_type, hello = f"{machine}:acp:scripted", {"message": "hello"}
+
+    async def messages(session: str) -> int:
+        chat = await up.call("GET", f"/shortcuts/{machine}:session:{session}/chat")
+        return len(chat["messages"])
+
+    async def commands(payload: dict[str, str], status: int = 200) -> dict[str, str]:
+        command = {"type": "send_chat", "payload": hello | payload}
+        sent: dict[str, str] = await up.call("POST", f"/daemons/{machine}/command", command, status)
+        return sent
+
+    before = await messages(older), await messages(newer)
+    for target, wrong, status in (
+        (of_type, {"targetSessionId": older}, 400),
+        (of_type, {"sessionId": "session_none"}, 404),
+        (of_type, {"target": f"{machine}:cli:scripted"}, 400),
+        (of_type, {"sessionid": newer}, 400),
+        (agent.target, {"sessionId": newer}, 400),
+        (agent.target, {"target": of_type}, 400),
+    ):
+        await up.call("POST", f"/shortcuts/{target}/chat", hello | wrong, status)
+        if "target" not in wrong:
+            await commands({"target": target} | wrong, status)
+    assert (await messages(older), await messages(newer)) == before
+
+    assert (await commands({"targetSessionId": older}))["sessionId"] == older
+    sent = await up.call("POST", f"/shortcuts/{of_type}/chat", hello | {"sessionId": older})
+    assert sent["sessionId"] == older, "which is the one used last by now"
+    assert await messages(newer) == before[1]

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect
 from starlette.types import Receive
 
-from outrider.cloud.api.field_names import check_field_names
+from outrider.cloud.api.field_names import check_field_names, check_parameter_names
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.structs import Wire
 from outrider.contract.text import explained
@@ -85,7 +85,7 @@ def decode_body(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str = "")
 
 
 def decode_query(model: type[Wire], query: bytes) -> Any:
-    """Return the query parameters as `model`; parameters that it does not have are ignored.
+    """Return the query parameters as `model`; unknown ones are ignored, misspelt ones are not.
 
     Raises:
         ApiError: 400, telling the parameter and what is wrong with it.
@@ -97,6 +97,7 @@ def decode_query(model: type[Wire], query: bytes) -> Any:
         pairs: dict[str, Any] = (
             dict(parse_qsl(text, keep_blank_values=True, errors="strict")) if text else {}
         )
+        check_parameter_names(model, pairs)
         for name in _numbers(model) & pairs.keys():
             if _NUMBER.fullmatch(pairs[name]):
                 pairs[name] = int(pairs[name])

@@ -10,9 +10,11 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding
 h2{margin-top:3rem;border-bottom:1px solid #8884}details{margin:.6rem 0}summary{cursor:pointer}
 details>*:not(summary){margin-left:1.2rem}h3{font-size:1em;margin:1.2rem 0 .2rem}
 code,pre{font:14px/1.4 ui-monospace,monospace;background:#8882;border-radius:4px}
-code{padding:.1em .3em}pre{padding:.8rem;overflow:auto}
+code{padding:.1em .3em;overflow-wrap:anywhere}pre{padding:.8rem;overflow:auto}
 table{border-collapse:collapse;width:calc(100% - 1.2rem)}
-td{border-top:1px solid #8884;padding:.3rem .6rem .3rem 0;vertical-align:top}
+tr{border-top:1px solid #8884}td{padding:.3rem .6rem .3rem 0;vertical-align:top}
+td:first-child code{overflow-wrap:normal}
+@media(max-width:45rem){tr,td{display:block}td{padding:.1rem 0}}
 .m{font-weight:700;display:inline-block;width:4.5rem}.e{color:#888}
 :root{color-scheme:light dark}
 """
@@ -63,7 +65,8 @@ class _Page:
         if parameters:
             parts.append(f"<h3>Parameters</h3><table>{parameters}</table>")
         if "requestBody" in operation:
-            parts.append(f"<h3>Body</h3>{self._content(operation['requestBody'])}")
+            body = self._content(operation["requestBody"], tells_required=True)
+            parts.append(f"<h3>Body</h3>{body}")
         parts.append(f"<h3>Response, {status}</h3>{_paragraphs(succeeded['description'])}")
         parts.append(self._content(succeeded))
         return (
@@ -72,18 +75,20 @@ class _Page:
             f"{escape(operation['summary'])}</summary>{''.join(parts)}</details>"
         )
 
-    def _content(self, holder: dict[str, Any]) -> str:
+    def _content(self, holder: dict[str, Any], *, tells_required: bool = False) -> str:
         content = holder["content"]["application/json"]
         schema = content["schema"]
         one_of = schema.get("oneOf") or schema.get("anyOf") or [schema]
         examples = content.get("examples", {"": {"value": content.get("example")}}).values()
         shown = "".join(_json(example["value"]) for example in examples)
         kinds = " or ".join(map(_type, one_of))
-        fields = self._fields(self._resolved(schema)) if len(one_of) == 1 else ""
+        fields = ""
+        if len(one_of) == 1:
+            fields = self._fields(self._resolved(schema), tells_required=tells_required)
         return f"<p>{kinds}</p>{fields}{shown}"
 
-    def _fields(self, schema: dict[str, Any]) -> str:
-        required = schema.get("required", [])
+    def _fields(self, schema: dict[str, Any], *, tells_required: bool = False) -> str:
+        required = schema.get("required", []) if tells_required else []
         rows = "".join(
             _row(
                 name,

@@ -1,4 +1,4 @@
-"""Refuses misspelt field names in request bodies.
+"""Refuses misspelt names of fields in bodies and of parameters in queries.
 
 Unknown fields are ignored, so that a client may be newer than the service. A name that is almost
 one of ours (`sessionid` for `sessionId`) is a mistake, though, and ignoring it would do
@@ -52,6 +52,18 @@ class _Tagged(NamedTuple):
 _Shape = _Object | _Array | _Tagged
 
 
+def check_parameter_names(model: type[Wire], names: Iterable[str]) -> None:
+    """Check the names of query parameters.
+
+    Raises:
+        ApiError: 400, as for `check_field_names`.
+    """
+    shape = _object(model)
+    for name in names:
+        if name not in shape.known:
+            _check_name(name, shape, "", "parameter")
+
+
 def check_field_names(model: type[Wire], body: bytes, prefix: str = "") -> None:
     """Check the names in a body, at every depth but in free-form objects.
 
@@ -82,22 +94,20 @@ def _check(shape: _Shape, value: bytes | Raw, path: str) -> None:
         shape = found
     for name, inner in fields.items():
         if name not in shape.known:
-            _check_name(name, shape, inner, path)
+            if name in shape.refused and bytes(inner) != b"null":
+                raise bad_request(shape.refused[name], _joined(path, name))
+            _check_name(name, shape, path, "field")
         elif name in shape.inner:
             _check(shape.inner[name], inner, _joined(path, name))
 
 
-def _check_name(name: str, shape: _Object, value: Raw, path: str) -> None:
-    if len(name) > _LONGEST:
-        return
-    at = _joined(path, escaped(name))
-    if name in shape.refused:
-        if bytes(value) != b"null":
-            raise bad_request(shape.refused[name], at)
+def _check_name(name: str, shape: _Object, path: str, kind: str) -> None:
+    if len(name) > _LONGEST or name in shape.refused:
         return
     meant = _almost(name, [*shape.known, *shape.refused])
     if meant is not None:
-        raise bad_request(f"Unknown field `{at}`: did you mean `{_joined(path, meant)}`?", at)
+        at = _joined(path, escaped(name))
+        raise bad_request(f"Unknown {kind} `{at}`: did you mean `{_joined(path, meant)}`?", at)
 
 
 def _almost(name: str, known: Iterable[str]) -> str | None:
