@@ -84,7 +84,7 @@ class TestLookingUp:
         with pytest.raises(ApiError):
             await authenticator.principal(user.key)
 
-    async def test_it_expires_to_the_millisecond_though_remembered(
+    async def test_it_expires_to_the_millisecond_though_cache(
         self, database: Database, clock: Clock
     ) -> None:
         await accounts.create(
@@ -118,13 +118,13 @@ class TestLookingUp:
     async def test_memory_is_bounded(
         self, user: Owner, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("outrider.cloud.access.authentication._REMEMBERED_KEYS", 3)
+        monkeypatch.setattr("outrider.cloud.access.authentication._MAX_CACHED_KEYS", 3)
         authenticator = await self._authenticator(user.site, clock)
         for _ in range(6):
             await authenticator.principal(await user.site.key(user.id))
             with pytest.raises(ApiError):
                 await authenticator.principal(credentials.new_key())
-        assert len(authenticator._remembered) == 3
+        assert len(authenticator._cache) == 3
 
     async def test_last_used_is_written(self, user: Owner, clock: Clock) -> None:
         authenticator = await self._authenticator(user.site, clock)

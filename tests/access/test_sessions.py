@@ -77,7 +77,7 @@ class TestLogin:
 
     async def test_nobody_s_hash_costs_as_much_as_a_real_one(self) -> None:
         """The stand-in has the parameters that real hashes have, and can be verified at all."""
-        stand_in, real = passwords._NOBODY.split("$"), passwords.hashed("x").split("$")
+        stand_in, real = passwords._DUMMY_HASH.split("$"), passwords.hashed("x").split("$")
         assert stand_in[1:4] == real[1:4]
         assert [len(part) for part in stand_in] == [len(part) for part in real]
         assert stand_in[1] == "argon2id"

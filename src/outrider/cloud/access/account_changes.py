@@ -1,7 +1,7 @@
-"""Finds the accounts that `outrider admin` has changed or deleted.
+"""Polls for accounts that `outrider admin` has changed or deleted.
 
-Commands of the operator work on the database alone, without any node. What the nodes remember of
-an account, and the sockets of its machines, would outlive its deletion.
+Operator commands write to the database and do not contact any node. Without this poll, a node's
+caches and the connections of an account's machines would outlive the account.
 """
 
 import asyncio
@@ -20,10 +20,11 @@ _log = structlog.get_logger(__name__)
 
 
 class AccountChanges:
-    """Looks for changed accounts, twice a second.
+    """Polls the database for changed accounts every `LOOK_SECONDS` seconds.
 
     Args:
-        changed: called with the id of each account that was changed.
+        changed: called with the id of each changed account; may be called again for the same
+            change if it raises.
     """
 
     def __init__(self, database: Database, changed: Callable[[str], Awaitable[None]]) -> None:
@@ -32,27 +33,28 @@ class AccountChanges:
         self._seen: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Take what has been changed so far as known; nothing is remembered of it yet."""
+        """Skip the changes made so far: this node has not cached anything of them yet."""
         self._seen = await account_changes.recent(self._database)
 
     async def run(self) -> None:
-        """Look for changes, until cancelled."""
+        """Poll until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 await self.look()
             except (SQLAlchemyError, OSError) as error:
-                _log.warning("looking for changed accounts failed", error=str(error))
+                _log.warning("account changes poll failed", error=str(error))
 
     async def look(self) -> None:
-        """Call `changed` for each account that was changed since the last look.
+        """Call `changed` for each account that has changed since the last call.
 
         Raises:
-            SQLAlchemyError, OSError: the database is unavailable; the next look finds the rest.
+            SQLAlchemyError, OSError: the database is unavailable; the next call finds the rest.
         """
         recent = await account_changes.recent(self._database)
         for account_id, changed_at in recent.items():
             if self._seen.get(account_id) != changed_at:
+                # Recorded only after the callback succeeded: a failed one is repeated.
                 await self._changed(account_id)
                 self._seen[account_id] = changed_at
         self._seen = recent

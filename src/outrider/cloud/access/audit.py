@@ -1,13 +1,15 @@
-"""The audit trail: who asked for what, and its outcome. No bodies, no secrets.
+"""The audit trail: who requested what, and its outcome. It contains no bodies and no secrets.
 
-Records are written in batches by one task. They wait in memory for half a second at the
-most; beyond `MAX_WAITING` of them further ones are dropped, and the log says how many. A
-stranger who is refused again and again in the same way is noted once a minute, so that a
-flood of refusals cannot fill the database. Strangers are told apart as by the rate limits, an IPv6
-address by its /64: whoever has one address has them all.
+One task writes the records in batches; a record waits in memory for at most half a second. Beyond
+`MAX_WAITING` records, further ones are dropped and their count is logged.
 
-While the database refuses to store records, as on a full disk, they wait too. `failure` tells
-why, and the service then refuses what it could not record (see `OUTRIDER_AUDIT_REQUIRED`).
+Repeated identical refusals of an unauthenticated client are recorded once a minute, so that a
+flood of refusals cannot fill the database. Such clients are identified as by the rate limits: an
+IPv6 address counts as its /64, because one client usually controls all of it.
+
+Records also wait while the database cannot store them, for example on a full disk. `failure` then
+returns the reason, and the service rejects requests that it could not record (see
+`OUTRIDER_AUDIT_REQUIRED`).
 """
 
 import asyncio
@@ -34,19 +36,19 @@ from outrider.contract.text import printable
 KEPT_SECONDS: Final = 90 * 86400.0
 MAX_WAITING: Final = 10_000
 
-_STRANGERS: Final = 10_000
+_MAX_STRANGERS: Final = 10_000
 _STRANGER_SECONDS: Final = 60.0
 _WRITE_SECONDS: Final = 0.5
 _PRUNE_SECONDS: Final = 3600.0
 
 _SECRET: Final = re.compile(r"(?:ork_|omt_|whsec_|eyJ)[\w.-]+")
-"""What stands in the place of an id when somebody sends the secret instead."""
+"""Matches secrets that a client sent in place of an id; they are replaced before storing."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Audit:
-    """Keeps the trail.
+    """Collects audit records and writes them in batches.
 
     Args:
         clock: seconds since the epoch.
@@ -63,9 +65,9 @@ class Audit:
 
     @property
     def failure(self) -> str | None:
-        """Why the database refused the last records; None if it stored them.
+        """Why the database could not store the last records; None if it stored them.
 
-        A database that cannot be reached is no such reason: nothing is done without it anyway.
+        An unreachable database does not count: requests fail without it anyway.
         """
         return self._failure
 
@@ -81,10 +83,14 @@ class Audit:
         request_id: str,
         at: float | None = None,
     ) -> None:
-        """Note a request and its outcome, an HTTP status; `at` is when, now where it is None."""
+        """Record a request and its outcome, an HTTP status.
+
+        Args:
+            at: the time in seconds since the epoch; None for now.
+        """
         if account_id is None:
             address = bucket(address)
-            if self._noted_lately((address, action, outcome)):
+            if self._is_repeated((address, action, outcome)):
                 return
         if len(self._waiting) >= MAX_WAITING:
             self._dropped += 1
@@ -104,17 +110,22 @@ class Audit:
         )
 
     async def keep_writing(self) -> None:
-        """Write records down and forget the old ones, until cancelled."""
+        """Write waiting records and delete expired ones, until cancelled."""
         while True:
             await asyncio.sleep(_WRITE_SECONDS)
             try:
                 await self.write()
                 await self._prune()
             except UNAVAILABLE as error:
-                _log.warning("audit records wait for the database", error=str(error))
+                _log.warning("audit write failed", error=str(error))
 
     async def write(self) -> None:
-        """Write down what has been noted since the last call."""
+        """Write the waiting records.
+
+        On any failure, cancellation included, the records wait again, in their order. If the commit
+        succeeded but its confirmation was lost, the next call inserts the same ids again, and the
+        database ignores them.
+        """
         if self._dropped:
             _log.error("audit records dropped: too many at once", count=self._dropped)
             self._dropped = 0
@@ -133,18 +144,18 @@ class Audit:
         self._failure = None
 
     async def of_account(self, account_id: str, *, limit: int, before: str | None) -> list[Record]:
-        """Return the account's records, newest first, those older than the one `before`."""
-        with suppress(*UNAVAILABLE):  # those that wait can be read once they are written
+        """Return the account's records, newest first; only those older than the id `before`."""
+        with suppress(*UNAVAILABLE):  # records that still wait are missing from this page
             await self.write()
         return await audit.of_account(self._database, account_id, limit=limit, before=before)
 
-    def _noted_lately(self, refusal: tuple[str, str, int]) -> bool:
+    def _is_repeated(self, refusal: tuple[str, str, int]) -> bool:
         now = self._clock()
         if now - self._strangers.get(refusal, 0.0) < _STRANGER_SECONDS:
             return True
         self._strangers[refusal] = now
         self._strangers.move_to_end(refusal)
-        if len(self._strangers) > _STRANGERS:
+        if len(self._strangers) > _MAX_STRANGERS:
             self._strangers.popitem(last=False)
         return False
 
@@ -156,14 +167,14 @@ class Audit:
 
 
 A_MINUTE: Final = 120
-"""RefusalSink of one machine in a minute that get into the audit."""
+"""Refusals of one machine in a minute that are recorded; further ones are dropped."""
 
 _MACHINES: Final = 10_000
 _SHOWN_OF_TARGET: Final = 200
 
 
 class RefusalSink:
-    """Records in the audit what machines refused their agents; bounded for each machine.
+    """Records what machines refused their agents; limited to `A_MINUTE` for each machine.
 
     Args:
         clock: seconds since the epoch.
@@ -172,21 +183,24 @@ class RefusalSink:
     def __init__(self, audit: Audit, clock: Callable[[], float] = time.time) -> None:
         self._audit = audit
         self._clock = clock
-        self._lately = MemoryWindows(_MACHINES, clock)
+        self._windows = MemoryWindows(_MACHINES, clock)
 
     def note(self, account_id: str, machine_id: str, refused: Refused) -> None:
-        """Note a refusal, as of the machine itself; one too many is dropped."""
-        if not self._lately.hit(machine_id, A_MINUTE, 60, 1)[0]:
-            _log.info("refusal not noted: too many of one machine", machine=machine_id)
+        """Record a refusal with the machine as its principal; drop it over the limit.
+
+        The time that the machine reports is trusted only between the start of retention and now.
+        """
+        if not self._windows.hit(machine_id, A_MINUTE, 60, 1)[0]:
+            _log.info("refusal dropped: too many of one machine", machine=machine_id)
             return
-        what = f"{refused.session_id} {refused.target[:_SHOWN_OF_TARGET]}"
-        more = f" (and {refused.untold} before it)" if refused.untold else ""
+        subject = f"{refused.session_id} {refused.target[:_SHOWN_OF_TARGET]}"
+        earlier = f" (and {refused.untold} before it)" if refused.untold else ""
         now = self._clock()
         self._audit.note(
             principal=machine_id,
             account_id=account_id,
             action=printable(refused.action),
-            target=printable(what + more),
+            target=printable(subject + earlier),
             outcome=HTTPStatus.FORBIDDEN,
             address="",
             request_id="",

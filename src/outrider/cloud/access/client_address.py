@@ -1,4 +1,4 @@
-"""Where a request comes from: the address that limits and the audit go by."""
+"""The client's address, as the rate limits and the audit trail use it."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Addresses:
-    """Finds the client's address, believing `X-Forwarded-For` only from trusted proxies.
+    """Finds the client's address; trusts `X-Forwarded-For` only from trusted proxies.
 
     Args:
         limit_loopback: whether the limits by address hold for loopback addresses too.
@@ -21,12 +21,12 @@ class Addresses:
         self._limit_loopback = limit_loopback
 
     def client(self, scope: Scope) -> str:
-        """Return the address of whoever made the request.
+        """Return the address of the client that made the request.
 
-        Behind trusted proxies it is the last one in `X-Forwarded-For` that is none of them:
-        what stands before it is the client's own word.
+        Behind trusted proxies it is the last address in `X-Forwarded-For` that is not a trusted
+        proxy. The client can forge every entry before it.
         """
-        peer = _plain((scope.get("client") or ("", 0))[0])
+        peer = _canonical((scope.get("client") or ("", 0))[0])
         if not self._trusted or not self._trusts(peer):
             return peer
         forwarded = [
@@ -38,19 +38,19 @@ class Addresses:
         for hop in reversed(forwarded):
             if _parsed(hop) is None:
                 break
-            peer = _plain(hop)
+            peer = _canonical(hop)
             if not self._trusts(peer):
                 break
         return peer
 
     def counted_as(self, address: str) -> str | None:
-        """Return what requests from an address are counted as; None if they are not counted."""
+        """Return the rate limit key of an address; None if its requests are not limited."""
         if not self._limit_loopback and _is_loopback(address):
             return None
         return bucket(address)
 
     def is_https(self, scope: Scope) -> bool:
-        """Return whether the client speaks https, as far as a trusted proxy may say so."""
+        """Return whether the client uses https, also behind a trusted proxy that terminates TLS."""
         if self._trusted and self._trusts((scope.get("client") or ("", 0))[0]):
             for name, value in scope["headers"]:
                 if name == b"x-forwarded-proto":
@@ -66,7 +66,7 @@ class Addresses:
 
 @lru_cache(maxsize=10_000)
 def bucket(address: str) -> str:
-    """Return what an address is counted as: itself, or the /64 that an IPv6 one is in."""
+    """Return the rate limit key of an address: IPv4 itself, IPv6 its /64 network."""
     parsed = _parsed(address)
     if parsed is None:
         return address
@@ -76,8 +76,8 @@ def bucket(address: str) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _plain(address: str) -> str:
-    """Return an address in its one plain form: no brackets or zone, IPv4 as IPv4."""
+def _canonical(address: str) -> str:
+    """Return an address in canonical form: no brackets or zone, mapped IPv4 as IPv4."""
     parsed = _parsed(address)
     return address if parsed is None else str(parsed)
 
@@ -93,6 +93,6 @@ def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         parsed = ipaddress.ip_address(address.strip("[]").partition("%")[0])
     except ValueError:
         return None
-    # A socket that listens on IPv6 sees IPv4 callers as ::ffff:a.b.c.d.
+    # A socket that listens on IPv6 reports IPv4 clients as ::ffff:a.b.c.d.
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return mapped or parsed

@@ -1,6 +1,6 @@
-"""The formats of API keys, tokens and codes, and the digests that are stored of them.
+"""Generates and checks API keys, tokens and codes; computes the digests that are stored.
 
-Long-lived secrets have at least 128 random bits, so their plain SHA-256 reveals nothing about them.
+Long-lived secrets have at least 128 random bits, so an unsalted SHA-256 cannot be reversed.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ MACHINE_PREFIX: Final = "omt_"
 _BASE62: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _RANDOM: Final = 32
 _CHECKSUM: Final = 6
-_CODE_ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ23456789"  # no vowels, none that look alike
+_CODE_ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ23456789"  # no vowels, no lookalikes
 
 
 def digest(secret: str) -> bytes:
-    """Return the SHA-256 of a secret: all that is stored of it."""
+    """Return the SHA-256 of a secret; the secret itself is never stored."""
     return hashlib.sha256(secret.encode()).digest()
 
 
@@ -53,7 +53,7 @@ def new_code() -> str:
 
 
 def new_user_code() -> str:
-    """Return a new user code such as `BCDF-GHJK`: short, for a rate-limited route."""
+    """Return a new user code such as `BCDF-GHJK`; short, so use it on rate-limited routes only."""
     letters = "".join(secrets.choice(_CODE_ALPHABET) for _ in range(8))
     return f"{letters[:4]}-{letters[4:]}"
 
@@ -69,7 +69,7 @@ def new_reset_token() -> str:
 
 
 def canonical_code(text: str) -> str:
-    """Return a one-time code in its canonical form, however a person typed it."""
+    """Return a one-time code in canonical form: upper case, grouped by four, nothing else."""
     letters = "".join(letter for letter in text.upper() if letter.isalnum())
     return "-".join(letters[i : i + 4] for i in range(0, len(letters), 4))
 

@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from outrider.contract.errors import OutriderError
 
-_NONCE = 12
-_SHORTEST = 16
-_OTHERS = 0o077
+_NONCE_BYTES = 12
+_MIN_LENGTH = 16
+_GROUP_AND_OTHERS = 0o077
 
 
 class SecretKeyError(OutriderError):
-    """The secret key cannot be read, or is not the one that something was encrypted with."""
+    """The secret key cannot be read, or does not decrypt the stored data."""
 
 
 class Cipher:
@@ -34,7 +34,7 @@ class Cipher:
 
     def encrypt(self, data: bytes, context: str) -> bytes:
         """Return the data encrypted; `context` names its use and must be the same to decrypt it."""
-        nonce = os.urandom(_NONCE)
+        nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._aead.encrypt(nonce, data, context.encode())
 
     def decrypt(self, encrypted: bytes, context: str) -> bytes:
@@ -44,7 +44,9 @@ class Cipher:
             SecretKeyError: it was encrypted with another key or context, or was modified.
         """
         try:
-            return self._aead.decrypt(encrypted[:_NONCE], encrypted[_NONCE:], context.encode())
+            return self._aead.decrypt(
+                encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], context.encode()
+            )
         except InvalidTag as error:
             raise SecretKeyError(
                 f"A stored {context} cannot be decrypted: OUTRIDER_SECRET_KEY has changed"
@@ -67,39 +69,40 @@ def secret_key(chosen: str | None, data_dir: Path) -> str:
     """Return the operator's key, or the one that the first start generated.
 
     Raises:
-        SecretKeyError: it is too short, or its file cannot be read or written, or others can
-            read it too.
+        SecretKeyError: the key is too short, its file cannot be read or written, or other users
+            of this machine can read the file.
     """
     if chosen is not None:
-        if len(chosen) < _SHORTEST:
+        if len(chosen) < _MIN_LENGTH:
             raise SecretKeyError(
-                f"OUTRIDER_SECRET_KEY is too short: give it {_SHORTEST} characters or more"
+                f"OUTRIDER_SECRET_KEY is too short: give it {_MIN_LENGTH} characters or more"
             )
         return chosen
     path = key_file(data_dir)
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
+            # O_EXCL: of services that start together, one creates the key and the others read it.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            kept = path.read_text().strip()
-            if len(kept) < _SHORTEST:  # such as an interrupted write: guessable
+            stored = path.read_text().strip()
+            if len(stored) < _MIN_LENGTH:  # for example after an interrupted write: guessable
                 raise SecretKeyError(
                     f"The secret key {path} is damaged: restore it, or remove it to get a new one"
                 ) from None
             _refuse_other_readers(path)
-            return kept
-        made = secrets.token_urlsafe(48)
+            return stored
+        generated = secrets.token_urlsafe(48)
         with os.fdopen(handle, "w") as file:
-            file.write(made + "\n")
+            file.write(generated + "\n")
     except OSError as error:
         raise SecretKeyError(f"The secret key {path} cannot be used: {error.strerror}") from error
-    return made
+    return generated
 
 
 def _refuse_other_readers(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & _OTHERS:
+    if mode & _GROUP_AND_OTHERS:
         raise SecretKeyError(
             f"Other users of this machine may read the secret key {path} (its mode is {mode:04o}): "
             f"run `chmod 600 {shlex.quote(str(path))}`, or remove the file to get a new key"

@@ -1,7 +1,7 @@
-"""How a machine joins an account: a code is exchanged for a connection token.
+"""Enrollment: a machine exchanges a code for a connection token and joins an account.
 
-A one-time code comes from the operator or the dashboard. A device code (RFC 8628) comes from
-the machine itself; a user approves it, and the machine, which asks every few seconds, is let in.
+The operator or the dashboard issues one-time codes. A machine requests a device code (RFC 8628)
+itself and polls every few seconds until a user approves or denies it.
 """
 
 import time
@@ -33,11 +33,11 @@ CODE_SECONDS: Final = 600
 """Seconds for which a one-time code can be used."""
 
 _EARLY_MILLIS: Final = 1000
-"""How much sooner than asked a machine may poll before it is told to slow down."""
+"""Tolerance: how much earlier than the interval a machine may poll without `slow_down`."""
 
 
 class Enrollment:
-    """Makes and redeems codes.
+    """Issues and redeems codes; looks up connection tokens.
 
     Args:
         clock: seconds since the epoch.
@@ -49,9 +49,9 @@ class Enrollment:
         self._owners = Batches(partial(machines.by_tokens, database))
 
     async def machine(self, token: str) -> tuple[machines.Machine, bytes] | None:
-        """Return the machine that a connection token opens, and what is kept of the token.
+        """Return the machine that a connection token authenticates, and the token's digest.
 
-        The machine comes without its snapshot.
+        Concurrent lookups share a query. The machine's `snapshot` is not loaded.
         """
         if not token.startswith(credentials.MACHINE_PREFIX):
             return None
@@ -60,11 +60,11 @@ class Enrollment:
         return None if machine is None else (machine, digest)
 
     async def close(self) -> None:
-        """Look no more tokens up."""
+        """Stop token lookups; waiting callers are cancelled."""
         await self._owners.close()
 
     async def new_code(self, account_id: str, nickname: str | None) -> OneTimeCode:
-        """Make a code that enrolls one machine in the account.
+        """Issue a one-time code that enrolls one machine in the account.
 
         Raises:
             ApiError: 400, `nickname` is too long or not printable.
@@ -83,7 +83,9 @@ class Enrollment:
         return OneTimeCode(code=code, expires_at=expires_at)
 
     async def redeem(self, request: EnrollRequest) -> tuple[str, Enrolled]:
-        """Enroll a machine and return the account with it. One enrolled before keeps its id.
+        """Enroll a machine with a one-time code; return the account id and the result.
+
+        A machine that the account has enrolled before keeps its id.
 
         Raises:
             ApiError: 400, the code does not exist, has been used, or has expired.
@@ -104,11 +106,11 @@ class Enrollment:
     async def authorize_device(
         self, machine: MachineInfo, page: str, address: str | None = None
     ) -> DeviceAuthorization:
-        """Make a device code.
+        """Issue a device code.
 
         Args:
-            page: where the user goes to approve it.
-            address: where the machine asks from; the user is shown it.
+            page: the URL where the user approves it.
+            address: the machine's address, shown to the user.
         """
         device_code, user_code, now = (
             credentials.new_device_code(),
@@ -134,11 +136,13 @@ class Enrollment:
         )
 
     async def knows_device(self, device_code: str) -> bool:
-        """Return whether there is such a device code, whatever has become of it."""
+        """Return whether a device code exists: waiting, approved, denied or expired."""
         return await devices.exists(self._database, credentials.digest(device_code))
 
     async def device_token(self, device_code: str) -> tuple[str, Enrolled]:
-        """Enroll the machine if a user has approved it, and return the account with it.
+        """Enroll the machine if a user has approved it; return the account id and the result.
+
+        Of concurrent calls with one code, only one succeeds: it deletes the code first.
 
         Raises:
             ApiError: 400 with the code of RFC 8628, section 3.5: `authorization_pending`,
@@ -166,7 +170,7 @@ class Enrollment:
         return device.account_id, await self._enroll(device.account_id, machine, machine.nickname)
 
     async def waiting_device(self, account_id: str, user_code: str) -> WaitingDevice:
-        """Return the machine that shows this user code, and what it would be in the account.
+        """Return the machine that shows this user code, and the machine that it would replace.
 
         Raises:
             ApiError: 404, no machine waits with this code.
@@ -184,20 +188,20 @@ class Enrollment:
         )
 
     async def decide_device(self, account_id: str, user_code: str, *, approve: bool) -> None:
-        """Let the machine that shows this user code join the account, or refuse it.
+        """Approve or deny the machine that shows this user code.
 
         Raises:
             ApiError: 404, no machine waits with this code.
         """
         digest = credentials.digest(credentials.canonical_code(user_code))
-        decided = await devices.decide(
+        is_decided = await devices.decide(
             self._database, digest, self._now(), account_id=account_id if approve else None
         )
-        if not decided:
+        if not is_decided:
             raise _no_device()
 
     async def _replaced(self, account_id: str, daemon_id: str | None) -> ReplacedMachine | None:
-        """Return the account's machine with this id: `_enroll` would give its place away."""
+        """Return the account's machine with this id, which `_enroll` would replace."""
         if daemon_id is None:
             return None
         row = await machines.by_id(self._database, daemon_id)
@@ -210,15 +214,15 @@ class Enrollment:
     ) -> Enrolled:
         token = credentials.new_machine_token()
         if machine.daemon_id is not None:
-            kept = await machines.enroll_again(
+            stored_nickname = await machines.enroll_again(
                 self._database,
                 machine.daemon_id,
                 account_id,
                 nickname=nickname,
                 token_hash=credentials.digest(token),
             )
-            if kept is not None:
-                return Enrolled(daemon_id=machine.daemon_id, token=token, nickname=kept)
+            if stored_nickname is not None:
+                return Enrolled(daemon_id=machine.daemon_id, token=token, nickname=stored_nickname)
         enrolled = Enrolled(
             daemon_id=new_id("machine"), token=token, nickname=nickname or machine.hostname
         )

@@ -1,8 +1,14 @@
-"""`Idempotency-Key`: a request made twice under one key is carried out once.
+"""`Idempotency-Key`: a request repeated with the same key is executed once.
 
-After the IETF draft (draft-ietf-httpapi-idempotency-key-header). The answer is kept, encrypted,
-for 24 hours. A request that was refused before anything was done frees its key. One that was
-under way when the service died keeps it: nobody can tell whether it was carried out.
+Implements the IETF draft draft-ietf-httpapi-idempotency-key-header. The response is stored,
+encrypted, for 24 hours. The life of a key:
+
+    begin ──> in progress ──> finished (response stored, replayed)
+                  ├──> released (refused before any effect: the key is free again)
+                  └──> stays in progress (the service crashed)
+
+After a crash it is unknown whether the request was executed, so the key is not freed: repeats get
+409 until it expires.
 """
 
 import asyncio
@@ -23,10 +29,10 @@ from outrider.contract.errors import bad_request, conflict
 KEPT_SECONDS: Final = 86400.0
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_SEALED: Final = "response"
+_CIPHER_CONTEXT: Final = "response"
 _PRUNE_SECONDS: Final = 600.0
-_SETTLES: Final = 60
-_SETTLE_SECONDS: Final = 1.0
+_COMPLETION_TRIES: Final = 60
+_COMPLETION_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 
@@ -42,7 +48,7 @@ class Answer(NamedTuple):
 
 
 class Idempotency:
-    """Remembers the answers of requests made under a key.
+    """Executes requests at most once for each key, and replays their responses.
 
     Args:
         clock: seconds since the epoch.
@@ -64,17 +70,17 @@ class Idempotency:
         request: tuple[str, str, bytes],
         work: Callable[[], Awaitable[tuple[Answer, bool]]],
     ) -> Answer:
-        """Do the work, or return the answer of the same request made before.
+        """Run `work`, or return the stored response of the same request.
 
-        The work goes on if the caller is cancelled: its answer is kept for the next try.
+        `work` continues if the caller is cancelled, so that its response is stored for a retry.
 
         Args:
             request: method, path and body; they must be the same under the same key.
-            work: returns the answer, and whether something may have been done.
+            work: returns the response, and whether the request may have had an effect.
 
         Raises:
             ApiError: 400, the key was used for another request, or is not 1 to 255 visible
-                ASCII characters; 409, the first request is under way.
+                ASCII characters; 409, the first request is still in progress.
         """
         if not _KEY.fullmatch(key):
             raise bad_request("Idempotency-Key must be 1 to 255 visible ASCII characters")
@@ -91,24 +97,24 @@ class Idempotency:
         )
         if stored is not None:
             return self._replay(stored, fingerprint)
-        work_of_it = self._carry_out(principal, key, work)
-        return await asyncio.shield(self._run(work_of_it, "idempotent request"))
+        execution = self._execute(principal, key, work)
+        return await asyncio.shield(self._run(execution, "idempotent request"))
 
     async def keep_pruning(self) -> None:
-        """Delete old answers, until cancelled."""
+        """Delete expired responses periodically, until cancelled."""
         while True:
             await asyncio.sleep(_PRUNE_SECONDS)
             try:
                 await self.prune()
             except (SQLAlchemyError, OSError) as error:
-                _log.warning("old answers wait for the database", error=str(error))
+                _log.warning("pruning idempotency keys failed", error=str(error))
 
     async def prune(self) -> None:
-        """Delete old answers."""
+        """Delete expired keys and responses."""
         await idempotency.prune(self._database, int((self._clock() - KEPT_SECONDS) * 1000))
 
     async def drain(self, seconds: float) -> None:
-        """Wait for the requests under way, as long as that."""
+        """Wait for requests in progress, at most so many seconds."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
 
@@ -118,34 +124,34 @@ class Idempotency:
         task.add_done_callback(self._running.discard)
         return task
 
-    async def _carry_out(
+    async def _execute(
         self, principal: str, key: str, work: Callable[[], Awaitable[tuple[Answer, bool]]]
     ) -> Answer:
-        answer, done = await work()
+        answer, has_effect = await work()
 
-        async def settle() -> None:
-            if done:
-                sealed = self._cipher.encrypt(answer.body, _SEALED)
-                await idempotency.finish(self._database, principal, key, answer.status, sealed)
+        async def complete() -> None:
+            if has_effect:
+                encrypted = self._cipher.encrypt(answer.body, _CIPHER_CONTEXT)
+                await idempotency.finish(self._database, principal, key, answer.status, encrypted)
             else:
                 await idempotency.release(self._database, principal, key)
 
         try:
-            await settle()
+            await complete()
         except (SQLAlchemyError, OSError) as error:
             if not is_unavailable(error):
                 raise
-            # The answer is known: it must not be lost, nor the key stay taken for a day.
-            self._run(self._settle_later(settle), "settle an idempotency key")
+            # The response is known. Without a retry the key would answer 409 for a day.
+            self._run(self._retry_completion(complete), "store an idempotent response")
         return answer
 
-    async def _settle_later(self, settle: Callable[[], Awaitable[None]]) -> None:
-        for _ in range(_SETTLES):
-            await asyncio.sleep(_SETTLE_SECONDS)
+    async def _retry_completion(self, complete: Callable[[], Awaitable[None]]) -> None:
+        for _ in range(_COMPLETION_TRIES):
+            await asyncio.sleep(_COMPLETION_SECONDS)
             try:
-                await settle()
+                await complete()
             except (SQLAlchemyError, OSError) as error:
-                _log.warning("an answer waits for the database", error=str(error))
+                _log.warning("storing an idempotent response failed", error=str(error))
             else:
                 return
 
@@ -159,4 +165,6 @@ class Idempotency:
                 "The first request with this Idempotency-Key is under way, or was interrupted: "
                 "ask again in a moment for its answer"
             )
-        return Answer(stored.status, self._cipher.decrypt(stored.response, _SEALED), replayed=True)
+        return Answer(
+            stored.status, self._cipher.decrypt(stored.response, _CIPHER_CONTEXT), replayed=True
+        )

@@ -1,7 +1,7 @@
 """One-time links that set a password, for users who have none or have forgotten it.
 
-The operator makes one and sends it; the page `/password` takes the token from the link's fragment,
-which no browser sends to a server, so that it is in no log and no `Referer`.
+The operator creates a link and sends it. The token is in the URL's fragment, which browsers do not
+send to servers, so it appears in no log and no `Referer`; the page `/password` reads it there.
 """
 
 import time
@@ -19,7 +19,7 @@ PAGE: Final = "/password"
 
 
 class PasswordLink(NamedTuple):
-    """A link as it is sent, and when it expires (epoch milliseconds)."""
+    """A link, and when it expires (epoch milliseconds)."""
 
     url: str
     expires_at: int
@@ -28,10 +28,10 @@ class PasswordLink(NamedTuple):
 async def new_link(
     database: Database, user_id: str, base_url: str, clock: Callable[[], float] = time.time
 ) -> PasswordLink:
-    """Make a link that sets the user's password; an older one stops working.
+    """Create a link that sets the user's password; an older link stops working.
 
     Args:
-        base_url: the address that people use, without a slash at its end.
+        base_url: the service's public URL, without a trailing slash.
         clock: seconds since the epoch.
     """
     token, now = credentials.new_reset_token(), int(clock() * 1000)

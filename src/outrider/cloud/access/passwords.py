@@ -1,8 +1,8 @@
 """Passwords: argon2id, with the library's parameters (RFC 9106, low-memory profile).
 
-What may become one is judged by zxcvbn, which knows the common passwords and the ways in which
-people vary them ("Password123!"). A plain list has only the exact words, and of the 30,000 most
-common ones just a thousand are long enough to matter here.
+zxcvbn rates new passwords: it knows common passwords and how people vary them ("Password123!"). A
+plain list matches exact words only, and of the 30,000 most common passwords just a thousand reach
+our minimum length.
 """
 
 from typing import Final
@@ -15,20 +15,20 @@ from outrider.contract.errors import OutriderError
 SHORTEST: Final = 10
 LONGEST: Final = 1000
 
-_JUDGED: Final = 32
-"""Characters that are judged: the first ones. What they are worth, all of them are worth, and the
-time grows steeply with the length: 4 s for 66 that were chosen for it, half a second for 32."""
+_RATED_LENGTH: Final = 32
+"""How many leading characters zxcvbn rates. A longer password is at least as strong, and zxcvbn's
+worst-case time grows steeply with the length: 0.5 s for 32 characters, 4 s for 66."""
 
-_COMMON: Final = 1
-"""The scores of zxcvbn (0 to 4) up to which a password is common: found in under 10^6 guesses."""
+_WEAK_SCORE: Final = 1
+"""The highest zxcvbn score (0 to 4) that is refused: guessed in under 10^6 tries."""
 
 _hasher = PasswordHasher()
 
-_NOBODY: Final = (
+_DUMMY_HASH: Final = (
     "$argon2id$v=19$m=65536,t=3,p=4$kZLEY7jnx0rhhzW4vZSVGA"
     "$1EDxXjWEP7xqvtVtZOk6FVXrZgv8ZgVY6c8ZPLlBJr4"
 )
-"""A hash that no password has, so that an unknown user costs as much as a known one."""
+"""A hash that matches no password. Verifying it makes unknown users take as long as known ones."""
 
 
 class WeakPassword(OutriderError):
@@ -36,36 +36,36 @@ class WeakPassword(OutriderError):
 
 
 def hashed(password: str) -> str:
-    """Return what is kept of a password."""
+    """Return the argon2id hash of a password; takes 64 MB and a core for a moment."""
     return _hasher.hash(password)
 
 
 def matches(password_hash: str | None, password: str) -> bool:
-    """Return whether it is the password; takes as long where there is none to match."""
+    """Return whether the password matches; takes as long if `password_hash` is None."""
     try:
-        return _hasher.verify(password_hash or _NOBODY, password)
+        return _hasher.verify(password_hash or _DUMMY_HASH, password)
     except (VerificationError, InvalidHashError):
         return False
 
 
 def check_new(password: str, email: str = "") -> None:
-    """Check a password that is about to be set; takes some milliseconds of computing.
+    """Check a new password; takes milliseconds of processor time, at worst half a second.
 
     Args:
-        email: whose password it is: variations of it are too easy to guess as well.
+        email: the user's email; passwords similar to it are refused.
 
     Raises:
-        WeakPassword: it must not be one; the text says why.
+        WeakPassword: the password is not acceptable; the text says why.
     """
     if len(password) < SHORTEST:
         raise WeakPassword(f"The password is too short: take at least {SHORTEST} characters")
     if len(password) > LONGEST:
         raise WeakPassword(f"The password is too long: take at most {LONGEST} characters")
-    from zxcvbn import zxcvbn  # its lists take 60 ms to load, and most processes never need them
+    from zxcvbn import zxcvbn  # its lists take 60 ms to load and are rarely needed
 
     names = ["outrider", email, *email.split("@")]
-    judged = zxcvbn(password[:_JUDGED], user_inputs=[name for name in names if name])
-    if judged["score"] <= _COMMON:
+    rating = zxcvbn(password[:_RATED_LENGTH], user_inputs=[name for name in names if name])
+    if rating["score"] <= _WEAK_SCORE:
         raise WeakPassword(
             "The password is too easy to guess: it is a common one, or close to one. "
             "Take several words, or random characters"

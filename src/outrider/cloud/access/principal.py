@@ -1,4 +1,4 @@
-"""The principal of a request: whose credential it carries, and what it may do."""
+"""The principal of a request: the owner of its credential, and what it may do."""
 
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -28,8 +28,8 @@ class SessionRef(NamedTuple):
 class Principal(NamedTuple):
     """The bearer of a valid credential: an API key, or a dashboard session.
 
-    `id` is the key's or the user's. `auth_time` is when a session's user last gave the
-    password, in epoch milliseconds; a key has none, and no `session`.
+    `id` is the API key's or the user's. `auth_time` is when the user last gave the password, in
+    epoch milliseconds. Both `auth_time` and `session` are None for an API key.
     """
 
     kind: Literal["key", "session"]

@@ -1,10 +1,10 @@
 """The monthly quota: API-key requests that an account may make in a calendar month, UTC.
 
-Calls are set aside in the database a few at a time, and spent here without asking it. So no
-number of nodes or requests at once admits more than the plan. The fewer are left, the fewer
-are set aside: the last hundred one by one, so that no node sits on what another one needs.
-What is unspent when the service stops is given back; when it is killed it is lost for the
-month, at most one percent of what was left.
+A node reserves calls in the database in batches and then spends them from memory. Reserving is one
+transaction, so nodes and concurrent requests together never admit more than the plan allows. A
+batch is one percent of what is left; the last hundred calls are reserved one by one, so that no
+node holds calls that another one needs. Unspent calls are returned when the service stops. A crash
+loses them for the month: at most one percent of what was left.
 """
 
 import asyncio
@@ -37,18 +37,19 @@ PLANS: Final[dict[str, Plan]] = {
     "enterprise": Plan(None, None),
 }
 
-_MOST_AT_ONCE: Final = 10_000
+_MAX_BATCH: Final = 10_000
 _PLAN_SECONDS: Final = 60.0
 
 _UNCOUNTED: Final = "uncounted"
 _UNCOUNTED_CALLS: Final = 100
-"""Calls of a plan without a limit that a database which cannot be written does not count."""
+"""Calls of an unlimited plan that are admitted uncounted while the database is read-only."""
 
 
 class _Allowance:
-    """What an account may still spend without asking, in a month that ends at `ends`.
+    """The calls that this node has reserved for an account, in the month that ends at `ends`.
 
-    `checked` is when its plan was read. Times are seconds since the epoch.
+    `checked` is when the plan was read. Times are seconds since the epoch. `lock` is held while
+    calls are reserved or returned; spending one needs no lock, because it does not await.
     """
 
     __slots__ = ("checked", "ends", "left", "lock", "month", "plan")
@@ -62,7 +63,7 @@ class _Allowance:
         self.lock = asyncio.Lock()
 
     def is_spent(self, now: float) -> bool:
-        """Return whether nothing of it is left, or its month is over."""
+        """Return whether no reserved call is left, or the month is over."""
         return self.left <= 0 or self.ends <= now
 
 
@@ -79,7 +80,7 @@ class Quota:
         self._allowances: dict[str, _Allowance] = {}
 
     def spend_here(self, account_id: str) -> bool:
-        """Count a call if one is set aside for it; return whether it was counted."""
+        """Spend a reserved call without I/O; return whether there was one."""
         allowance = self._allowances.get(account_id)
         if allowance is None or allowance.is_spent(self._clock()):
             return False
@@ -87,21 +88,21 @@ class Quota:
         return True
 
     async def spend(self, account_id: str) -> None:
-        """Count a call.
+        """Spend a call; reserve more in the database if needed.
 
         Raises:
-            ApiError: 429 `API_LIMIT_EXCEEDED`, the plan's calls of this month are spent; 401, the
-                account has been deleted.
+            ApiError: 429 `API_LIMIT_EXCEEDED`, the plan's calls of this month are used up; 401,
+                the account has been deleted.
         """
         now = self._clock()
         allowance = self._allowances.get(account_id)
         if allowance is None:
             allowance = self._allowances[account_id] = _Allowance()
-        # Others may have spent it all while this one waited for the lock: it takes its turn.
+        # Other requests may use up a new batch before this one runs again: check in a loop.
         while allowance.is_spent(now):
             async with allowance.lock:
                 if allowance.is_spent(now):
-                    await self._set_aside(account_id, allowance, now)
+                    await self._reserve(account_id, allowance, now)
         allowance.left -= 1
 
     async def used(self, account_id: str) -> tuple[str, int]:
@@ -113,12 +114,12 @@ class Quota:
         return month, calls - unspent
 
     async def give_back(self) -> None:
-        """Give back what was set aside and not spent."""
+        """Return all reserved calls that are unspent to the database."""
         for account_id in self._allowances:
             await self.refresh(account_id)
 
     async def refresh(self, account_id: str) -> None:
-        """Give back what was set aside for an account, and look up its plan at the next call."""
+        """Return an account's unspent calls, and read its plan again at the next call."""
         allowance = self._allowances.get(account_id)
         if allowance is None:
             return
@@ -127,21 +128,21 @@ class Quota:
             if unspent and allowance.month == _month(self._clock()):
                 await usage.give_back(self._database, account_id, allowance.month, unspent)
 
-    async def _set_aside(self, account_id: str, allowance: _Allowance, now: float) -> None:
+    async def _reserve(self, account_id: str, allowance: _Allowance, now: float) -> None:
         if allowance.checked + _PLAN_SECONDS <= now:
             allowance.plan = await usage.plan_of(self._database, account_id)
             allowance.checked = now
         month, limit = _month(now), PLANS[allowance.plan].calls_per_month
-        allowance.left = 0  # what was left of another month is worth nothing in this one
+        allowance.left = 0  # unspent calls of another month do not carry over
         allowance.month, allowance.ends = month, _next_month(now)
         try:
             granted = await usage.set_aside(
-                self._database, account_id, month, limit, most=_MOST_AT_ONCE
+                self._database, account_id, month, limit, most=_MAX_BATCH
             )
         except UNAVAILABLE as error:
             if limit is not None or not cannot_store(error):
                 raise
-            # Nobody is refused for want of a count that limits nothing: reading goes on.
+            # The plan is unlimited: keep serving reads although calls cannot be counted.
             allowance.month, granted = _UNCOUNTED, _UNCOUNTED_CALLS
         if granted <= 0:
             raise ApiError(
@@ -164,6 +165,6 @@ def _month(now: float) -> str:
 
 
 def _next_month(now: float) -> float:
-    this = datetime.fromtimestamp(now, UTC)
-    years, month = divmod(this.month, 12)
-    return datetime(this.year + years, month + 1, 1, tzinfo=UTC).timestamp()
+    current = datetime.fromtimestamp(now, UTC)
+    years, month = divmod(current.month, 12)
+    return datetime(current.year + years, month + 1, 1, tzinfo=UTC).timestamp()

@@ -1,13 +1,12 @@
 """Rate limits: sliding windows per API key, session and address, in memory or shared in Redis.
 
 `RateLimits.hit` counts a request and raises `RateLimited` once a window is full. A single node
-counts in memory (`MemoryWindows`); several nodes count together in Redis (`RedisWindows`) and each
-by itself
-while Redis is unavailable.
+counts in memory (`MemoryWindows`). Several nodes share windows in Redis (`RedisWindows`); while
+Redis is unavailable each node counts in memory.
 
 The headers follow the IETF draft `RateLimit header fields for HTTP`
-(draft-ietf-httpapi-ratelimit-headers). `MemoryWindows` is a storage of the `limits` library that is
-asked in one step: through the library's strategy a hit costs 4.2 us, this way 1.1 us.
+(draft-ietf-httpapi-ratelimit-headers). `MemoryWindows` is a storage of the `limits` library, called
+directly: a hit takes 1.1 us, against 4.2 us through the library's strategy.
 """
 
 import time
@@ -32,7 +31,7 @@ _SECONDS: Final[dict[LimitName, int]] = {
     "auth": 300,
     "login": 3600,
 }
-_WHOSE: Final[dict[LimitName, str]] = {
+_SUBJECTS: Final[dict[LimitName, str]] = {
     "key": "this API key",
     "session": "this session",
     "ip": "this address",
@@ -69,7 +68,7 @@ class _Counter:
         self.hits = 0
 
     def turn(self, now: float, expiry: int) -> float:
-        """Start the window of this moment; return the seconds that are left of it."""
+        """Start the current window; return the seconds that are left of it."""
         end = (now // expiry + 1) * expiry
         self.before = self.hits if self.end == end - expiry else 0
         self.end, self.hits = end, 0
@@ -131,7 +130,7 @@ class MemoryWindows(Storage, SlidingWindowCounterSupport):
             self._counters.popitem(last=False)
         return counter
 
-    # What the library requires of every storage, for its other strategies.
+    # Required by the library's storage interface, for its other strategies.
 
     @property
     def base_exceptions(self) -> type[Exception]:
@@ -151,7 +150,7 @@ class MemoryWindows(Storage, SlidingWindowCounterSupport):
         raise NotImplementedError
 
     async def check(self) -> bool:
-        """Return that the storage works."""
+        """Return True: memory is always available."""
         return True
 
     async def reset(self) -> int | None:
@@ -242,7 +241,7 @@ class _Limit(msgspec.Struct, frozen=True):
         if before:  # until a hit expires, at the latest until this window ends
             gap = self.seconds / before
             wait = wait % gap or gap
-        # After that moment, not at it: only then is there room.
+        # Round up: a retry at that exact moment would still be refused.
         reset = int(wait + 0.005) + 1 if used or before else 1
         remaining = self.amount - used if used < self.amount else 0
         status = RateLimitStatus(self.name, remaining, reset)
@@ -253,7 +252,7 @@ class _Limit(msgspec.Struct, frozen=True):
     def refusal(self, status: RateLimitStatus) -> "RateLimited":
         """Return the error with the time at which to try again."""
         return RateLimited(
-            f"Over {self.amount} requests in {self.seconds} seconds by {_WHOSE[self.name]}: "
+            f"Over {self.amount} requests in {self.seconds} seconds by {_SUBJECTS[self.name]}: "
             f"try again in {status.reset} s",
             status,
         )

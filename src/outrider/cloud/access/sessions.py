@@ -1,4 +1,4 @@
-"""Dashboard sessions: a password for a signed token that can be ended at any time."""
+"""Dashboard sessions: a login returns a signed token (JWT); ending the session revokes it."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ SESSION_SECONDS: Final = 12 * 3600.0
 """How long a session lives."""
 
 MAX_FAILURES: Final = 10
-"""Wrong passwords in a row that a session may give; then it ends."""
+"""Wrong passwords in a row after which a session is ended."""
 
 KNOWN_SECONDS: Final = 90 * 86400.0
 """How long an address counts as known after a login from it."""
@@ -62,7 +62,7 @@ _Id = Annotated[str, msgspec.Meta(pattern=r"^\w{1,64}\Z")]
 
 
 class _Claims(Wire, kw_only=True):
-    """What a token says of its session, checked for its types."""
+    """The claims of a session token."""
 
     sub: _Id
     account: _Id
@@ -72,7 +72,7 @@ class _Claims(Wire, kw_only=True):
 
 
 class Sessions:
-    """Begins, checks and ends sessions.
+    """Starts, checks and ends sessions.
 
     Args:
         clock: seconds since the epoch.
@@ -84,14 +84,15 @@ class Sessions:
         self._database = database
         self._key = derived(secret_key, "sessions")
         self._clock = clock
-        # A check takes 64 MB and a core for a moment.
+        # A password check takes 64 MB and a core for a moment: bound the concurrent ones.
         self._checks = asyncio.Semaphore(2)
 
     async def log_in(self, email: str, password: str, origin: Origin | None = None) -> LoggedIn:
-        """Begin a session. The address of `origin` is known from then on.
+        """Start a session, and remember the address of `origin` as one of the user's.
 
         Raises:
-            ApiError: 401 `AUTH_INVALID`, no such user or not the password, which one is not told.
+            ApiError: 401 `AUTH_INVALID`, the email or the password is wrong; the same answer, in
+                the same time, for both.
         """
         user = await users.by_email(self._database, email)
         known = await self._matches(user, password)
@@ -112,18 +113,18 @@ class Sessions:
         return self._token(user, session_id, now, expires_at)
 
     async def knows(self, email: str, address: str) -> bool:
-        """Return whether the user with this email has logged in from an address (a bucket)."""
+        """Return whether the user has logged in from an address (a rate limit key) recently."""
         since = self._now() - int(KNOWN_SECONDS * 1000)
         return await users.knows_address(self._database, email, address, since)
 
     async def reauthenticate(self, principal: Principal, password: str) -> LoggedIn:
-        """Give the session's user a token with a new `auth_time`; it expires when the session does.
+        """Return a token with a new `auth_time`; it expires when the session does.
 
         Raises:
-            ApiError: 401 `AUTH_INVALID`, not the password; after `MAX_FAILURES` in a row the
-                session has ended.
+            ApiError: 401 `AUTH_INVALID`, the password is wrong; after `MAX_FAILURES` in a row the
+                session is ended.
         """
-        user, session = await self._checked(principal, password)
+        user, session = await self._verify(principal, password)
         return self._token(user, session.id, self._now(), session.expires_at)
 
     async def change_password(
@@ -132,12 +133,12 @@ class Sessions:
         """Change the password of the session's user, and end all of the user's other sessions.
 
         Raises:
-            ApiError: 400, `new` cannot be a password; 401 as `reauthenticate`.
+            ApiError: 400, `new` is not acceptable; 401 as `reauthenticate`.
         """
         user = await users.by_id(self._database, principal.id)
         await self._check_new(new, "new", user)
-        user, session = await self._checked(principal, current)
-        password_hash = await self._hashed(new)
+        user, session = await self._verify(principal, current)
+        password_hash = await self._hash(new)
         is_changed = await users.change_password(
             self._database,
             user,
@@ -150,46 +151,46 @@ class Sessions:
             raise ApiError(401, "The password has just been changed", code=ErrorCode.AUTH_INVALID)
 
     async def reset_password(self, token: str, password: str, origin: Origin | None = None) -> User:
-        """Set a password by a one-time link, and end all of the user's sessions.
+        """Set a password with a one-time link, and end all of the user's sessions.
 
         Raises:
-            ApiError: 400, the link does not work, or `password` cannot be a password.
+            ApiError: 400, the link is not valid, or `password` is not acceptable.
         """
         digest = credentials.digest(token)
         user = await users.by_reset(self._database, digest, self._now())
         if user is None:
-            raise _no_reset()
+            raise _invalid_link()
         await self._check_new(password, "password", user)
         is_set = await users.use_reset(
             self._database,
             digest,
-            await self._hashed(password),
+            await self._hash(password),
             now=self._now(),
             address=None if origin is None else origin.bucket,
         )
-        if not is_set:  # another request was faster
-            raise _no_reset()
+        if not is_set:  # a concurrent request has used the link
+            raise _invalid_link()
         return user
 
     async def of_user(self, principal: Principal) -> list[Session]:
-        """Return the sessions of the session's user, the newest first."""
+        """Return the user's sessions, newest first."""
         return await sessions.of_user(self._database, principal.id, self._now())
 
     async def end_of_user(self, principal: Principal, session_id: str) -> bool:
-        """End a session of the session's user; False if there is none such."""
+        """End one of the user's sessions; return whether it existed."""
         return await sessions.end_of_user(self._database, principal.id, session_id)
 
     async def end_others(self, principal: Principal) -> int:
-        """End the sessions of the session's user except itself; return how many."""
+        """End the user's other sessions; return how many."""
         assert principal.session is not None, "only sessions are let in here"
         return await sessions.end_all(self._database, principal.id, but=principal.session.id)
 
     async def end(self, session_id: str) -> None:
-        """End a session: its tokens are worth nothing from now on."""
+        """End a session: its tokens are no longer valid."""
         await sessions.end(self._database, session_id)
 
     def claimed(self, token: str) -> Principal | None:
-        """Return whom a token was made for, by its signature alone: the session may have ended."""
+        """Return the principal in a correctly signed token; its session may have ended."""
         try:
             decoded = jwt.decode(
                 token,
@@ -211,7 +212,7 @@ class Sessions:
         )
 
     async def principal(self, token: str) -> Principal | None:
-        """Return who has this token; None if it is not one that works."""
+        """Return the principal of a token; None if it is not valid or its session has ended."""
         principal = self.claimed(token)
         if principal is None or principal.session is None:
             return None
@@ -220,10 +221,13 @@ class Sessions:
         return principal
 
     async def _check_new(self, password: str, field: str, user: User | None) -> None:
-        """Check what is to become the password of a user.
+        """Check a new password.
+
+        Args:
+            field: the field of the request that contains it.
 
         Raises:
-            ApiError: 400, it must not; `field` is where the request has it.
+            ApiError: 400, the password is not acceptable.
         """
         email = "" if user is None else user.email
         try:
@@ -232,15 +236,15 @@ class Sessions:
         except passwords.WeakPassword as error:
             raise bad_request(str(error), field) from error
 
-    async def _checked(self, principal: Principal, password: str) -> tuple[User, SessionRef]:
-        """Return the user of a session that has given its password.
+    async def _verify(self, principal: Principal, password: str) -> tuple[User, SessionRef]:
+        """Check the password of a session's user; return the user and the session.
 
         Raises:
-            ApiError: 401 `AUTH_INVALID`, it is another one.
+            ApiError: 401 `AUTH_INVALID`, the password is wrong.
         """
         session = principal.session
         assert session is not None, "only sessions are let in here"
-        # Counted before it is checked: of many at once, no more than that are checked.
+        # Count before checking, so that concurrent tries cannot exceed `MAX_FAILURES`.
         count = await sessions.begin_try(self._database, session.id, MAX_FAILURES)
         user = await users.by_id(self._database, principal.id)
         if count is not None and await self._matches(user, password) and user is not None:
@@ -260,7 +264,7 @@ class Sessions:
             password_hash = None if user is None else user.password_hash
             return await asyncio.to_thread(passwords.matches, password_hash, password)
 
-    async def _hashed(self, password: str) -> str:
+    async def _hash(self, password: str) -> str:
         async with self._checks:
             return await asyncio.to_thread(passwords.hashed, password)
 
@@ -289,7 +293,7 @@ def _wrong_login() -> ApiError:
     return ApiError(401, "The email or the password is wrong", code=ErrorCode.AUTH_INVALID)
 
 
-def _no_reset() -> ApiError:
+def _invalid_link() -> ApiError:
     return bad_request(
         "This link does not work: it is incomplete, used already, or too old. "
         "Ask the operator for a new one",
