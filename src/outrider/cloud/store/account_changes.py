@@ -1,4 +1,4 @@
-"""Which accounts `outrider admin` has changed or deleted, for the nodes that remember them."""
+"""The accounts that `outrider admin` has changed or deleted, so that nodes drop their caches."""
 
 from typing import Final
 
@@ -13,15 +13,15 @@ from outrider.cloud.store.transaction import Transaction
 _changes = tables.account_changes
 
 _KEPT_MILLIS: Final = 86_400_000
-"""How long a change is kept: much longer than any node goes without looking."""
+"""How long a change is kept: much longer than the interval in which nodes poll."""
 
 
 async def note(transaction: Transaction, account_id: str, now: int) -> None:
-    """Note, in the transaction of a change, that the account is not what it was."""
+    """Record, in the transaction of a change, that the account has changed."""
     await transaction.execute(delete(_changes).where(_changes.c.changed_at < now - _KEPT_MILLIS))
     insert = sqlite_insert if transaction.dialect == "sqlite" else postgresql_insert
     new = insert(_changes).values(account_id=account_id, changed_at=now)
-    # Always another number than before, for that is how the nodes find it.
+    # The number must grow with each change, even within a millisecond: nodes compare it.
     later = case(
         (new.excluded.changed_at > _changes.c.changed_at, new.excluded.changed_at),
         else_=_changes.c.changed_at + 1,
@@ -34,7 +34,7 @@ async def note(transaction: Transaction, account_id: str, now: int) -> None:
 
 
 async def recent(database: Database) -> dict[str, int]:
-    """Return the accounts that were changed lately, and when (a number that only grows)."""
+    """Return when accounts last changed, by id. An account's number grows with each change."""
     query = select(_changes.c.account_id, _changes.c.changed_at)
     async with database.read() as connection:
         return {row[0]: row[1] for row in await connection.execute(query)}

@@ -13,7 +13,7 @@ Plan = Literal["free", "pro", "team", "enterprise"]
 
 _accounts = tables.accounts
 _users = tables.users
-_REMOVED_AT_ONCE: Final = 500
+_DELETE_BATCH: Final = 500
 
 
 class EmailTaken(OutriderError):
@@ -32,7 +32,7 @@ class Account(NamedTuple):
 
 
 class Holdings(NamedTuple):
-    """How much an account has: keys and sessions only as far as they work."""
+    """How much an account owns; of keys and sessions only the valid ones."""
 
     machines: int
     keys: int
@@ -50,7 +50,7 @@ async def create(
     password_hash: str | None,
     now: int,
 ) -> None:
-    """Make an account with its first user.
+    """Create an account with its first user.
 
     Raises:
         EmailTaken: a user has this email.
@@ -74,7 +74,7 @@ async def create(
 
 
 async def find(database: Database, account: str) -> str | None:
-    """Return the id of the account that has this id, or a user with this email."""
+    """Return the id of the account with this id, or with a user that has this email."""
     async with database.read() as connection:
         by_id = select(_accounts.c.id).where(_accounts.c.id == account)
         by_email = select(_users.c.account_id).where(_users.c.email == account.strip().lower())
@@ -83,7 +83,7 @@ async def find(database: Database, account: str) -> str | None:
 
 
 async def every(database: Database, account_id: str | None = None) -> list[Account]:
-    """Return every account, the oldest first; or the one with this id."""
+    """Return every account, oldest first; with `account_id` only that one."""
     query = (
         select(
             _accounts.c.id,
@@ -104,22 +104,22 @@ async def every(database: Database, account_id: str | None = None) -> list[Accou
 
 
 async def holdings(database: Database, account_id: str, now: int) -> Holdings:
-    """Return how much an account has at this time (epoch milliseconds)."""
+    """Return how much an account owns at `now` (epoch milliseconds)."""
     keys, sessions = tables.api_keys, tables.sessions
-    mine = select(_users.c.id).where(_users.c.account_id == account_id)
-    works = (keys.c.expires_at.is_(None) | (keys.c.expires_at > now)) & keys.c.revoked_at.is_(None)
+    user_ids = select(_users.c.id).where(_users.c.account_id == account_id)
+    valid = (keys.c.expires_at.is_(None) | (keys.c.expires_at > now)) & keys.c.revoked_at.is_(None)
     counts = (
         _count(tables.machines).where(tables.machines.c.account_id == account_id),
-        _count(keys).where(keys.c.account_id == account_id, works),
+        _count(keys).where(keys.c.account_id == account_id, valid),
         _count(tables.webhooks).where(tables.webhooks.c.account_id == account_id),
-        _count(sessions).where(sessions.c.user_id.in_(mine), sessions.c.expires_at > now),
+        _count(sessions).where(sessions.c.user_id.in_(user_ids), sessions.c.expires_at > now),
     )
     async with database.read() as connection:
         return Holdings(*[int(await connection.scalar(count)) for count in counts])
 
 
 async def set_plan(database: Database, account_id: str, plan: Plan, now: int) -> None:
-    """Give an account a plan; every node acts by it within seconds."""
+    """Change an account's plan; every node applies it within seconds."""
     async with database.begin() as transaction:
         await transaction.execute(
             update(_accounts).where(_accounts.c.id == account_id).values(plan=plan)
@@ -130,9 +130,9 @@ async def set_plan(database: Database, account_id: str, plan: Plan, now: int) ->
 async def remove(database: Database, account_id: str, now: int) -> None:
     """Delete an account with everything that it owns; its audit records stay.
 
-    What gives access goes first, in one transaction, and the nodes are told; then the history, in
-    pieces, so that nobody waits long for the database; then the account. If this is cut short, it
-    can be called again.
+    One transaction deletes everything that gives access and records the change for the nodes. The
+    history follows in batches, so that other writers never wait long, then the account itself. Call
+    it again after an interruption: every step is idempotent, and the account row goes last.
     """
     await _remove_access(database, account_id, now)
     for webhook in await webhooks.of_account(database, account_id):
@@ -146,9 +146,10 @@ async def remove(database: Database, account_id: str, now: int) -> None:
 async def _remove_access(database: Database, account_id: str, now: int) -> None:
     users = select(_users.c.id).where(_users.c.account_id == account_id)
     keys = select(tables.api_keys.c.id).where(tables.api_keys.c.account_id == account_id)
-    answers = tables.idempotency_keys
+    responses = tables.idempotency_keys
     async with database.begin() as transaction:
-        # The rows that the nodes keep writing to are locked in the order in which they do it.
+        # Nodes update these rows while they serve. Lock them in the same order as the nodes do
+        # (by id), so that the two transactions cannot deadlock.
         for table, condition in (
             (tables.sessions, tables.sessions.c.user_id.in_(users)),
             (tables.api_keys, tables.api_keys.c.account_id == account_id),
@@ -157,7 +158,9 @@ async def _remove_access(database: Database, account_id: str, now: int) -> None:
             locked = select(table.c.id).where(condition).order_by(table.c.id).with_for_update()
             await transaction.execute(locked)
         await transaction.execute(
-            delete(answers).where(answers.c.principal.in_(users) | answers.c.principal.in_(keys))
+            delete(responses).where(
+                responses.c.principal.in_(users) | responses.c.principal.in_(keys)
+            )
         )
         for table in (tables.sessions, tables.password_resets, tables.known_addresses):
             await transaction.execute(delete(table).where(table.c.user_id.in_(users)))
@@ -181,15 +184,16 @@ async def _remove_access(database: Database, account_id: str, now: int) -> None:
 async def _remove_events(database: Database, account_id: str) -> None:
     events, last = tables.events, ""
     while True:
-        # By their ids, so that the table is read once in all: it has no index by account.
-        some = (
+        # Continue after the last id: without an index by account, each batch would otherwise
+        # scan the table from its start.
+        batch = (
             select(events.c.id)
             .where(events.c.account_id == account_id, events.c.id > last)
             .order_by(events.c.id)
-            .limit(_REMOVED_AT_ONCE)
+            .limit(_DELETE_BATCH)
         )
         async with database.begin() as transaction:
-            ids = list(await transaction.scalars(some))
+            ids = list(await transaction.scalars(batch))
             if not ids:
                 return
             await transaction.execute(delete(events).where(events.c.id.in_(ids)))

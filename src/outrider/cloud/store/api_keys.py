@@ -1,4 +1,4 @@
-"""API keys: only the hash of a key is kept."""
+"""API keys; only the hash of a key is stored."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ _keys = tables.api_keys
 
 
 class ApiKey(NamedTuple):
-    """What is known of a key. Times are epoch milliseconds."""
+    """A stored API key. Times are epoch milliseconds."""
 
     id: str
     account_id: str
@@ -64,7 +64,7 @@ async def by_hash(database: Database, digest: bytes) -> ApiKey | None:
 
 
 async def of_account(database: Database, account_id: str) -> list[ApiKey]:
-    """Return the account's keys, newest first, revoked ones too."""
+    """Return the account's keys, newest first, including revoked ones."""
     query = select(*_COLUMNS).where(_keys.c.account_id == account_id).order_by(_keys.c.id.desc())
     async with database.read() as connection:
         return [_key(row) for row in await connection.execute(query)]
@@ -73,7 +73,7 @@ async def of_account(database: Database, account_id: str) -> list[ApiKey]:
 async def revoke(
     database: Database, key_id: str, now: int, *, account_id: str | None = None
 ) -> bool:
-    """Revoke a key; False where there is none such (in the account) that still works."""
+    """Revoke a key; return False if there is no such unrevoked key (in the account)."""
     statement = (
         update(_keys)
         .where(_keys.c.id == key_id, _keys.c.revoked_at.is_(None))
@@ -86,11 +86,11 @@ async def revoke(
 
 
 async def touch(database: Database, used: Mapping[str, int]) -> None:
-    """Remember when keys (by id) were last used."""
+    """Save when keys were last used, by id."""
     statement = (
         update(_keys).where(_keys.c.id == bindparam("key")).values(last_used_at=bindparam("at"))
     )
-    # In order, so that no two nodes wait for each other's rows.
+    # Sorted: nodes that update the same rows lock them in one order and cannot deadlock.
     rows = [{"key": key, "at": at} for key, at in sorted(used.items())]
     async with database.begin() as connection:
         await connection.execute(statement, rows)

@@ -12,7 +12,7 @@ _audit = tables.audit
 
 
 class Record(NamedTuple):
-    """Something that was asked of the service, and its outcome (an HTTP status)."""
+    """A request and its outcome (an HTTP status)."""
 
     id: str
     at: int
@@ -26,7 +26,7 @@ class Record(NamedTuple):
 
 
 async def add(database: Database, records: Sequence[Record]) -> None:
-    """Add records; those that are there already, of a write cut short, stay as they are."""
+    """Add records; skip ids that an interrupted write has stored already."""
     async with database.begin() as connection:
         await bulk.insert(connection, _audit, records)
 
@@ -34,7 +34,7 @@ async def add(database: Database, records: Sequence[Record]) -> None:
 async def of_account(
     database: Database, account_id: str, *, limit: int, before: str | None
 ) -> list[Record]:
-    """Return the account's records, newest first, those older than the one `before`."""
+    """Return the account's records, newest first; only those older than the id `before`."""
     query = select(*(_audit.c[name] for name in Record._fields)).where(
         _audit.c.account_id == account_id
     )
@@ -46,6 +46,6 @@ async def of_account(
 
 
 async def prune(database: Database, before: int) -> None:
-    """Delete what is older than `before` (epoch milliseconds)."""
+    """Delete records older than `before` (epoch milliseconds)."""
     async with database.begin() as connection:
         await connection.execute(delete(_audit).where(_audit.c.at < before))

@@ -1,7 +1,7 @@
-"""Gathers what is asked of the database at about the same time, and asks it once.
+"""Combines concurrent database queries into batches.
 
-One question alone does not wait. While one batch is under way the next one gathers, so that a
-crowd of machines costs little more than a few.
+A single query does not wait. Queries that arrive while a batch runs form the next batch, so that
+thousands of machines that reconnect at once need few statements.
 """
 
 import asyncio
@@ -11,35 +11,39 @@ from typing import Final, Generic, TypeVar
 
 from sqlalchemy.exc import DataError, IntegrityError
 
-_AT_ONCE: Final = 200
+_MAX_BATCH: Final = 200
 
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+Query = TypeVar("Query")
+Result = TypeVar("Result")
 
 
-class Batches(Generic[Question, Answer]):
-    """Asks questions together.
+class Batches(Generic[Query, Result]):
+    """Runs queries in batches.
 
     Args:
-        ask_all: answers questions, in their order. Where it fails, all of them do; but where one
-            does not fit the database, each is asked apart.
+        run_batch: returns the result of each query, in their order. If it raises, every query of
+            the batch fails; but after a data or integrity error each query is run on its
+            own, so that one bad value fails only its own query.
     """
 
-    def __init__(self, ask_all: Callable[[list[Question]], Awaitable[list[Answer]]]) -> None:
-        self._ask_all = ask_all
-        self._waiting: deque[tuple[Question, asyncio.Future[Answer]]] = deque()
+    def __init__(self, run_batch: Callable[[list[Query]], Awaitable[list[Result]]]) -> None:
+        self._run_batch = run_batch
+        self._waiting: deque[tuple[Query, asyncio.Future[Result]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, question: Question) -> Answer:
-        """Return the answer to a question; raises what `ask_all` raises."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, future))
+    async def ask(self, query: Query) -> Result:
+        """Run a query in the next batch; raises what `run_batch` raises.
+
+        If the caller is cancelled before its batch starts, the query is not run.
+        """
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((query, future))
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="ask together")
+            self._task = asyncio.create_task(self._run(), name="run batches")
         return await future
 
     async def close(self) -> None:
-        """Ask no more; waiting callers are cancelled."""
+        """Stop; waiting callers are cancelled."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -49,35 +53,35 @@ class Batches(Generic[Question, Answer]):
 
     async def _run(self) -> None:
         while self._waiting:
-            some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
-            wanted = [(question, future) for question, future in some if not future.done()]
+            batch = [self._waiting.popleft() for _ in range(min(_MAX_BATCH, len(self._waiting)))]
+            pending = [(query, future) for query, future in batch if not future.done()]
             try:
-                await self._answer(wanted)
+                await self._resolve(pending)
             finally:
-                for _, future in wanted:
-                    future.cancel()  # where it was not answered: this task is cancelled
+                for _, future in pending:
+                    future.cancel()  # no effect on a resolved one; else this task was cancelled
 
-    async def _answer(self, wanted: list[tuple[Question, asyncio.Future[Answer]]]) -> None:
+    async def _resolve(self, pending: list[tuple[Query, asyncio.Future[Result]]]) -> None:
         try:
-            answers = await self._ask_all([question for question, _ in wanted])
+            results = await self._run_batch([query for query, _ in pending])
         except (IntegrityError, DataError) as error:
-            if len(wanted) > 1:
-                for one in wanted:
-                    await self._answer([one])
+            if len(pending) > 1:
+                for entry in pending:
+                    await self._resolve([entry])
             else:
-                _fail(wanted, error)
-        except Exception as error:  # noqa: BLE001  # it is those who asked that it is raised to
-            _fail(wanted, error)
+                _fail(pending, error)
+        except Exception as error:  # noqa: BLE001  # raised to the callers
+            _fail(pending, error)
         else:
-            for (_, future), answer in zip(wanted, answers, strict=True):
+            for (_, future), result in zip(pending, results, strict=True):
                 if not future.done():
-                    future.set_result(answer)
+                    future.set_result(result)
 
 
 def _fail(
-    wanted: list[tuple[Question, asyncio.Future[Answer]]],
+    pending: list[tuple[Query, asyncio.Future[Result]]],
     error: Exception,
 ) -> None:
-    for _, future in wanted:
+    for _, future in pending:
         if not future.done():
             future.set_exception(error)

@@ -1,9 +1,9 @@
-"""Many rows in one statement, in SQL that goes to the driver as it is.
+"""Writes many rows with one statement, in SQL that goes to the driver unchanged.
 
-SQLAlchemy looks at each value of each row, which costs more than the database's own work on it;
-and SQLite lets go of Python's lock once for each statement, where the loop takes it. Here a
-statement is made text once, and rows are tuples of what drivers take by themselves: text,
-numbers, bytes and None.
+SQLAlchemy processes each value of each row, which takes longer than the database's own work; and
+the SQLite driver releases the GIL once for each statement, which lets the event loop in between.
+Here the text of a statement is built once and cached, and rows are tuples of values that drivers
+accept directly: text, numbers, bytes and None.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,8 @@ from sqlalchemy.engine import Dialect
 
 from outrider.cloud.store.transaction import Transaction
 
-_AT_ONCE: Final = 500
-"""Rows of one statement: SQLite takes no more than 32,766 values."""
+_MAX_ROWS: Final = 500
+"""Rows of one statement. SQLite allows at most 32,766 parameters."""
 
 _POSTGRESQL: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
 
@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 
 async def insert(transaction: Transaction, table: Table, rows: Sequence[Row]) -> None:
-    """Add rows, but for those that are there already.
+    """Add rows; skip those whose key exists already.
 
     Args:
         rows: each with a value for every column, in the table's order.
@@ -37,15 +37,17 @@ async def insert(transaction: Transaction, table: Table, rows: Sequence[Row]) ->
 
 
 async def insert_new(transaction: Transaction, table: Table, rows: Sequence[Row]) -> set[str]:
-    """Add rows as `insert` does, and return the keys (the first column) of those it has added."""
-    if transaction.dialect == "sqlite":  # nobody else writes meanwhile
-        known: set[str] = set()
+    """Add rows as `insert` does; return the keys (first column) of the rows that were added."""
+    if transaction.dialect == "sqlite":  # a write transaction excludes all other writers
+        existing: set[str] = set()
         for part in _parts(rows):
             keys = tuple(row[0] for row in part)
-            known.update((await transaction.execute_text(_known(table, len(keys)), keys)).scalars())
-        unknown = [row for row in rows if row[0] not in known]
-        await insert(transaction, table, unknown)
-        return {row[0] for row in unknown}
+            existing.update(
+                (await transaction.execute_text(_existing(table, len(keys)), keys)).scalars()
+            )
+        missing = [row for row in rows if row[0] not in existing]
+        await insert(transaction, table, missing)
+        return {row[0] for row in missing}
     new: set[str] = set()
     for part in _parts(rows):
         text = f"{_insert(table, transaction.dialect, len(part))} RETURNING {_key(table)}"
@@ -61,11 +63,12 @@ async def update(
     rows: Sequence[Row],
     where: str = "TRUE",
 ) -> None:
-    """Change columns of rows.
+    """Update columns of rows by their key.
 
     Args:
         rows: each with its key (the table's first column), and a value for each of `columns`.
-        where: SQL that tells which of them are changed; it has the new row as `new`.
+        where: an SQL condition; rows that do not satisfy it are left unchanged. `new` is the new
+            row.
     """
     for part in _parts(rows):
         text = _update(table, columns, transaction.dialect, len(part), where)
@@ -73,20 +76,20 @@ async def update(
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    return (rows[start : start + _AT_ONCE] for start in range(0, len(rows), _AT_ONCE))
+    return (rows[start : start + _MAX_ROWS] for start in range(0, len(rows), _MAX_ROWS))
 
 
 def _values(dialect: str, rows: Sequence[Row]) -> Row:
-    """Return the values of rows as the statement takes them: see `_source`."""
+    """Return the parameters of a statement; see `_source`."""
     if dialect == "sqlite":
         return tuple(chain.from_iterable(rows))
     return tuple(map(list, zip(*rows, strict=True)))
 
 
 def _source(columns: Sequence[Column[Any]], dialect: str, count: int) -> str:
-    """Return what rows of these columns are read from.
+    """Return the SQL source of `count` rows with these columns.
 
-    On SQLite every value is a parameter; on PostgreSQL every column is one, a list.
+    SQLite gets a parameter for each value, PostgreSQL one array for each column.
     """
     if dialect == "sqlite":
         row = f"({', '.join('?' * len(columns))})"
@@ -109,9 +112,9 @@ def _insert(table: Table, dialect: str, count: int) -> str:
 
 
 @lru_cache(maxsize=2000)
-def _known(table: Table, count: int) -> str:
-    marks = ", ".join("?" * count)
-    return f"SELECT {_key(table)} FROM {table.name} WHERE {_key(table)} IN ({marks})"  # noqa: S608
+def _existing(table: Table, count: int) -> str:
+    placeholders = ", ".join("?" * count)
+    return f"SELECT {_key(table)} FROM {table.name} WHERE {_key(table)} IN ({placeholders})"  # noqa: S608
 
 
 @lru_cache(maxsize=2000)

@@ -1,7 +1,7 @@
-"""The time that all nodes agree on: the database's.
+"""A clock that all nodes share: this machine's clock, corrected by the database's.
 
-What one node writes another compares with its own time: until when a delivery is claimed, when
-a session ends. The clocks of machines may be minutes apart.
+Nodes compare times that other nodes have written, such as the end of a delivery's claim or of a
+session. The clocks of their machines may differ by minutes.
 """
 
 import time
@@ -13,7 +13,7 @@ from outrider.cloud.store.database import Database
 
 
 class SharedClock:
-    """Tells seconds since the epoch, by this machine's clock set by the database's.
+    """Returns seconds since the epoch, by the database's clock.
 
     Args:
         clock: this machine's clock.
@@ -22,14 +22,14 @@ class SharedClock:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        self._ahead = 0.0
+        self._offset = 0.0
 
     def __call__(self) -> float:
-        """Return the time."""
-        return self._clock() + self._ahead
+        """Return the seconds since the epoch; does no I/O."""
+        return self._clock() + self._offset
 
     async def adjust(self) -> None:
-        """Set it by the database's clock. A single node on SQLite needs no other than its own.
+        """Measure the offset from the database's clock; does nothing on SQLite (a single node).
 
         Raises:
             SQLAlchemyError, OSError: the database is unavailable.
@@ -38,9 +38,10 @@ class SharedClock:
             return
         async with self._database.read() as transaction:
             before = self._clock()
-            theirs = await transaction.scalar(
+            database_time = await transaction.scalar(
                 text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
             )
             after = self._clock()
-        # It was asked at some moment between these two: only what lies beside them is a difference.
-        self._ahead = theirs - min(max(theirs, before), after)
+        # The database read its clock somewhere between `before` and `after`: a time in that range
+        # means no measurable offset, otherwise the distance to the range is the offset.
+        self._offset = database_time - min(max(database_time, before), after)

@@ -1,4 +1,9 @@
-"""The connection to the database, and bringing its schema up to date."""
+"""The connection pool of the database, its transactions, and schema migrations.
+
+Locks, in the order in which they are taken: `Database._turn` (SQLite only: one writer of this
+process at a time), then a connection of the pool, then the locks of the database itself. Reads take
+no `_turn`, so that they do not wait for writers.
+"""
 
 import asyncio
 import errno
@@ -27,7 +32,7 @@ from outrider.cloud.store.transaction import DatabaseUnavailable, Transaction
 from outrider.contract.errors import OutriderError
 
 HEAD: Final = "0005"
-"""The newest revision in `migrations/versions/`; a test holds it to that."""
+"""The newest revision in `migrations/versions/`; checked by a test."""
 
 
 _BEGIN: Final = "outrider_begin"
@@ -36,34 +41,35 @@ _MIGRATION_LOCK: Final = 8400
 _MIGRATION_WAIT: Final = "60s"
 
 _SQLITE_WAIT: Final = 10
-"""Seconds that a connection to SQLite waits for another one's lock."""
+"""Seconds that an SQLite connection waits for a lock."""
 
-_AWAY_STATES: Final = ("08", "53", "57P")
-"""What SQLSTATE begins with where PostgreSQL stops, starts, or has no place for a connection."""
+_UNAVAILABLE_STATES: Final = ("08", "53", "57P")
+"""SQLSTATE prefixes of an unavailable PostgreSQL: stopping, starting, or out of connections."""
 
 
 _SQLITE_CANNOT_STORE: Final = frozenset(
     (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 )
 _POSTGRESQL_CANNOT_STORE: Final = frozenset(("53100", "25006", "58030"))
-"""SQLSTATE where the disk is full, the transaction read-only, or the disk broken."""
+"""SQLSTATE codes of a full disk, a read-only transaction, and a disk failure."""
 
 
 class DatabaseError(OutriderError):
-    """The database cannot be used as it is set up."""
+    """The database cannot be used with this configuration."""
 
 
 class Database:
     """A pool of connections.
 
     Args:
-        url: an SQLAlchemy address with an asynchronous driver.
-        patience: seconds that a server has for a statement, so that one which stands still, or
-            a network that swallows everything, holds nobody up for longer.
-        makes_directory: whether to make the directory of an SQLite file where it is missing.
+        url: an SQLAlchemy URL with an asynchronous driver.
+        patience: the timeout of a statement on a server, in seconds; it also bounds the wait for a
+            server that hangs and a network that drops packets.
+        makes_directory: whether to create the directory of an SQLite file if it is missing.
 
     Raises:
-        DatabaseError: it is not one, or the directory of the file is missing or cannot be made.
+        DatabaseError: the URL is not valid, or the file's directory is missing or cannot be
+            created.
     """
 
     def __init__(self, url: str, patience: float = 30.0, *, makes_directory: bool = True) -> None:
@@ -73,7 +79,7 @@ class Database:
             if (file := _file(self.url)) is not None:
                 _prepare_directory(file.parent, makes=makes_directory)
             self.engine = _engine(self.url, patience)
-            # Writers of SQLite take turns: left to itself it lets them sleep and try again.
+            # Writers queue here, in order. SQLite itself makes them sleep and retry, unfairly.
             self._turn: asyncio.Lock | nullcontext[None] = (
                 asyncio.Lock() if self.url.get_backend_name() == "sqlite" else nullcontext()
             )
@@ -89,22 +95,22 @@ class Database:
 
     @property
     def name(self) -> str:
-        """Its address, for people: without the password."""
+        """The database's URL without the password, for messages."""
         return self.url.render_as_string(hide_password=True)
 
     @property
     def file(self) -> Path | None:
-        """The file that holds it; None for a server's, and for one in memory."""
+        """The SQLite file; None for a server and for a database in memory."""
         return _file(self.url)
 
     @property
     def is_embedded(self) -> bool:
-        """Whether it is a file of this machine, for a single node, and no server."""
+        """Whether it is SQLite, which a single node uses, and not a server."""
         return self.url.get_backend_name() == "sqlite"
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
-        """Open a transaction; it is committed at the end, rolled back on an error.
+        """Open a write transaction; commit it at the end, roll it back on an error or cancellation.
 
         Raises:
             DatabaseUnavailable: the database cannot be reached.
@@ -114,7 +120,7 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Transaction]:
-        """Open a transaction that only reads, so that it waits for no writer.
+        """Open a read-only transaction, which does not wait for writers.
 
         Raises:
             DatabaseUnavailable: the database cannot be reached.
@@ -124,19 +130,24 @@ class Database:
             yield Transaction(connection)
 
     async def ping(self) -> None:
-        """Do nothing but ask the database for an answer."""
+        """Run a trivial query, to check that the database is available.
+
+        Raises:
+            SQLAlchemyError, OSError: it is not.
+        """
         async with self.read() as connection:
             await connection.execute(text("SELECT 1"))
 
     async def migrate(self) -> bool:
-        """Bring the schema to `HEAD`, and return whether there was none.
+        """Upgrade the schema to `HEAD`; return whether the database was empty before.
 
         Raises:
-            DatabaseError: the database cannot be reached or written, or is of a newer Outrider.
+            DatabaseError: the database cannot be reached or written, or a newer version of
+                Outrider has migrated it.
         """
         try:
             if (file := _file(self.url)) is not None:
-                await asyncio.to_thread(_keep_write_ahead_log, file)
+                await asyncio.to_thread(_enable_wal, file)
             revision = await self._revision()
             if revision is not None and revision > HEAD:
                 raise DatabaseError(
@@ -144,11 +155,11 @@ class Database:
                     f"Outrider (schema {revision}; this one knows {HEAD}): update this one"
                 )
             if revision != HEAD:
-                # Alembic takes longer to import than to find that there is nothing to do.
+                # Imported here: Alembic takes longer to import than an up-to-date schema to check.
                 from outrider.cloud.store.migrations.run import upgrade
 
-                async with self._unhurried() as connection:
-                    await self._take_turn(connection)
+                async with self._without_timeout() as connection:
+                    await self._lock_migrations(connection)
                     await connection.run_sync(upgrade)
         except (DBAPIError, sqlite3.Error, OSError) as error:
             cause = getattr(error, "orig", None) or error
@@ -160,8 +171,8 @@ class Database:
         await asyncio.shield(self.engine.dispose())
 
     @asynccontextmanager
-    async def _unhurried(self) -> AsyncIterator[AsyncConnection]:
-        """Open a transaction whose statements may take as long as they need."""
+    async def _without_timeout(self) -> AsyncIterator[AsyncConnection]:
+        """Open a transaction without a statement timeout."""
         engine = self.engine if self.is_embedded else _engine(self.url, None)
         try:
             async with engine.begin() as connection:
@@ -170,8 +181,8 @@ class Database:
             if engine is not self.engine:
                 await engine.dispose()
 
-    async def _take_turn(self, connection: AsyncConnection) -> None:
-        """Wait until no other node migrates; SQLite's transactions see to that themselves."""
+    async def _lock_migrations(self, connection: AsyncConnection) -> None:
+        """Wait until no other node migrates; on SQLite the write transaction ensures that."""
         if self.url.get_backend_name() == "postgresql":
             await connection.execute(text(f"SET LOCAL lock_timeout = '{_MIGRATION_WAIT}'"))
             await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
@@ -189,27 +200,27 @@ class Database:
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Return whether an error says that the database cannot be reached at the moment.
+    """Return whether an error means that the database is currently unavailable.
 
-    Not one that says that it does not take what it was told, as of a constraint.
+    False for statements that the database refused, for example because of a constraint.
     """
     if not isinstance(error, DBAPIError):
         return isinstance(error, (PoolTimeout, DatabaseUnavailable, OSError))
     state = getattr(error.orig, "sqlstate", None)
-    if state is None:  # the driver lost its connection, or no longer knows what is going on there
+    if state is None:  # the driver lost the connection or its protocol state
         kinds = (OperationalError, InterfaceError, InternalError)
         return error.connection_invalidated or isinstance(error, kinds)
-    return error.connection_invalidated or state.startswith(_AWAY_STATES)
+    return error.connection_invalidated or state.startswith(_UNAVAILABLE_STATES)
 
 
 def cannot_store(error: BaseException) -> bool:
-    """Return whether an error says that the database can be read, but not written.
+    """Return whether an error means that the database can be read but not written.
 
-    Its disk is full or broken, or it is read-only, as a PostgreSQL is that waits to take over.
+    The disk is full or broken, or the database is read-only, like a PostgreSQL standby.
     """
     if isinstance(error, DBAPIError):
         code = getattr(error.orig, "sqlite_errorcode", None)
-        if code is not None:  # the low byte is the kind, the others say more of it
+        if code is not None:  # the low byte is the primary result code
             return code & 0xFF in _SQLITE_CANNOT_STORE
         return getattr(error.orig, "sqlstate", None) in _POSTGRESQL_CANNOT_STORE
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -219,9 +230,10 @@ def cannot_store(error: BaseException) -> bool:
 async def _opened(
     opening: AbstractAsyncContextManager[AsyncConnection],
 ) -> AsyncIterator[AsyncConnection]:
-    """Open a connection for a block, and tell what the system says of it from other errors.
+    """Open a connection for a block; raise its OSErrors as `DatabaseUnavailable`.
 
-    Left as it is, a refused connection could be taken for one that a client has closed.
+    A plain ConnectionError could be mistaken for that of an HTTP client's connection. Errors that
+    the block itself raises pass unchanged.
     """
     raised: BaseException | None = None
     try:
@@ -262,26 +274,26 @@ def _prepare_directory(directory: Path, *, makes: bool) -> None:
 
 
 def _file(url: URL) -> Path | None:
-    """Return the file that an SQLite address names, None for a server's, and for memory."""
+    """Return the file of an SQLite URL; None for a server and for a database in memory."""
     if url.get_backend_name() != "sqlite" or url.database in {None, "", ":memory:"}:
         return None
     return Path(str(url.database))
 
 
-def _keep_write_ahead_log(file: Path) -> None:
-    """Have SQLite write ahead, so that readers and a writer do not wait for each other.
+def _enable_wal(file: Path) -> None:
+    """Switch SQLite to write-ahead logging, so that readers and a writer do not block each other.
 
-    The file remembers it. While another process is about to write to a new file, SQLite refuses
-    that at once, however long it would wait for a lock otherwise: so it is asked again.
+    The setting is stored in the file. SQLite ignores its lock timeout for this statement and fails
+    at once while another process writes to a new file, so it is retried here.
     """
-    file.touch(0o600)  # nobody else's, whoever may look into the directory
+    file.touch(0o600)  # private, whatever the mode of the directory
     deadline = time.monotonic() + _SQLITE_WAIT
     with closing(sqlite3.connect(file, timeout=_SQLITE_WAIT)) as connection:
-        while not _writes_ahead(connection, is_last_try=time.monotonic() > deadline):
+        while not _try_enable_wal(connection, is_last_try=time.monotonic() > deadline):
             time.sleep(0.01)
 
 
-def _writes_ahead(connection: sqlite3.Connection, *, is_last_try: bool) -> bool:
+def _try_enable_wal(connection: sqlite3.Connection, *, is_last_try: bool) -> bool:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError as error:
@@ -301,7 +313,7 @@ def _engine(url: URL, patience: float | None) -> AsyncEngine:
             pool_timeout=10,
             connect_args=bounds if url.get_driver_name() == "asyncpg" else {},
         )
-    # None beyond those that are kept: each is a thread, slow to begin and to end in a rush.
+    # No overflow: each connection is a thread, and starting many at once is slow.
     engine = create_async_engine(url, max_overflow=0, connect_args={"timeout": _SQLITE_WAIT})
 
     @event.listens_for(engine.sync_engine, "connect")
@@ -314,7 +326,8 @@ def _engine(url: URL, patience: float | None) -> AsyncEngine:
 
     @event.listens_for(engine.sync_engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A writer takes its lock at once: one that began as a reader may fail to become one.
+        # BEGIN IMMEDIATE takes the write lock at once: upgrading a read transaction to a write
+        # fails without waiting if another writer has committed since it began.
         options = connection.get_execution_options()
         connection.exec_driver_sql(options.get(_BEGIN, "BEGIN IMMEDIATE"))
 

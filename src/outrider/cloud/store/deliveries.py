@@ -1,4 +1,9 @@
-"""Events and their deliveries: the history, and the queue."""
+"""Events and their deliveries: the history and the queue.
+
+A pending delivery is due at `next_attempt_at`. A node claims it by setting `claimed_until` (a
+lease) and renews the lease while it works on it. If the node crashes, the lease expires and another
+node claims the delivery, so an event is delivered at least once, sometimes twice.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -42,7 +47,7 @@ class Delivery(NamedTuple):
 
 
 _PENDING = _deliveries.c.status == literal_column("'pending'")
-"""Written out, for a parameter would keep SQLite from the index of what is pending."""
+"""A literal: with a parameter SQLite would not use the partial index on pending deliveries."""
 
 _FINISHED = (
     "status",
@@ -53,7 +58,7 @@ _FINISHED = (
     "claimed_until",
 )
 
-_NOT_OVER = (
+_NOT_FINISHED = (
     "deliveries.status <> 'succeeded' "
     "AND (deliveries.attempt < new.attempt OR new.status <> 'pending')"
 )
@@ -71,14 +76,14 @@ async def store(
     deliveries: Sequence[tuple[Delivery, int]],
     newest: Mapping[str, int],
 ) -> set[str]:
-    """Store events, their deliveries, and the newest event number of machines: all or nothing.
+    """Store events, deliveries, and the machines' newest event numbers in one transaction.
 
     Args:
         deliveries: each with the time until which it is claimed.
-        newest: by machine id.
+        newest: the newest event number of each machine, by machine id.
 
     Returns:
-        The ids of the events that were new; the deliveries of the others were left out.
+        The ids of the new events; deliveries of events stored before are not added.
     """
     async with database.begin() as transaction:
         new = await add(transaction, events, deliveries)
@@ -98,25 +103,26 @@ async def add(
     events: Sequence[Event],
     deliveries: Sequence[tuple[Delivery, int]],
 ) -> set[str]:
-    """Add events and their deliveries; return the ids of those events that were new."""
-    # Another node may store the same event at the same time: whose row it is, is new.
+    """Add events and their deliveries; return the ids of the new events."""
+    # Another node may store the same event concurrently: only the node whose insert succeeds
+    # adds the deliveries.
     new = await bulk.insert_new(transaction, _events, events)
-    wanted = [
+    rows = [
         (*delivery, claimed_until)
         for delivery, claimed_until in deliveries
         if delivery.event_id in new
     ]
-    await bulk.insert(transaction, _deliveries, wanted)
+    await bulk.insert(transaction, _deliveries, rows)
     return new
 
 
 async def claim(
     database: Database, *, now: int, until: int, limit: int, without: Sequence[str]
 ) -> list[tuple[Delivery, bytes]]:
-    """Claim deliveries that are due until the time `until`; return them with their bodies.
+    """Claim due deliveries until the time `until`; return them with their bodies.
 
     Args:
-        without: webhooks that have enough of them already.
+        without: ids of webhooks to skip, because their deliveries in flight are at the limit.
     """
     due = (
         select(_deliveries.c.id)
@@ -141,7 +147,7 @@ async def claim(
 
 
 async def renew(database: Database, ids: Sequence[str], until: int) -> None:
-    """Keep deliveries claimed until a later time."""
+    """Extend the claims of pending deliveries to a later time."""
     statement = (
         update(_deliveries)
         .where(_deliveries.c.id == bindparam("delivery"), _deliveries.c.status == "pending")
@@ -152,7 +158,7 @@ async def renew(database: Database, ids: Sequence[str], until: int) -> None:
 
 
 async def release(database: Database, event_ids: Sequence[str]) -> None:
-    """Note that nobody has the deliveries of these events in hand that were not tried yet."""
+    """Release the claims on the untried deliveries of these events."""
     async with database.begin() as connection:
         await connection.execute(
             update(_deliveries)
@@ -162,7 +168,7 @@ async def release(database: Database, event_ids: Sequence[str]) -> None:
 
 
 async def release_all(database: Database) -> None:
-    """Note that no worker lives: every claim is void. For a database with one node only."""
+    """Release every claim. Only for a single node at its start: no worker holds one then."""
     async with database.begin() as connection:
         await connection.execute(
             update(_deliveries)
@@ -174,20 +180,28 @@ async def release_all(database: Database) -> None:
 async def finish(
     database: Database, deliveries: Sequence[Delivery], results: Sequence[webhooks.Result]
 ) -> dict[str, int]:
-    """Write down what came of attempts, and what they say of their webhooks.
+    """Store the results of attempts, and the state of their webhooks.
 
-    Of an attempt that another node has made as well, since this one stood still, what it wrote
-    down stays, but for a failure where this one succeeded.
+    If this node stalled beyond its lease, another node may have made the same attempt. Its stored
+    result stays, except that a success here replaces a failure there.
 
     Returns:
-        By webhook, since when nothing has succeeded; those of which something has are left out.
+        Of the webhooks with a failure here: since when no delivery has succeeded, by id.
     """
     rows = [
-        (one.id, one.status, one.attempt, one.attempts, one.completed_at, one.next_attempt_at, 0)
-        for one in deliveries
+        (
+            delivery.id,
+            delivery.status,
+            delivery.attempt,
+            delivery.attempts,
+            delivery.completed_at,
+            delivery.next_attempt_at,
+            0,
+        )
+        for delivery in deliveries
     ]
     async with database.begin() as connection:
-        await bulk.update(connection, _deliveries, _FINISHED, rows, where=_NOT_OVER)
+        await bulk.update(connection, _deliveries, _FINISHED, rows, where=_NOT_FINISHED)
         await connection.execute(webhooks.RESULT_STATEMENT, webhooks.result_rows(results))
         failed = [result.webhook_id for result in results if result.failed_at is not None]
         if not failed:
@@ -201,7 +215,7 @@ async def finish(
 async def of_webhook(
     database: Database, webhook_id: str, *, limit: int, before: str | None
 ) -> list[Delivery]:
-    """Return a webhook's deliveries, newest first, those older than the one `before`."""
+    """Return a webhook's deliveries, newest first; only those older than the id `before`."""
     query = select(*_COLUMNS).where(_deliveries.c.webhook_id == webhook_id)
     if before is not None:
         query = query.where(_deliveries.c.id < before)
@@ -225,10 +239,10 @@ async def failed_since(
 ) -> list[Delivery]:
     """Return the deliveries of a webhook that failed permanently since a time, oldest first.
 
-    One for each event, and none whose event was delivered after all.
+    Only the newest delivery of each event, and none of events that have a successful one.
     """
     other = _deliveries.alias()
-    made_up_for = (
+    superseded = (
         select(other.c.id)
         .where(other.c.event_id == _deliveries.c.event_id)
         .where(other.c.webhook_id == _deliveries.c.webhook_id)
@@ -237,7 +251,7 @@ async def failed_since(
     query = (
         select(*_COLUMNS)
         .where(_deliveries.c.webhook_id == webhook_id, _deliveries.c.status == "failed")
-        .where(_deliveries.c.completed_at >= since, ~made_up_for.exists())
+        .where(_deliveries.c.completed_at >= since, ~superseded.exists())
         .order_by(_deliveries.c.id)
         .limit(limit)
     )
@@ -248,10 +262,10 @@ async def failed_since(
 async def again(
     database: Database, deliveries: Sequence[Delivery], claimed_until: int = 0
 ) -> dict[str, bytes]:
-    """Add deliveries of events that are stored already.
+    """Add further deliveries of stored events.
 
     Returns:
-        The bodies of those that are claimed, by the event's id.
+        The events' bodies by event id if `claimed_until` is set, else nothing.
     """
     rows = [(*delivery, claimed_until) for delivery in deliveries]
     async with database.begin() as connection:
@@ -264,7 +278,7 @@ async def again(
 
 
 async def due_times(database: Database, now: int) -> tuple[int | None, int | None]:
-    """Return when the delivery became due that has waited longest, and when the next will be."""
+    """Return when the longest waiting delivery became due, and when the next one will be."""
     at = _deliveries.c.next_attempt_at
     earliest = select(func.min(at)).where(_PENDING)
     query = select(
@@ -276,13 +290,13 @@ async def due_times(database: Database, now: int) -> tuple[int | None, int | Non
 
 
 async def prune(database: Database, before: int) -> int:
-    """Delete some deliveries that were over `before`, and events that have none.
+    """Delete a batch of deliveries completed before `before`, and of old events without any.
 
     Returns:
-        How many of the one or the other; fewer than `PRUNE_BATCH` once it is done.
+        The larger of the two counts; below `PRUNE_BATCH` when nothing is left to delete.
     """
     old = select(_deliveries.c.id).where(_deliveries.c.completed_at < before).limit(PRUNE_BATCH)
-    lonely = (
+    orphans = (
         select(_events.c.id)
         .where(_events.c.created_at < before)
         .where(~select(_deliveries.c.id).where(_deliveries.c.event_id == _events.c.id).exists())
@@ -290,5 +304,5 @@ async def prune(database: Database, before: int) -> int:
     )
     async with database.begin() as connection:
         deleted = await connection.execute(delete(_deliveries).where(_deliveries.c.id.in_(old)))
-        forgotten = await connection.execute(delete(_events).where(_events.c.id.in_(lonely)))
-        return max(deleted.rowcount, forgotten.rowcount)
+        deleted_events = await connection.execute(delete(_events).where(_events.c.id.in_(orphans)))
+        return max(deleted.rowcount, deleted_events.rowcount)

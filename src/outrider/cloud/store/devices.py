@@ -1,4 +1,4 @@
-"""Device codes: machines that wait for a user's approval."""
+"""Device codes (RFC 8628): machines that wait for a user's approval."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ _codes = tables.device_codes
 
 
 class Device(NamedTuple):
-    """A machine that waits. `machine` is the JSON of its `contract.enrollment.MachineInfo`.
+    """A waiting machine. `machine` is the JSON of its `contract.enrollment.MachineInfo`.
 
-    `address` is where it asked from, None if it asked a node of an older release.
+    `address` is the address of its request; None if a node of an older release served it.
     """
 
     machine: bytes
@@ -38,7 +38,7 @@ async def add(
     now: int,
     expires_at: int,
 ) -> None:
-    """Add a device code, and delete those that expired an hour ago."""
+    """Add a device code, and delete those that expired over an hour ago."""
     async with database.begin() as connection:
         await connection.execute(delete(_codes).where(_codes.c.expires_at <= now - 3_600_000))
         await connection.execute(
@@ -56,14 +56,14 @@ async def add(
 
 
 async def exists(database: Database, digest: bytes) -> bool:
-    """Return whether there is such a device code."""
+    """Return whether the device code exists."""
     query = select(_codes.c.hash).where(_codes.c.hash == digest)
     async with database.read() as connection:
         return await connection.scalar(query) is not None
 
 
 async def polled(database: Database, digest: bytes, now: int) -> Device | None:
-    """Return the device as it was before this question, and remember when it was asked."""
+    """Record a poll; return the device with the time of the poll before, None if unknown."""
     async with database.begin() as connection:
         query = select(*_COLUMNS).where(_codes.c.hash == digest).with_for_update()
         row = (await connection.execute(query)).first()
@@ -76,7 +76,7 @@ async def polled(database: Database, digest: bytes, now: int) -> Device | None:
 
 
 async def waiting(database: Database, user_code_digest: bytes, now: int) -> Device | None:
-    """Return the device that shows this user code, while nobody has decided about it."""
+    """Return the device with this user code while it waits for a decision."""
     query = select(*_COLUMNS).where(_undecided(user_code_digest, now))
     async with database.read() as connection:
         row = (await connection.execute(query)).first()
@@ -86,7 +86,7 @@ async def waiting(database: Database, user_code_digest: bytes, now: int) -> Devi
 async def decide(
     database: Database, user_code_digest: bytes, now: int, *, account_id: str | None
 ) -> bool:
-    """Approve a device for an account, or deny it (None). False if there is none to decide."""
+    """Approve a device for an account, or deny it (None); return whether it was waiting."""
     statement = (
         update(_codes)
         .where(_undecided(user_code_digest, now))
@@ -97,7 +97,7 @@ async def decide(
 
 
 async def take(database: Database, digest: bytes) -> bool:
-    """Use a device code up; False for all but one of those that try at once."""
+    """Delete a device code; of concurrent calls, True for exactly one."""
     async with database.begin() as connection:
         return (
             await connection.execute(delete(_codes).where(_codes.c.hash == digest))

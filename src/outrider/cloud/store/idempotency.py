@@ -1,4 +1,4 @@
-"""Idempotency keys: which requests were made, and what was answered."""
+"""Idempotency keys: the requests made with them, and their responses."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ _keys = tables.idempotency_keys
 
 
 class Stored(NamedTuple):
-    """A request made under a key; without a status it is under way."""
+    """A request made with a key; while it is in progress, `status` and `response` are None."""
 
     fingerprint: bytes
     status: int | None
@@ -22,15 +22,17 @@ class Stored(NamedTuple):
 async def begin(
     database: Database, principal: str, key: str, fingerprint: bytes, *, now: int, expired: int
 ) -> Stored | None:
-    """Take the key for a request and return None; or return the one that has it.
+    """Reserve the key for a request and return None; or return the request that has it.
+
+    The primary key decides between concurrent requests: exactly one insert succeeds.
 
     Args:
-        expired: a key taken before this time is free again.
+        expired: a key reserved before this time (epoch milliseconds) is free again.
     """
-    this = (_keys.c.principal == principal) & (_keys.c.key == key)
+    is_key = (_keys.c.principal == principal) & (_keys.c.key == key)
     try:
         async with database.begin() as connection:
-            await connection.execute(delete(_keys).where(this, _keys.c.created_at < expired))
+            await connection.execute(delete(_keys).where(is_key, _keys.c.created_at < expired))
             await connection.execute(
                 insert(_keys).values(
                     principal=principal, key=key, fingerprint=fingerprint, created_at=now
@@ -38,17 +40,18 @@ async def begin(
             )
             return None
     except IntegrityError:
-        query = select(*(_keys.c[name] for name in Stored._fields)).where(this)
+        query = select(*(_keys.c[name] for name in Stored._fields)).where(is_key)
         async with database.read() as connection:
             row = (await connection.execute(query)).first()
-        # It was released between the two statements: as good as under way for this request.
+        # The key was released between the two statements. Report it as in progress: the
+        # caller answers 409, and the client's retry gets the key.
         return Stored(fingerprint, None, None) if row is None else Stored._make(row)
 
 
 async def finish(
     database: Database, principal: str, key: str, status: int, response: bytes
 ) -> None:
-    """Store the answer."""
+    """Store the response."""
     async with database.begin() as connection:
         await connection.execute(
             update(_keys)
@@ -58,7 +61,7 @@ async def finish(
 
 
 async def release(database: Database, principal: str, key: str) -> None:
-    """Free the key: nothing was done under it."""
+    """Free the key: its request had no effect."""
     async with database.begin() as connection:
         await connection.execute(
             delete(_keys).where(_keys.c.principal == principal, _keys.c.key == key)
@@ -66,6 +69,6 @@ async def release(database: Database, principal: str, key: str) -> None:
 
 
 async def prune(database: Database, before: int) -> None:
-    """Delete the keys taken before `before` (epoch milliseconds)."""
+    """Delete the keys reserved before `before` (epoch milliseconds)."""
     async with database.begin() as connection:
         await connection.execute(delete(_keys).where(_keys.c.created_at < before))

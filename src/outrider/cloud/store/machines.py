@@ -1,4 +1,10 @@
-"""Machines: who owns them, what opens their socket, and their last state."""
+"""Machines: their owner, connection token and last state.
+
+`node` is the node that is responsible for a connected machine: it has the machine's socket, or
+waits for the end of its grace period. `connection` counts the machine's connections. Together they
+order concurrent writes of several nodes: only the responsible node saves a machine's state, and
+only the newest connection may disconnect it.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -31,14 +37,14 @@ class Machine(NamedTuple):
 
 
 class Enrollment(NamedTuple):
-    """Who is enrolled: the account and the nickname that the code was made for."""
+    """The account and the nickname that a one-time code was created for."""
 
     account_id: str
     nickname: str | None
 
 
 class Arrival(NamedTuple):
-    """A machine that has said hello, with the token that let it in, and what it reported.
+    """A machine that has sent its hello, with the hash of its token and what it reported.
 
     `values` has `connected_at`, `last_seen_at`, `hostname`, `platform`, `version`, `snapshot`.
     """
@@ -49,10 +55,10 @@ class Arrival(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """A machine whose socket a node has now.
+    """A machine that has been assigned to a node.
 
-    `connection` is higher than the numbers of the connections before, `was_connected` whether it
-    was connected or in its grace period already.
+    `connection` is higher than the number of every earlier connection. `was_connected` is whether
+    the machine was connected or in its grace period before.
     """
 
     id: str
@@ -87,12 +93,12 @@ async def by_id(database: Database, machine_id: str) -> Machine | None:
 
 
 async def by_token(database: Database, digest: bytes) -> Machine | None:
-    """Return the machine that this connection token opens."""
+    """Return the machine with this connection token."""
     return await _one(database, _machines.c.token_hash == digest)
 
 
 async def by_tokens(database: Database, digests: Sequence[bytes]) -> list[Machine | None]:
-    """Return the machine that each of these connection tokens opens, without its snapshot."""
+    """Return the machine of each connection token, in their order, without its snapshot."""
     columns = [null() if c is _machines.c.snapshot else c for c in _COLUMNS]
     query = select(_machines.c.token_hash, *columns).where(_machines.c.token_hash.in_(digests))
     async with database.read() as connection:
@@ -101,7 +107,7 @@ async def by_tokens(database: Database, digests: Sequence[bytes]) -> list[Machin
 
 
 async def existing(database: Database, machine_ids: Sequence[str]) -> set[str]:
-    """Return those of these machines that have not been deleted."""
+    """Return the ids of these machines that have not been deleted."""
     query = select(_machines.c.id).where(_machines.c.id.in_(machine_ids))
     async with database.read() as connection:
         return set(await connection.scalars(query))
@@ -117,10 +123,10 @@ async def connected(database: Database, account_id: str) -> list[Machine]:
 async def attach(
     transaction: Transaction, node: str, arrivals: Sequence[Arrival]
 ) -> list[Attached | None]:
-    """Note that a node has these machines' sockets now, and save what they reported.
+    """Assign machines to the node that has their sockets, and save what they reported.
 
     Returns:
-        What each machine is now; None if its token opens nothing any more.
+        The state of each machine, in their order; None if its token is no longer valid.
     """
     query = (
         select(
@@ -132,7 +138,7 @@ async def attach(
             _machines.c.connected,
         )
         .where(_machines.c.id.in_({arrival.machine_id for arrival in arrivals}))
-        .order_by(_machines.c.id)  # so that no two nodes wait for each other's rows
+        .order_by(_machines.c.id)  # one lock order for all nodes, so that they cannot deadlock
         .with_for_update()
     )
     rows = {row.id: row for row in await transaction.execute(query)}
@@ -170,11 +176,11 @@ async def detach(
     node: str | None,
     connection: int | None,
 ) -> bool:
-    """Note that the machine is offline, and save these values; return whether it was not yet.
+    """Mark the machine as offline and save these values; return whether it was connected.
 
     Args:
-        node: it does so only while this node sees to the machine.
-        connection: it does so only while this is the machine's newest connection.
+        node: if set, only while this node is responsible for the machine.
+        connection: if set, only while this is the machine's newest connection.
     """
     statement = update(_machines).where(_machines.c.id == machine_id, _machines.c.connected)
     if node is not None:
@@ -186,7 +192,7 @@ async def detach(
 
 
 async def take_over(database: Database, node: str) -> list[Machine]:
-    """Have a node see to the connected machines whose own node is gone; return them."""
+    """Make a node responsible for connected machines whose node no longer exists; return them."""
     orphaned = or_(_machines.c.node.is_(None), _machines.c.node.not_in(select(tables.nodes.c.id)))
     statement = (
         update(_machines)
@@ -199,12 +205,15 @@ async def take_over(database: Database, node: str) -> list[Machine]:
 
 
 async def reclaim(database: Database, node: str, connections: Mapping[str, int]) -> set[str]:
-    """Have a node see to its machines again; return those that are still its own.
+    """Make a node responsible for its machines again; return those that are still connected here.
+
+    A machine that has connected to another node since has a higher number, and is left to it.
+
 
     Args:
         connections: the number of each machine's connection here, by machine id.
     """
-    kept: set[str] = set()
+    reclaimed: set[str] = set()
     async with database.begin() as transaction:
         for machine_id, connection in connections.items():
             result = await transaction.execute(
@@ -214,8 +223,8 @@ async def reclaim(database: Database, node: str, connections: Mapping[str, int])
                 .values(node=node)
             )
             if result.rowcount:
-                kept.add(machine_id)
-    return kept
+                reclaimed.add(machine_id)
+    return reclaimed
 
 
 async def add_code(
@@ -236,7 +245,7 @@ async def add_code(
 
 
 async def take_code(database: Database, digest: bytes, now: int) -> Enrollment | None:
-    """Use a one-time code up; None if it does not exist, has been used, or has expired."""
+    """Delete a one-time code and return its enrollment; None if it is not valid (any more)."""
     statement = (
         delete(_codes)
         .where(_codes.c.hash == digest, _codes.c.expires_at > now)
@@ -279,7 +288,7 @@ async def enroll(
 async def enroll_again(
     database: Database, machine_id: str, account_id: str, *, nickname: str | None, token_hash: bytes
 ) -> str | None:
-    """Replace a machine's token; return its nickname, None if the account does not exist."""
+    """Replace a machine's token; return its nickname, None if the account has no such machine."""
     values: dict[str, object] = {"token_hash": token_hash}
     if nickname is not None:
         values["nickname"] = nickname
@@ -304,13 +313,16 @@ async def revoke_token(database: Database, machine_id: str) -> None:
 async def save_snapshots(
     database: Database, node: str, snapshots: Mapping[str, tuple[bytes, int | None]]
 ) -> None:
-    """Save the newest snapshot and last-seen time of a node's machines, by their ids."""
+    """Save the newest snapshot and last-seen time of a node's machines, by id.
+
+    Machines that another node has taken over are skipped.
+    """
     statement = (
         update(_machines)
         .where(_machines.c.id == bindparam("machine"), _machines.c.node == node)
         .values(snapshot=bindparam("data"), last_seen_at=bindparam("seen"))
     )
-    # In order, so that no two nodes wait for each other's rows.
+    # Sorted: nodes that update the same rows lock them in one order and cannot deadlock.
     rows = [
         {"machine": machine, "data": data, "seen": seen}
         for machine, (data, seen) in sorted(snapshots.items())

@@ -1,4 +1,4 @@
-"""The nodes of the service, and which of them sees to a machine."""
+"""The nodes of the service and their heartbeats."""
 
 from collections.abc import Mapping
 
@@ -11,26 +11,26 @@ _nodes = tables.nodes
 
 
 async def beat(database: Database, node: str) -> bool:
-    """Count this node's beats up; False if it was not there (any more), and is now."""
+    """Increment this node's heartbeat; return False if the node had to be added (again)."""
     async with database.begin() as connection:
-        counted = await connection.execute(
+        updated = await connection.execute(
             update(_nodes).where(_nodes.c.id == node).values(beats=_nodes.c.beats + 1)
         )
-        if counted.rowcount:
+        if updated.rowcount:
             return True
         await connection.execute(insert(_nodes).values(id=node, beats=1))
         return False
 
 
 async def beats(database: Database) -> Mapping[str, int]:
-    """Return the beats of every node, by its id."""
+    """Return the heartbeat count of every node, by id."""
     async with database.read() as connection:
         rows = await connection.execute(select(_nodes.c.id, _nodes.c.beats))
         return {row[0]: row[1] for row in rows}
 
 
 async def remove(database: Database, node: str, beats: int | None = None) -> None:
-    """Remove a node. With `beats`, only if it has not beaten since."""
+    """Remove a node; with `beats`, only if its heartbeat count is still that."""
     statement = delete(_nodes).where(_nodes.c.id == node)
     if beats is not None:
         statement = statement.where(_nodes.c.beats == beats)

@@ -1,8 +1,8 @@
 """The connection to Redis, which the nodes of one service share.
 
-What is asked in one turn of the event loop goes there together: a round trip costs much more
-than a command. While Redis is unavailable everything asked of it fails at once, so that no request
-waits for it, not even one in a while: it is tried again beside them, twice a second.
+Commands issued in one turn of the event loop are sent as one pipeline, since a round trip costs
+much more than a command. While Redis is unavailable every command fails at once, so that no request
+waits for a timeout; a background task probes Redis twice a second.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from outrider.contract.errors import OutriderError
 
 _CLUSTER: Final = "redis+cluster://"
 FAILURES: Final = (RedisError, RedisClusterException, OSError, TimeoutError)
-"""What the library raises where Redis cannot be reached, or does not answer."""
+"""What the library raises when Redis cannot be reached or does not answer."""
 
-_PATIENCE: Final = 2.0
-"""Seconds that Redis has for an answer: what the first requests wait that find it frozen."""
+_TIMEOUT: Final = 2.0
+"""The timeout of a pipeline in seconds: how long the first requests wait on a frozen Redis."""
 
-_TRY_SECONDS: Final = 0.5
+_PROBE_SECONDS: Final = 0.5
 _MAX_WAITING: Final = 20_000
-_AT_ONCE: Final = 500
+_MAX_PIPELINE: Final = 500
 
 _log = structlog.get_logger(__name__)
 
@@ -41,14 +41,14 @@ class RedisUnavailable(OutriderError):
 
 
 class Redis:
-    """Asks Redis.
+    """Executes commands on Redis, in pipelines.
 
     Args:
         url: `redis://`, `rediss://` (TLS), or `redis+cluster://` for a node of a Redis Cluster.
-        prefix: what every key and channel begins with; the same for all nodes of one service.
+        prefix: the prefix of every key and channel, equal on all nodes of one service.
 
     Raises:
-        RedisUnavailable: the URL is not one.
+        RedisUnavailable: the URL is not valid.
     """
 
     def __init__(self, url: str, prefix: str) -> None:
@@ -62,56 +62,59 @@ class Redis:
                 f"OUTRIDER_REDIS_URL is not an address of Redis: {error}"
             ) from error
         self._waiting: list[tuple[tuple[Argument, ...], asyncio.Future[Any]]] = []
-        self._flushing: asyncio.Task[None] | None = None
-        self._trying: asyncio.Task[None] | None = None
+        self._flush_task: asyncio.Task[None] | None = None
+        self._probe_task: asyncio.Task[None] | None = None
 
     def key(self, kind: str, name: str) -> str:
-        """Return the name of a key or channel. On a cluster each kind and name has its slot."""
+        """Return the full name of a key or channel, which also decides its slot on a cluster."""
         return f"{self._prefix}:{kind}:{name}"
 
-    async def ask(self, *command: Argument) -> Any:  # as Redis answers it
-        """Return the answer to a command.
+    async def ask(self, *command: Argument) -> Any:  # the type depends on the command
+        """Execute a command and return its reply.
+
+        A cancelled caller's command may still be executed.
 
         Raises:
-            RedisUnavailable: Redis is unavailable, or refused the command.
+            RedisUnavailable: Redis is unavailable (the command may have been executed), too many
+                commands wait, or Redis refused the command.
         """
-        if self._trying is not None:
+        if self._probe_task is not None:
             raise RedisUnavailable("Redis was away a moment ago")
         if len(self._waiting) >= _MAX_WAITING:
             raise RedisUnavailable(f"{_MAX_WAITING} commands wait for Redis already")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((command, future))
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.create_task(self._flush(), name="ask Redis")
+        if self._flush_task is None or self._flush_task.done():
+            self._flush_task = asyncio.create_task(self._flush(), name="flush Redis commands")
         answer = await future
         if isinstance(answer, Exception):
             raise RedisUnavailable(f"Redis refused {command[0]!r}: {answer}") from answer
         return answer
 
     async def ping(self) -> None:
-        """Ask for an answer.
+        """Check that Redis replies.
 
         Raises:
-            RedisUnavailable: there is none, or was none half a second ago.
+            RedisUnavailable: it does not, or did not at the last probe.
         """
         await self.ask(*self._ping)
 
     def try_again(self) -> None:
-        """Hold Redis to be away no more: it has answered on another connection."""
-        if self._trying is not None:
-            self._trying.cancel()
-            self._trying = None
+        """Stop failing commands at once: Redis has answered on another connection."""
+        if self._probe_task is not None:
+            self._probe_task.cancel()
+            self._probe_task = None
 
     async def subscription(self) -> Subscription:
-        """Return a new subscription, to be closed.
+        """Return a new subscription; the caller must close it.
 
         Raises:
-            FAILURES: the servers of a cluster cannot be told.
+            FAILURES: the servers of a cluster cannot be determined.
         """
         if not self._is_cluster:
             return Subscription(lambda _: "", lambda _: self._client.pubsub(), at_once=1000)
         await self._client.initialize()
-        await self._client.nodes_manager.initialize()  # what it knew may be old by now
+        await self._client.nodes_manager.initialize()  # the cached topology may be out of date
 
         def server_of(channel: str) -> str:
             return str(self._client.get_node_from_key(channel).name)
@@ -123,57 +126,57 @@ class Redis:
         return Subscription(server_of, connect, at_once=1)
 
     async def close(self) -> None:
-        """Close every connection; what waits for an answer fails."""
-        tasks = {task for task in (self._flushing, self._trying) if task is not None}
+        """Close every connection; waiting commands fail."""
+        tasks = {task for task in (self._flush_task, self._probe_task) if task is not None}
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=_PATIENCE)
+            await asyncio.wait(tasks, timeout=_TIMEOUT)
         self._fail(RedisUnavailable("The service is stopping"))
         await self._client.aclose()
 
     def _connect(self, url: str) -> Any:  # two classes without a common base
-        # One more try: after a restart of Redis the old connection is only then found dead.
-        again = Retry(NoBackoff(), 1)
-        options: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": _PATIENCE}
+        # One retry: after a restart of Redis, the first use of an old connection fails.
+        retry = Retry(NoBackoff(), 1)
+        options: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": _TIMEOUT}
         if self._is_cluster:
             address = "redis://" + url.removeprefix(_CLUSTER)
-            return RedisCluster.from_url(address, retry=again, **options)
-        return Client.from_url(url, retry=again, **options)
+            return RedisCluster.from_url(address, retry=retry, **options)
+        return Client.from_url(url, retry=retry, **options)
 
     async def _flush(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+            batch, self._waiting = self._waiting[:_MAX_PIPELINE], self._waiting[_MAX_PIPELINE:]
             try:
-                answers = await self._ask_all([command for command, _ in batch])
+                replies = await self._execute([command for command, _ in batch])
             except FAILURES as error:
-                self._trying = asyncio.create_task(self._try_again(), name="try Redis again")
+                self._probe_task = asyncio.create_task(self._probe(), name="probe Redis")
                 self._waiting[:0] = batch
                 self._fail(
                     RedisUnavailable(f"Redis cannot be reached: {error or 'no answer in time'}")
                 )
                 return
-            except BaseException:
+            except BaseException:  # cancelled by `close`: no caller may be left waiting
                 self._waiting[:0] = batch
                 self._fail(RedisUnavailable("Asking Redis was cut short"))
                 raise
-            for (_, future), answer in zip(batch, answers, strict=True):
+            for (_, future), answer in zip(batch, replies, strict=True):
                 if not future.done():
                     future.set_result(answer)
 
-    async def _try_again(self) -> None:
-        """Return once Redis answers again."""
+    async def _probe(self) -> None:
+        """Probe Redis until it replies; commands fail at once until then."""
         while True:
-            await asyncio.sleep(_TRY_SECONDS)
+            await asyncio.sleep(_PROBE_SECONDS)
             try:
-                await self._ask_all([self._ping])
+                await self._execute([self._ping])
             except FAILURES:
                 continue
-            self._trying = None
+            self._probe_task = None
             return
 
-    async def _ask_all(self, commands: list[tuple[Argument, ...]]) -> list[Any]:
-        async with asyncio.timeout(_PATIENCE):
+    async def _execute(self, commands: list[tuple[Argument, ...]]) -> list[Any]:
+        async with asyncio.timeout(_TIMEOUT):
             async with self._pipeline() as pipeline:
                 for command in commands:
                     pipeline.execute_command(*command)

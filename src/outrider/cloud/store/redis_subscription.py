@@ -1,4 +1,4 @@
-"""The connections that messages come on: one, or one to each server of a Redis Cluster."""
+"""Redis subscriptions: one connection, or one to each server of a Redis Cluster."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -13,12 +13,15 @@ Message = dict[str, Any]
 
 
 class Subscription:
-    """Sharded channels. It ends with the first of its connections; then make another.
+    """Receives the messages of sharded channels.
+
+    If one of its connections is lost, `next` raises; close the subscription and create another.
 
     Args:
-        server_of: returns the name of the server that has a channel.
-        connect: returns a connection for messages to a server, by its name.
-        at_once: how many channels one command may name; a cluster takes one slot's alone.
+        server_of: returns the name of the server that holds a channel.
+        connect: returns a new connection to a server, by its name.
+        at_once: how many channels one command may name; 1 on a cluster, where all channels of a
+            command must be in one slot.
     """
 
     def __init__(
@@ -35,29 +38,29 @@ class Subscription:
         self._messages: asyncio.Queue[Message | BaseException] = asyncio.Queue(_MAX_WAITING)
 
     async def subscribe(self, channels: Iterable[str]) -> None:
-        """Ask for the messages of channels; each is confirmed by a message `ssubscribe`."""
+        """Subscribe to channels; a message `ssubscribe` confirms each."""
         servers: dict[str, list[str]] = {}
         for channel in channels:
             servers.setdefault(self._server_of(channel), []).append(channel)
-        for server, theirs in servers.items():
+        for server, server_channels in servers.items():
             connection = self._connections.get(server)
             is_new = connection is None
             if connection is None:
                 connection = self._connections[server] = self._connect(server)
-            for start in range(0, len(theirs), self._at_once):
-                await connection.ssubscribe(*theirs[start : start + self._at_once])
+            for start in range(0, len(server_channels), self._at_once):
+                await connection.ssubscribe(*server_channels[start : start + self._at_once])
             if is_new:
                 reader = asyncio.create_task(self._read(connection), name="read Redis")
                 self._readers.append(reader)
 
     async def unsubscribe(self, channel: str) -> None:
-        """Ask for no more messages of a channel; confirmed by a message `sunsubscribe`."""
+        """Unsubscribe from a channel; a message `sunsubscribe` confirms it."""
         connection = self._connections.get(self._server_of(channel))
         if connection is not None:
             await connection.sunsubscribe(channel)
 
     async def next(self, within: float) -> Message | None:
-        """Return the next message, None if none came within so many seconds.
+        """Return the next message; None if none arrives within so many seconds.
 
         Raises:
             RedisError, OSError: a connection is lost.
@@ -90,5 +93,5 @@ class Subscription:
                 message = await connection.get_message(timeout=None)
                 if message is not None:
                     await self._messages.put(message)
-        except Exception as error:  # noqa: BLE001  # whoever waits for the next message raises it
+        except Exception as error:  # noqa: BLE001  # `next` raises it to the consumer
             await self._messages.put(error)

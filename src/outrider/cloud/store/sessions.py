@@ -15,8 +15,8 @@ _sessions = tables.sessions
 class Session(NamedTuple):
     """A session that has not ended. Times are epoch milliseconds.
 
-    `address` and `user_agent` are those of the login; `last_seen_at` and they are None where a
-    node of an older release began the session.
+    `address` and `user_agent` are those of the login. They and `last_seen_at` are None if a node of
+    an older release started the session.
     """
 
     id: str
@@ -28,7 +28,7 @@ class Session(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a login comes from: the address, what it is counted as, and the client's own name."""
+    """The origin of a login: its address, the address's rate limit key, and the user agent."""
 
     address: str
     bucket: str
@@ -47,18 +47,16 @@ async def begin(
     expires_at: int,
     origin: Origin | None,
 ) -> bool:
-    """Add a session, and forget those that have expired.
-
-    Remembers the address as one that the user has logged in from.
+    """Add a session, record its address as known, and delete expired sessions.
 
     Returns:
-        False where the user's password is no longer the one of `user`: it was changed after it
-        was checked.
+        False if the user's password is no longer that of `user`, because it was changed after it
+        was checked. The row lock on the user keeps a concurrent change out until the commit.
     """
     async with database.begin() as connection:
         if not await users.has_password(connection, user):
             return False
-        # Rows that another transaction is ending are left to it: two must not wait for each other.
+        # Skip rows that another transaction is deleting, so that the two cannot deadlock.
         expired = select(_sessions.c.id).where(_sessions.c.expires_at <= now)
         await connection.execute(
             delete(_sessions).where(_sessions.c.id.in_(expired.with_for_update(skip_locked=True)))
@@ -80,14 +78,14 @@ async def begin(
 
 
 async def lives(database: Database, session_id: str, now: int) -> bool:
-    """Tell whether a session has neither expired nor been ended."""
+    """Return whether a session has neither expired nor been ended."""
     query = select(_sessions.c.id).where(_sessions.c.id == session_id, _sessions.c.expires_at > now)
     async with database.read() as connection:
         return await connection.scalar(query) is not None
 
 
 async def of_user(database: Database, user_id: str, now: int) -> list[Session]:
-    """Return the user's sessions, the newest first."""
+    """Return the user's sessions, newest first."""
     query = (
         select(*_SESSION)
         .where(_sessions.c.user_id == user_id, _sessions.c.expires_at > now)
@@ -98,13 +96,13 @@ async def of_user(database: Database, user_id: str, now: int) -> list[Session]:
 
 
 async def touch(database: Database, seen: Mapping[str, int]) -> None:
-    """Remember when sessions (by id) were last seen."""
+    """Save when sessions were last seen, by id."""
     statement = (
         update(_sessions)
         .where(_sessions.c.id == bindparam("session"))
         .values(last_seen_at=bindparam("at"))
     )
-    # In order, so that no two nodes wait for each other's rows.
+    # Sorted: nodes that update the same rows lock them in one order and cannot deadlock.
     rows = [{"session": session, "at": at} for session, at in sorted(seen.items())]
     async with database.begin() as connection:
         await connection.execute(statement, rows)
@@ -117,7 +115,7 @@ async def end(database: Database, session_id: str) -> None:
 
 
 async def end_of_user(database: Database, user_id: str, session_id: str) -> bool:
-    """End a session of the user; False where the user has none such."""
+    """End a session of the user; return whether the user had it."""
     statement = delete(_sessions).where(
         _sessions.c.id == session_id, _sessions.c.user_id == user_id
     )
@@ -126,19 +124,19 @@ async def end_of_user(database: Database, user_id: str, session_id: str) -> bool
 
 
 async def end_all(database: Database, user_id: str, *, but: str | None = None) -> int:
-    """End the user's sessions, except the one `but`; return how many they were."""
+    """End the user's sessions except `but`; return how many."""
     async with database.begin() as transaction:
         return await users.end_sessions(transaction, user_id, but=but)
 
 
 async def begin_try(database: Database, session_id: str, most: int) -> int | None:
-    """Count a password that the session gives, before it is checked.
+    """Count a password attempt of the session, before the password is checked.
 
-    So that many at once are not all checked before the first is counted.
+    Counting first prevents concurrent attempts from all being checked before one is counted.
 
     Returns:
-        How many it has given since the last right one; None where they are more than `most`, or
-        the session has ended.
+        The attempts since the last correct password; None if there were `most` already, or the
+        session has ended.
     """
     statement = (
         update(_sessions)
@@ -152,7 +150,7 @@ async def begin_try(database: Database, session_id: str, most: int) -> int | Non
 
 
 async def forget_tries(database: Database, session_id: str) -> None:
-    """Begin to count the session's passwords anew: one was right."""
+    """Reset the session's count of password attempts after a correct one."""
     statement = update(_sessions).where(_sessions.c.id == session_id).values(failures=0)
     async with database.begin() as connection:
         await connection.execute(statement)

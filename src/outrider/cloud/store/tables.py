@@ -70,11 +70,11 @@ machines = Table(
     Column("hostname", Text, nullable=False),
     Column("platform", String(40), nullable=False),
     Column("version", String(40), nullable=False),
-    # Null once the token is revoked: nothing opens this machine until it is enrolled again.
+    # Null once the token is revoked: the machine cannot connect until it is enrolled again.
     Column("token_hash", LargeBinary(32), nullable=True, unique=True),
     Column("created_at", BigInteger, nullable=False),
-    # True from the welcome until the grace period is over: what survives a crash of the
-    # service, so that a machine which stays away after it is still found to be gone.
+    # True from the welcome until the end of the grace period. It survives a crash of the
+    # service, so that a machine that does not come back is still reported as offline.
     Column("connected", Boolean, nullable=False),
     Column("connected_at", BigInteger, nullable=True),
     Column("last_seen_at", BigInteger, nullable=True),
@@ -82,14 +82,14 @@ machines = Table(
     Column("snapshot", LargeBinary, nullable=True),
     # The number of the newest event that was stored for this machine.
     Column("event_seq", BigInteger, nullable=False, server_default="0"),
-    # The node that has its socket, or sees to its grace period.
+    # The node that has its socket, or waits for the end of its grace period.
     Column("node", String(12), nullable=True),
-    # How often it has connected: tells which of two sockets is the newer one.
+    # Incremented with each connection: the higher number is the newer of two sockets.
     Column("connection", BigInteger, nullable=False, server_default="0"),
     Index("ix_machines_connected", "connected"),
 )
 
-# The nodes that are at work, each counting up its `beats`.
+# The running nodes. Each increments its `beats`; the others declare it dead when it stops.
 nodes = Table(
     "nodes",
     metadata,
@@ -114,11 +114,11 @@ sessions = Table(
     Column("user_id", ForeignKey(users.c.id, ondelete="CASCADE"), nullable=False, index=True),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False, index=True),
-    # Null where a node of an older release began it.
+    # Null if a node of an older release started it.
     Column("last_seen_at", BigInteger, nullable=True),
     Column("address", String(64), nullable=True),
     Column("user_agent", String(300), nullable=True),
-    # Passwords given since the last right one; see `access.sessions`.
+    # Password attempts since the last correct one; see `access.sessions`.
     Column("failures", Integer, nullable=False, server_default="0"),
 )
 
@@ -142,8 +142,8 @@ password_resets = Table(
     Column("expires_at", BigInteger, nullable=False),
 )
 
-# The accounts that `outrider admin` has changed or deleted: the nodes look here for what they
-# must not go on remembering. No foreign key, since a row outlives its account.
+# The accounts that `outrider admin` has changed or deleted: nodes poll it to drop their caches.
+# No foreign key, since a row outlives its account.
 account_changes = Table(
     "account_changes",
     metadata,
@@ -156,15 +156,15 @@ device_codes = Table(
     metadata,
     Column("hash", LargeBinary(32), primary_key=True),
     Column("user_code_hash", LargeBinary(32), nullable=False, unique=True),
-    # The contract.enrollment.MachineInfo of the machine that asks, as JSON.
+    # The contract.enrollment.MachineInfo of the requesting machine, as JSON.
     Column("machine", LargeBinary, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False, index=True),
     Column("polled_at", BigInteger, nullable=False),
-    # Set once a user has approved it; `denied` once one has refused.
+    # Set once a user has approved it; `denied` is set instead if a user has denied it.
     Column("account_id", ForeignKey(accounts.c.id, ondelete="CASCADE"), nullable=True),
     Column("denied", Boolean, nullable=False),
-    # Where the machine asked from; null where it asked a node of an older release.
+    # The address of the request; null if a node of an older release served it.
     Column("address", String(64), nullable=True),
 )
 
@@ -181,7 +181,7 @@ audit = Table(
     metadata,
     Column("id", String(40), primary_key=True),
     Column("at", BigInteger, nullable=False, index=True),
-    # No foreign keys: a record outlives what it tells of.
+    # No foreign keys: a record outlives what it refers to.
     Column("account_id", String(40), nullable=True),
     Column("principal", String(40), nullable=True),
     Column("action", String(100), nullable=False),
@@ -200,7 +200,7 @@ idempotency_keys = Table(
     # SHA-256 of the method, the path and the body.
     Column("fingerprint", LargeBinary(32), nullable=False),
     Column("created_at", BigInteger, nullable=False, index=True),
-    # Null while the request is under way.
+    # Null while the request is in progress.
     Column("status", Integer, nullable=True),
     # The body of the response, encrypted.
     Column("response", LargeBinary, nullable=True),
@@ -217,11 +217,11 @@ webhooks = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("secret", LargeBinary, nullable=False),  # encrypted
-    # The secret before the last rotation, encrypted, and until when it signs too.
+    # The secret before the last rotation, encrypted, and the time until which it still signs.
     Column("old_secret", LargeBinary, nullable=True),
     Column("old_secret_until", BigInteger, nullable=True),
     Column("disabled_reason", Text, nullable=True),
-    # When the first of the deliveries failed that nothing has succeeded after.
+    # When the first delivery failed after the last success; null after a success.
     Column("failing_since", BigInteger, nullable=True),
     Column("last_delivery", JSON(none_as_null=True), nullable=True),
 )
@@ -236,8 +236,8 @@ events = Table(
     Column("created_at", BigInteger, nullable=False, index=True),
 )
 
-# The history of deliveries, and their queue: a row that is pending is due at next_attempt_at,
-# and some worker's own until claimed_until.
+# The history of deliveries, and their queue: a pending row is due at next_attempt_at, and
+# claimed by a worker until claimed_until.
 deliveries = Table(
     "deliveries",
     metadata,

@@ -1,9 +1,9 @@
-"""A transaction whose statements run to their end, also where the caller is cancelled.
+"""A transaction whose statements are completed even if the caller is cancelled.
 
-A statement that is cut short leaves its connection to be closed while the statement still
-stands open; SQLite then keeps the file locked for as long as anything, such as the trace of
-the cancellation, refers to it. So a cancellation waits for the statement under way, and the
-transaction is then rolled back as after any other error.
+If a cancellation interrupted a statement, its connection would be closed while the statement is
+still open. SQLite then keeps the file locked for as long as anything refers to the statement, such
+as the traceback of the cancellation. So a cancellation waits for the running statement, and the
+transaction is rolled back afterwards, as after any other error.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class DatabaseUnavailable(SQLAlchemyError):
-    """The database cannot be reached, says the system: a connection was refused or lost."""
+    """The database cannot be reached: the connection was refused or lost."""
 
 
 class Transaction:
@@ -38,27 +38,27 @@ class Transaction:
         self, statement: Executable, parameters: Parameters | None = None
     ) -> CursorResult[*tuple[Any, ...]]:
         """Run a statement and return its result."""
-        return await _told(self._connection.execute(statement, parameters))
+        return await _run(self._connection.execute(statement, parameters))
 
     async def execute_text(
         self, text: str, values: tuple[Any, ...]
     ) -> CursorResult[*tuple[Any, ...]]:
-        """Run SQL in the driver's own form, with values as the driver takes them; see `bulk`."""
-        return await _told(self._connection.exec_driver_sql(text, values))
+        """Run SQL in the driver's syntax, with values that it accepts directly; see `bulk`."""
+        return await _run(self._connection.exec_driver_sql(text, values))
 
     async def scalar(self, statement: Executable) -> Any:
         """Run a statement and return the first column of its first row, None without a row."""
-        return await _told(self._connection.scalar(statement))
+        return await _run(self._connection.scalar(statement))
 
     async def scalars(
         self, statement: Executable, parameters: Parameters | None = None
     ) -> ScalarResult[Any]:
         """Run a statement and return the first column of its rows."""
-        return await _told(self._connection.scalars(statement, parameters))
+        return await _run(self._connection.scalars(statement, parameters))
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """Return what `work` does; a cancellation waits for its end and is raised then."""
+    """Await `work`; a cancellation is raised only after `work` has ended."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -67,8 +67,8 @@ async def to_its_end(work: Awaitable[T]) -> T:
         raise
 
 
-async def _told(work: Awaitable[T]) -> T:
+async def _run(work: Awaitable[T]) -> T:
     try:
         return await to_its_end(work)
-    except OSError as error:  # as the driver passes it on
+    except OSError as error:  # asyncpg does not wrap the socket's errors
         raise DatabaseUnavailable(str(error) or "no answer in time") from error

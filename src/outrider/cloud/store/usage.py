@@ -1,4 +1,4 @@
-"""Monthly usage: how many API calls an account has made, or has set aside to make."""
+"""Monthly usage: the API calls that an account has made, or that nodes have reserved for it."""
 
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
@@ -13,7 +13,7 @@ _usage = tables.usage
 
 
 def account_deleted() -> ApiError:
-    """Return the error for a request of an account that was deleted a moment ago."""
+    """Return the error for requests of an account that has just been deleted."""
     return ApiError(401, "This account has been deleted", code=ErrorCode.AUTH_INVALID)
 
 
@@ -32,7 +32,7 @@ async def plan_of(database: Database, account_id: str) -> str:
 
 
 async def calls(database: Database, account_id: str, month: str) -> int:
-    """Return the calls of a month (`YYYY-MM`), with those set aside."""
+    """Return the calls of a month (`YYYY-MM`), including reserved ones."""
     query = select(_usage.c.calls).where(_usage.c.account_id == account_id, _usage.c.month == month)
     async with database.read() as connection:
         return int(await connection.scalar(query) or 0)
@@ -41,9 +41,12 @@ async def calls(database: Database, account_id: str, month: str) -> int:
 async def set_aside(
     database: Database, account_id: str, month: str, limit: int | None, *, most: int
 ) -> int:
-    """Take calls out of the month's `limit`: one percent of what is left, from one to `most`.
+    """Reserve calls of the month: one percent of what is left, at least one, at most `most`.
 
-    Returns how many: 0 where none are left.
+    The row lock serializes concurrent reservations, so that they never exceed `limit` together.
+
+    Returns:
+        How many were reserved; 0 if none are left.
 
     Raises:
         ApiError: 401, the account has been deleted.
@@ -55,21 +58,21 @@ async def set_aside(
             await connection.execute(insert(_usage).values(row).on_conflict_do_nothing())
         except IntegrityError as error:
             raise account_deleted() from error
-        here = (_usage.c.account_id == account_id) & (_usage.c.month == month)
+        is_row = (_usage.c.account_id == account_id) & (_usage.c.month == month)
         used = int(
-            await connection.scalar(select(_usage.c.calls).where(here).with_for_update()) or 0
+            await connection.scalar(select(_usage.c.calls).where(is_row).with_for_update()) or 0
         )
         left = None if limit is None else max(0, limit - used)
         granted = most if left is None else min(most, left, max(1, left // 100))
         if granted:
             await connection.execute(
-                update(_usage).where(here).values(calls=_usage.c.calls + granted)
+                update(_usage).where(is_row).values(calls=_usage.c.calls + granted)
             )
         return granted
 
 
 async def give_back(database: Database, account_id: str, month: str, calls: int) -> None:
-    """Return calls that were set aside and not made."""
-    here = (_usage.c.account_id == account_id) & (_usage.c.month == month)
+    """Return reserved calls that were not made."""
+    is_row = (_usage.c.account_id == account_id) & (_usage.c.month == month)
     async with database.begin() as connection:
-        await connection.execute(update(_usage).where(here).values(calls=_usage.c.calls - calls))
+        await connection.execute(update(_usage).where(is_row).values(calls=_usage.c.calls - calls))

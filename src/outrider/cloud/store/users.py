@@ -14,7 +14,7 @@ _known = tables.known_addresses
 _resets = tables.password_resets
 
 _KNOWN_ADDRESSES: Final = 100
-"""Addresses that are remembered of one user: the latest."""
+"""How many known addresses are stored for a user: the most recent ones."""
 
 
 class User(NamedTuple):
@@ -40,14 +40,14 @@ async def by_id(database: Database, user_id: str) -> User | None:
 
 
 async def has_password(transaction: Transaction, user: User) -> bool:
-    """Tell whether the password is still that of `user`; it stays so for the transaction."""
+    """Return whether the password is still that of `user`; locks it until the transaction ends."""
     query = select(_users.c.password_hash).where(_users.c.id == user.id).with_for_update()
     row = (await transaction.execute(query)).first()
     return row is not None and row[0] == user.password_hash
 
 
 async def knows_address(database: Database, email: str, address: str, since: int) -> bool:
-    """Tell whether the user with this email has logged in from an address since then."""
+    """Return whether the user with this email has logged in from an address since a time."""
     query = (
         select(_known.c.user_id)
         .join(_users, _users.c.id == _known.c.user_id)
@@ -59,27 +59,27 @@ async def knows_address(database: Database, email: str, address: str, since: int
 
 
 async def remember_address(transaction: Transaction, user_id: str, address: str, now: int) -> None:
-    """Remember an address of the user, and forget the oldest beyond `_KNOWN_ADDRESSES`."""
-    mine = _known.c.user_id == user_id
-    await transaction.execute(delete(_known).where(mine, _known.c.address == address))
-    kept = (
+    """Add an address to the user's known ones; keep the newest `_KNOWN_ADDRESSES`."""
+    is_own = _known.c.user_id == user_id
+    await transaction.execute(delete(_known).where(is_own, _known.c.address == address))
+    newest = (
         select(_known.c.address)
-        .where(mine)
+        .where(is_own)
         .order_by(_known.c.seen_at.desc())
         .limit(_KNOWN_ADDRESSES - 1)
     )
-    await transaction.execute(delete(_known).where(mine, _known.c.address.not_in(kept)))
+    await transaction.execute(delete(_known).where(is_own, _known.c.address.not_in(newest)))
     row = {"user_id": user_id, "address": address, "seen_at": now}
     await transaction.execute(insert(_known).values(row))
 
 
 async def end_sessions(transaction: Transaction, user_id: str, *, but: str | None) -> int:
-    """End the user's sessions, except the one `but`; return how many they were."""
-    mine = select(_sessions.c.id).where(_sessions.c.user_id == user_id)
+    """End the user's sessions except `but`; return how many."""
+    own = select(_sessions.c.id).where(_sessions.c.user_id == user_id)
     if but is not None:
-        mine = mine.where(_sessions.c.id != but)
-    # In order, as `sessions.touch` takes them, so that the two do not wait for each other.
-    ordered = mine.order_by(_sessions.c.id).with_for_update()
+        own = own.where(_sessions.c.id != but)
+    # Lock in the same order as `sessions.touch` does, so that the two cannot deadlock.
+    ordered = own.order_by(_sessions.c.id).with_for_update()
     return (
         await transaction.execute(delete(_sessions).where(_sessions.c.id.in_(ordered)))
     ).rowcount
@@ -94,13 +94,12 @@ async def change_password(
     keep_session: str,
     address: str | None,
 ) -> bool:
-    """Give a user a new password in place of that of `user`, and end all sessions but one.
+    """Replace the password of `user`, and end all of the user's sessions but one.
 
-    Password links of the user become worthless, and the addresses that the user has logged in
-    from are forgotten, except `address`.
+    The user's password links are deleted, and the known addresses except `address`.
 
     Returns:
-        False where the password is no longer that of `user`: nothing is changed.
+        False, with nothing changed, if the password is no longer that of `user`.
     """
     async with database.begin() as transaction:
         if not await has_password(transaction, user):
@@ -112,9 +111,9 @@ async def change_password(
 
 
 async def set_password(database: Database, user_id: str, password_hash: str) -> int:
-    """Give a user a new password, whatever the old one was, and end every session.
+    """Set a user's password without checking the old one; return how many sessions ended.
 
-    Returns how many sessions that were. What `change_password` says of links and addresses holds.
+    Ends every session, and deletes all password links and known addresses.
     """
     async with database.begin() as transaction:
         return await _set(transaction, user_id, password_hash, keep_session=None)
@@ -123,7 +122,7 @@ async def set_password(database: Database, user_id: str, password_hash: str) -> 
 async def add_reset(
     database: Database, user_id: str, digest: bytes, *, now: int, expires_at: int
 ) -> None:
-    """Store the hash of a password link; an older one of the user is worthless from now on."""
+    """Store the hash of a password link, and delete the user's older one."""
     row = {"user_id": user_id, "hash": digest, "created_at": now, "expires_at": expires_at}
     async with database.begin() as transaction:
         await transaction.execute(delete(_resets).where(_resets.c.user_id == user_id))
@@ -131,7 +130,7 @@ async def add_reset(
 
 
 async def by_reset(database: Database, digest: bytes, now: int) -> User | None:
-    """Return the user whose password a link would set; None where the link does not work."""
+    """Return the user of a password link; None if the link is not valid."""
     query = (
         select(*_USER)
         .join(_resets, _resets.c.user_id == _users.c.id)
@@ -145,10 +144,12 @@ async def by_reset(database: Database, digest: bytes, now: int) -> User | None:
 async def use_reset(
     database: Database, digest: bytes, password_hash: str, *, now: int, address: str | None
 ) -> bool:
-    """Use a password link up: set the password, end every session, and know the address.
+    """Delete a password link, set the password, end every session, add the known address.
+
+    Of concurrent calls with one link exactly one succeeds.
 
     Returns:
-        False where the link does not exist, has been used, or has expired.
+        False if the link does not exist, has been used, or has expired.
     """
     statement = (
         delete(_resets)

@@ -1,4 +1,4 @@
-"""Webhooks: the subscriptions."""
+"""Webhooks and the events that they subscribe to."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -34,11 +34,11 @@ _COLUMNS = [_webhooks.c[name] for name in Webhook._fields]
 
 
 async def add(database: Database, webhook: Webhook, maximum: int | None) -> bool:
-    """Add a webhook, unless the account has `maximum` of them already."""
+    """Add a webhook; return False if the account has `maximum` of them already."""
     mine = _webhooks.c.account_id == webhook.account_id
     account = tables.accounts.c.id == webhook.account_id
     async with database.begin() as connection:
-        # The row lock on the account serialises counting and adding.
+        # The row lock on the account serializes counting and adding.
         await connection.execute(select(tables.accounts.c.id).where(account).with_for_update())
         count = await connection.scalar(select(func.count()).select_from(_webhooks).where(mine))
         if maximum is not None and (count or 0) >= maximum:
@@ -93,8 +93,8 @@ async def remove(database: Database, account_id: str, webhook_id: str) -> bool:
     removed = _DELETE_BATCH
     while removed == _DELETE_BATCH:
         async with database.begin() as connection:
-            gone = await connection.execute(delete(deliveries).where(deliveries.c.id.in_(some)))
-            removed = gone.rowcount
+            result = await connection.execute(delete(deliveries).where(deliveries.c.id.in_(some)))
+            removed = result.rowcount
     async with database.begin() as connection:
         return (await connection.execute(delete(_webhooks).where(*mine))).rowcount == 1
 
