@@ -11,7 +11,7 @@ import httpx
 from benchmarks.processes import REPOSITORY, BenchmarkError, Stage
 from benchmarks.service import Installation
 
-AGENT: Final = REPOSITORY / "tests" / "acp" / "scripted_agent.py"
+AGENT: Final = REPOSITORY / "tests/daemon/agents/acp/scripted_agent.py"
 
 _EMAIL: Final = "acp@outrider.invalid"
 _KIND: Final = "scripted"

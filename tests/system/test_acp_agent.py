@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acp.conftest import provider_file
+from tests.daemon.agents.acp.conftest import provider_file
 from tests.service.processes import environment
 from tests.system.up import Up
 

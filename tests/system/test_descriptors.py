@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.acp.conftest import provider_file
 from tests.agents.machine import running_in
+from tests.daemon.agents.acp.conftest import provider_file
 from tests.service.processes import environment
 from tests.system.up import Up
 

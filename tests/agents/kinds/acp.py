@@ -10,7 +10,7 @@ from tests.agents.kinds.claude_code import environment as claude_environment
 _NO_TERMINAL: Final = "it has no terminal"
 _NO_INTERRUPT: Final = "it has no terminal to interrupt it in"
 _SILENCE: Final = 5  # the protocol says when a turn is over: nothing is guessed from a clock
-_ENDS: Final = "it ends with its daemon; tests/acp/test_restart.py tells what comes then"
+_ENDS: Final = "it ends with its daemon: see tests/daemon/agents/acp/test_restart.py"
 
 CANNOT: Final = {
     "test_the_tmux_server_is_killed": _NO_TERMINAL,

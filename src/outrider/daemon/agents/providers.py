@@ -9,8 +9,8 @@ from typing import Final
 from outrider.contract.errors import ApiError
 from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
-from outrider.daemon.agents.acp.provider_file import AcpFile
-from outrider.daemon.agents.acp.providers import AcpProvider, forget_others
+from outrider.daemon.agents.acp.provider import AcpProvider, delete_other_chats
+from outrider.daemon.agents.acp.spec import AcpSpec
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.cli.provider_file import decode_cli
 from outrider.daemon.agents.cli.providers import CliProvider
@@ -64,7 +64,7 @@ def load_providers(
     chats, ides = config_dir / "chats", config_dir / "ides"
     driver, followed = Driver(), set[str]()
     kept = [record.id for record in journal.sessions()]
-    forget_others(chats, kept)
+    delete_other_chats(chats, kept)
     forget_other_ides(ides, kept)
 
     def make(table: ProviderTable) -> Provider:
@@ -80,7 +80,7 @@ def load_providers(
                     clock=epoch_millis,
                 )
             case "acp":
-                acp = decode(path, fields, AcpFile)
+                acp = decode(path, fields, AcpSpec)
                 return AcpProvider(acp, chats, given, clock=epoch_millis, note_refusal=note_refusal)
             case "ide":
                 ide, script = decode_ide(path, fields)

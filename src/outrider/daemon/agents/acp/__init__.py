@@ -1,9 +1,17 @@
 """Coding agents that speak the Agent Client Protocol (https://agentclientprotocol.com).
 
-`providers.py` launches and restores them; `adapter.py` is the `Adapter` of one, which puts the
-others together: `lifetime.py` and `running.py` its process (`process.py`) from start to end,
-`opening.py` its login and its session, `turn.py` one message, `transport.py` and `peer.py` the
-conversation in JSON-RPC (over the official SDK), `updates.py` and `chat.py` what it streams as
-messages, `questions.py` what it asks, `controls.py` and `changing.py` what can be changed about
-it, `client.py`, `files.py` and `terminals.py` what it asks of its client. docs/acp.md tells all.
+    AcpProvider ─ launch, restore ─▶ AcpAgent ─▶ AgentLifecycle ─▶ process, AgentConnection
+                                        │                                 │ updates, requests
+    AgentSession ◀── observations ──────┴── Turn, Chat, Controls ◀────────┘
+
+- `provider.py` launches and restores agents of one kind; `spec.py` is what its TOML file holds.
+- `agent.py` is the adapter: one agent as its session observes and drives it.
+- `process.py`: the process, the opening of its session, its end. `login.py`: the login.
+- `connection.py`: JSON-RPC over the process's pipes, on top of the official SDK.
+- `turn.py`: one message, from its prompt to the end of the turn that follows.
+- `chat.py` turns session updates into messages of the chat log; `content.py` formats content.
+- `controls.py`: modes, models and options. `client.py`: what an agent requests of its client
+  (approvals, files, terminals); `terminals.py`: its commands, with `output_tail.py`.
+
+docs/acp.md describes the behaviour.
 """

@@ -1,11 +1,11 @@
-"""From an agent's stream of updates to messages: pieces joined, tool calls with their results.
+"""Turn an agent's session updates into messages: chunks joined, tool calls with their results.
 
-Some agents give a piece's message an id, others do not; some update tool calls that they never
-began. What belongs together is told by what is known, and nothing is taken for granted.
+Agents differ: some give the chunks of a message an id, others do not; some update tool calls that
+they never announced. Chunks are joined by what is known of them, and nothing else is assumed.
 """
 
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -14,38 +14,48 @@ from acp.schema import (
     AgentMessageChunk,
     AgentPlanUpdate,
     AgentThoughtChunk,
+    ConfigOptionUpdate,
+    CurrentModeUpdate,
+    SessionInfoUpdate,
+    SessionNotification,
     ToolCall,
+    ToolCallProgress,
+    ToolCallStart,
     ToolCallUpdate,
+    UsageUpdate,
 )
+from pydantic import ValidationError
 
 from outrider.daemon.agents.acp.content import (
     ToolContent,
+    approval_text,
     block_text,
     plan_text,
-    question_text,
     result_text,
     to_json,
 )
+from outrider.daemon.agents.acp.controls import Controls
 from outrider.daemon.agents.transcript import Entry, Transcript
 
 MAX_TOOLS: Final = 512
-"""Tool calls that may still be updated; older ones are taken as they are."""
+"""Tool calls that may still be updated; older ones are final."""
 
+_RECENT_UPDATES: Final = 50
 _ENDED: Final = frozenset({"completed", "failed"})
 
 
 @dataclass
 class _Open:
-    """The message that the next piece of its kind belongs to."""
+    """The message to which the next chunk of its kind belongs, unless their ids differ."""
 
     entry: Entry
     kind: Literal["text", "thinking"]
-    native: str | None
+    message_id: str | None
 
 
 @dataclass
 class _Tool:
-    """A tool call as it has been told so far, with the messages that show it."""
+    """A tool call as reported so far, with the messages that show it."""
 
     id: str
     call: Entry
@@ -56,20 +66,20 @@ class _Tool:
     contents: list[ToolContent] = field(default_factory=list)
     result: Entry | None = None
 
-    def shown(self) -> str:
-        """Return the call as its message shows it."""
+    def as_json(self) -> str:
+        """Return the content of the call's message."""
         return to_json(
             {"id": self.id, "name": self.title, "kind": self.kind, "input": self.raw_input}
         )
 
 
 class Chat:
-    """Takes what is said; keeps it in a transcript.
+    """Writes what the user and the agent say to the chat log.
 
     Args:
         transcript: where the messages go.
-        notices: texts of the agent program itself, which it sends as if the model had said
-            them; None if it sends none.
+        notices: matches texts of the agent program itself, which it sends as if the model
+            had said them; None if it sends none.
         terminal_text: returns what a terminal of the agent printed.
     """
 
@@ -86,13 +96,13 @@ class Chat:
         self._plan: Entry | None = None
         self._tools: OrderedDict[str, _Tool] = OrderedDict()
 
-    def user_said(self, message_id: str, text: str) -> None:
-        """Take a message of the user: a turn begins."""
+    def add_user_message(self, message_id: str, text: str) -> None:
+        """Add a message of the user, with which a turn begins."""
         self._open = self._plan = None
         self._transcript.add("user", "text", text, message_id)
 
-    def noted(self, text: str) -> None:
-        """Take what the user must know about the session, unless the agent has just said it."""
+    def add_notice(self, text: str) -> None:
+        """Add a system message; if the agent has just said the same, mark that as one instead."""
         last = self._open
         if last is not None and last.kind == "text" and last.entry.content.strip() == text.strip():
             self._transcript.replace(last.entry, text, role="system")
@@ -100,17 +110,17 @@ class Chat:
             self._transcript.add("system", "text", text)
         self._open = None
 
-    def turn_ended(self, how: str) -> None:
-        """Take the end of a turn; tool calls that have not ended were given up, `how` tells why."""
+    def end_turn(self, outcome: str) -> None:
+        """End the turn; tool calls without a result get `outcome` as theirs."""
         for tool in self._tools.values():
             if tool.result is None:
-                tool.result = self._transcript.add("tool", "tool_result", f"[{how}]")
-            tool.contents, tool.raw_output = [], None  # the transcript has them
+                tool.result = self._transcript.add("tool", "tool_result", f"[{outcome}]")
+            tool.contents, tool.raw_output = [], None  # kept in the chat log only
         self._open = self._plan = None
         self._transcript.save()
 
-    def said(self, chunk: AgentMessageChunk | AgentThoughtChunk) -> None:
-        """Take a piece of text or thought."""
+    def add_chunk(self, chunk: AgentMessageChunk | AgentThoughtChunk) -> None:
+        """Add a chunk of text or thought."""
         text = block_text(chunk.content)
         if not text:
             return
@@ -121,18 +131,19 @@ class Chat:
             self._open = None
             self._transcript.add("system", "text", text)
             return
-        current, native = self._open, chunk.message_id
+        current, message_id = self._open, chunk.message_id
         if (
             current is not None
             and current.kind == kind
-            and (current.native == native or current.native is None or native is None)
+            and (message_id is None or current.message_id in (None, message_id))
         ):
             self._transcript.extend(current.entry, text)
         else:
-            self._open = _Open(self._transcript.add("assistant", kind, text), kind, native)
+            entry = self._transcript.add("assistant", kind, text)
+            self._open = _Open(entry, kind, message_id)
 
-    def planned(self, update: AgentPlanUpdate) -> None:
-        """Take a plan; a turn's later plan stands in place of its earlier one."""
+    def set_plan(self, update: AgentPlanUpdate) -> None:
+        """Set the plan of this turn; a later plan replaces an earlier one."""
         text = plan_text(update.entries)
         if self._plan is None:
             self._open = None
@@ -140,11 +151,11 @@ class Chat:
         else:
             self._transcript.replace(self._plan, text)
 
-    def called(self, update: ToolCall | ToolCallUpdate) -> None:
-        """Take a tool call, or what has changed about it, whether or not it was begun."""
+    def update_tool_call(self, update: ToolCall | ToolCallUpdate) -> None:
+        """Add a tool call or update it, whether or not the agent has announced it."""
         tool = self._tool(update.tool_call_id)
         self._merge(tool, update)
-        self._transcript.replace(tool.call, tool.shown())
+        self._transcript.replace(tool.call, tool.as_json())
         if update.status in _ENDED or tool.result is not None:
             text = result_text(tool.contents, tool.raw_output, self._terminal_text)
             if update.status == "failed" and not text:
@@ -154,15 +165,15 @@ class Chat:
             elif text:
                 self._transcript.replace(tool.result, text)
 
-    def question(self, update: ToolCallUpdate) -> str:
-        """Take the tool call that an agent asks about; return what a person is to decide."""
-        self.called(update)
+    def approval_text(self, update: ToolCallUpdate) -> str:
+        """Update the tool call that an agent wants approved; return what a person decides on."""
+        self.update_tool_call(update)
         tool = self._tools[update.tool_call_id]
         command = tool.raw_input.get("command") if isinstance(tool.raw_input, dict) else None
         title = tool.title or "The agent asks for permission"
         if isinstance(command, str) and command not in title:
             title = f"{title}\n{command}"
-        return question_text(title, tool.contents)
+        return approval_text(title, tool.contents)
 
     def _tool(self, tool_call_id: str) -> _Tool:
         tool = self._tools.get(tool_call_id)
@@ -183,3 +194,73 @@ class Chat:
             tool.raw_output = update.raw_output
         if update.content is not None:
             tool.contents = list(update.content)
+
+
+class SessionUpdates:
+    """Passes session updates on to the chat and the controls, in order.
+
+    Args:
+        session: returns the agent's own id of the session, None while it is not known.
+        on_activity: called before an update that shows the agent working on a message.
+        on_change: called after a change of what an observation shows.
+
+    Attributes:
+        records_chat: whether chat updates are recorded; False while an agent that loads an
+            earlier session sends again what the chat log already has.
+        title: what the agent calls the session.
+        usage: how full its context is.
+        recent: the kinds of the newest updates.
+        unreadable: the number of updates that could not be decoded.
+    """
+
+    def __init__(
+        self,
+        chat: Chat,
+        controls: Controls,
+        *,
+        session: Callable[[], str | None],
+        on_activity: Callable[[], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._chat = chat
+        self._controls = controls
+        self._session = session
+        self._on_activity = on_activity
+        self._on_change = on_change
+        self.records_chat = False
+        self.title: str | None = None
+        self.usage: UsageUpdate | None = None
+        self.recent: deque[str] = deque(maxlen=_RECENT_UPDATES)
+        self.unreadable = 0
+
+    def handle(self, parameters: Any) -> None:
+        """Handle the parameters of one `session/update`."""
+        try:
+            notification = SessionNotification.model_validate(parameters)
+        except ValidationError:
+            self.unreadable += 1
+            return
+        if notification.session_id != (self._session() or notification.session_id):
+            return  # another session of the same process, such as that of a subagent
+        update = notification.update
+        self.recent.append(update.session_update)
+        match update:
+            case CurrentModeUpdate() | ConfigOptionUpdate():
+                self._controls.apply(update)
+                self._on_change()
+            case SessionInfoUpdate():
+                self.title = update.title or self.title
+                self._on_change()
+            case UsageUpdate():
+                self.usage = update
+            case _ if not self.records_chat:
+                return  # the agent replays an earlier chat, which the chat log has already
+            case AgentMessageChunk() | AgentThoughtChunk():
+                self._on_activity()
+                self._chat.add_chunk(update)
+            case ToolCallStart() | ToolCallProgress():
+                self._on_activity()
+                self._chat.update_tool_call(update)
+            case AgentPlanUpdate():
+                self._on_activity()
+                self._chat.set_plan(update)

@@ -1,4 +1,4 @@
-"""What an agent sends, as text: blocks of content, tool calls and their results, errors."""
+"""Format what an agent sends as text: content blocks, tool calls and results, errors."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -29,14 +29,14 @@ Block = (
 ToolContent = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
 
 MAX_ERROR: Final = 2000
-"""Characters of an agent's error that are told."""
+"""Characters of an agent's error that are passed on."""
 
 _SHOWN_OF_EDIT: Final = 4000
 _MARKS: Final = {"completed": "x", "in_progress": "~", "pending": " "}
 
 
 def block_text(block: Block) -> str:
-    """Return a block as text; of what has none, what it is."""
+    """Return a block as text; for one without text, its type or address."""
     match block:
         case TextContentBlock():
             return block.text
@@ -52,7 +52,7 @@ def block_text(block: Block) -> str:
 def result_text(
     contents: Iterable[ToolContent], raw_output: Any, terminal_text: Callable[[str], str]
 ) -> str:
-    """Return what a tool call came to."""
+    """Return the result of a tool call."""
     texts = [_tool_content_text(content, terminal_text) for content in contents]
     shown = "\n".join(text for text in texts if text)
     if shown or raw_output is None:
@@ -62,8 +62,8 @@ def result_text(
     return raw_output if isinstance(raw_output, str) else to_json(raw_output)
 
 
-def question_text(title: str, contents: Iterable[ToolContent]) -> str:
-    """Return what a person is to decide about: the call, and what the agent says of it."""
+def approval_text(title: str, contents: Iterable[ToolContent]) -> str:
+    """Return what a person is to decide on: the call, and what the agent says about it."""
     texts = [title]
     for content in contents:
         match content:
@@ -77,19 +77,19 @@ def question_text(title: str, contents: Iterable[ToolContent]) -> str:
 
 
 def plan_text(entries: Iterable[PlanEntry]) -> str:
-    """Return a plan as a list of ticked and open points."""
+    """Return a plan as a Markdown task list."""
     return "\n".join(f"- [{_MARKS[entry.status]}] {entry.content}" for entry in entries)
 
 
 def error_text(error: RequestError) -> str:
-    """Return what an agent's error says, without the wrapping that some agents put around it."""
+    """Return the message of an agent's error, unwrapped: some agents nest it in others."""
     text = str(error).removeprefix("Internal error: ")
     if text in {"Internal error", "Error", ""} and isinstance(error.data, dict):
-        said = (error.data.get(name) for name in ("message", "details", "error"))
-        text = next((s for s in said if isinstance(s, str) and s), text or "unknown error")
+        messages = (error.data.get(name) for name in ("message", "details", "error"))
+        text = next((s for s in messages if isinstance(s, str) and s), text or "unknown error")
     elif text in {"Internal error", "Error", ""} and isinstance(error.data, str):
         text = error.data
-    return _unwrapped(text)[:MAX_ERROR]
+    return _unwrap(text)[:MAX_ERROR]
 
 
 def to_json(value: Any) -> str:
@@ -107,8 +107,8 @@ def _tool_content_text(content: ToolContent, terminal_text: Callable[[str], str]
             return terminal_text(content.terminal_id)
 
 
-def _unwrapped(text: str) -> str:
-    """Return the message inside an error that is a model provider's JSON."""
+def _unwrap(text: str) -> str:
+    """Return the message inside an error that is the JSON of a model provider."""
     if not text.startswith("{"):
         return text
     try:

@@ -1,7 +1,8 @@
-"""What can be changed about an agent while it runs: its modes, models and further options.
+"""The settings of an agent that can be changed while it runs: modes, models, options.
 
-Agents tell them in up to three ways: `configOptions` (the newest), `modes`, and `models`, which
-the protocol has dropped and Gemini still speaks. Whichever is there becomes a `Control`.
+Agents report them in up to three forms: `configOptions` (the newest), `modes`, and `models`, which
+the protocol has dropped and Gemini still uses. Each becomes a `Control`; where an agent reports a
+setting in two forms, the newest counts.
 """
 
 from collections.abc import Mapping
@@ -22,51 +23,51 @@ from pydantic import ValidationError
 from outrider.contract.errors import bad_request
 from outrider.contract.resources import Control, SummaryItem
 
-Way = Literal["option", "mode", "model"]
+ChangeMethod = Literal["option", "mode", "model"]
 Value = str | bool
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A control, what it is for, and in which of the protocol's ways it is changed.
+    """A control, its purpose (`model`, `mode`), and the protocol's method to change it.
 
-    `names` are its values as a person reads them.
+    `names` has the name of each value, for people.
     """
 
     control: Control
-    way: Way
+    method: ChangeMethod
     purpose: str
     names: Mapping[str, str]
 
 
 class Controls:
-    """The settings of one agent, as it last told them."""
+    """The settings of one agent, as last reported."""
 
     def __init__(self) -> None:
         self._settings: dict[str, Setting] = {}
 
-    def shown(self) -> tuple[Control, ...]:
+    def resources(self) -> tuple[Control, ...]:
         """Return the controls as the API shows them."""
         return tuple(setting.control for setting in self._settings.values())
 
     def value_name(self, purpose: str) -> str | None:
-        """Return the readable value of the setting that is for `purpose` (`model`, `mode`)."""
+        """Return the name of the value of the setting for `purpose` (`model`, `mode`)."""
         setting = self.find(purpose)
         value = None if setting is None else setting.control.value
         return setting.names.get(value, value) if setting and isinstance(value, str) else None
 
     def find(self, purpose: str) -> Setting | None:
-        """Return the setting that is for `purpose`."""
+        """Return the setting for `purpose`."""
         return next((s for s in self._settings.values() if s.purpose == purpose), None)
 
-    def choice(self, purpose: str, wanted: str | None, *, optional: bool) -> dict[str, Value]:
-        """Return the change that gives `purpose` a value, told by its id or its name.
+    def change_to(self, purpose: str, wanted: str | None, *, optional: bool) -> dict[str, Value]:
+        """Return the change that sets `purpose` to a value, given by its id or its name.
 
-        It is empty if there is nothing to change: nothing is wanted, the value is that already,
-        or it is `optional` and not to be had.
+        It is empty if there is nothing to change: no value is wanted, it is set already, or it
+        is `optional` and the agent does not offer it.
 
         Raises:
-            ApiError: 400, the agent offers no choice, or not this one.
+            ApiError: 400, the agent does not offer the setting or the value.
         """
         setting = self.find(purpose)
         if wanted is None or (setting is None and optional):
@@ -82,33 +83,33 @@ class Controls:
             )
         return {} if value in (None, setting.control.value) else {setting.control.id: value}
 
-    def take_session(self, answer: Mapping[str, Any]) -> None:
-        """Take what an agent tells when it opens a session."""
+    def load(self, answer: Mapping[str, Any]) -> None:
+        """Load all settings from the agent's answer to the opening of a session."""
         self._settings = {}
-        self._take_options(answer.get("configOptions"))
+        self._load_options(answer.get("configOptions"))
         modes, models = answer.get("modes"), answer.get("models")
         if isinstance(modes, dict) and self.find("mode") is None:
-            self._take_list("mode", modes.get("availableModes"), "id", modes.get("currentModeId"))
+            self._load_list("mode", modes.get("availableModes"), "id", modes.get("currentModeId"))
         if isinstance(models, dict) and self.find("model") is None:
-            self._take_list(
+            self._load_list(
                 "model", models.get("availableModels"), "modelId", models.get("currentModelId")
             )
 
-    def take(self, update: CurrentModeUpdate | ConfigOptionUpdate) -> None:
-        """Take a change that the agent made."""
+    def apply(self, update: CurrentModeUpdate | ConfigOptionUpdate) -> None:
+        """Apply a change that the agent made."""
         if isinstance(update, CurrentModeUpdate):
             setting = self.find("mode")
             if setting is not None:
-                self.changed(setting, update.current_mode_id)
+                self.set_value(setting, update.current_mode_id)
         else:
-            self._take_parsed(update.config_options)
+            self._set_options(update.config_options)
 
-    def take_options(self, answer: Mapping[str, Any]) -> None:
-        """Take the options as they are after one was changed."""
-        self._take_options(answer.get("configOptions"))
+    def load_options(self, answer: Mapping[str, Any]) -> None:
+        """Load the options from the answer to a change, if it has any."""
+        self._load_options(answer.get("configOptions"))
 
-    def changed(self, setting: Setting, value: Value) -> None:
-        """Note a value that the agent has accepted."""
+    def set_value(self, setting: Setting, value: Value) -> None:
+        """Set a value that the agent has accepted."""
         control = setting.control
         shown = Control(
             id=control.id,
@@ -119,15 +120,15 @@ class Controls:
         )
         self._settings[control.id] = replace(setting, control=shown)
 
-    def check(self, wanted: Mapping[str, Value]) -> list[tuple[Setting, Value]]:
+    def validate(self, wanted: Mapping[str, Value]) -> list[tuple[Setting, Value]]:
         """Return the settings that `wanted` names with their new values, in its order.
 
         Raises:
             ApiError: 400, there is no such control, or it has no such value.
         """
-        return [(self._checked(name, value), value) for name, value in wanted.items()]
+        return [(self._validated(name, value), value) for name, value in wanted.items()]
 
-    def _checked(self, name: str, value: Value) -> Setting:
+    def _validated(self, name: str, value: Value) -> Setting:
         setting = self._settings.get(name)
         if setting is None:
             known = ", ".join(self._settings) or "none"
@@ -144,41 +145,43 @@ class Controls:
             )
         return setting
 
-    def _take_options(self, raw: Any) -> None:
+    def _load_options(self, raw: Any) -> None:
         if not isinstance(raw, list):
             return
         try:
             parsed = SetSessionConfigOptionResponse.model_validate({"configOptions": raw})
         except ValidationError:
             return
-        self._take_parsed(parsed.config_options)
+        self._set_options(parsed.config_options)
 
-    def _take_parsed(
+    def _set_options(
         self, options: list[SessionConfigOptionSelect | SessionConfigOptionBoolean]
     ) -> None:
-        others = {name: s for name, s in self._settings.items() if s.way != "option"}
+        others = {name: s for name, s in self._settings.items() if s.method != "option"}
         self._settings = {option.id: _setting(option) for option in options} | others
 
-    def _take_list(self, way: Literal["mode", "model"], raw: Any, key: str, current: Any) -> None:
+    def _load_list(
+        self, method: Literal["mode", "model"], raw: Any, key: str, current: Any
+    ) -> None:
         entries = [e for e in raw if isinstance(e, dict)] if isinstance(raw, list) else []
         names = {str(e[key]): str(e.get("name") or e[key]) for e in entries if key in e}
         if names:
-            self._settings[way] = Setting(
+            self._settings[method] = Setting(
                 Control(
-                    id=way,
-                    label=way.capitalize(),
+                    id=method,
+                    label=method.capitalize(),
                     type="select",
                     options=list(names),
                     value=None if current is None else str(current),
                 ),
-                way,
-                way,
+                method,
+                method,
                 names,
             )
 
 
 def summary(controls: Controls, usage: UsageUpdate | None) -> tuple[SummaryItem, ...]:
-    """Return what a status shows in short: the model, the mode, how full the context is."""
+    """Return the summary of a status: the model, the mode, the use of the context."""
     items = []
     for purpose in ("model", "mode"):
         value = controls.value_name(purpose)

@@ -1,4 +1,4 @@
-"""The terminals that an agent opens through its client: commands with their output, bounded."""
+"""The terminals that an agent opens: commands, with limits on their number and output."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from acp import RequestError
 from acp.schema import TerminalExitStatus
 
 from outrider.contract.ids import new_id
-from outrider.daemon.agents.acp.tail import Tail
+from outrider.daemon.agents.acp.output_tail import OutputTail
 from outrider.daemon.child import Child, start
 from outrider.daemon.pipes import PipeReader
 
@@ -50,7 +50,7 @@ class Terminals:
         directory: str | None,
         limit: int | None,
     ) -> str:
-        """Start a command and return its terminal's id. Without arguments it is a shell's line.
+        """Start a command and return its terminal's id; without arguments, a line for the shell.
 
         Raises:
             RequestError: too many are open, or it cannot be started.
@@ -61,25 +61,25 @@ class Terminals:
             raise RequestError(-32603, f"{MAX_TERMINALS} terminals are open: release one first")
         argv = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
         kept = MAX_OUTPUT if limit is None else min(limit, MAX_OUTPUT)
-        name, terminal = new_id("cmd"), _Terminal(Tail(kept))
+        name, terminal = new_id("cmd"), _Terminal(OutputTail(kept))
         place, variables = directory or self._directory, self._environment | dict(environment)
         starting = asyncio.create_task(self._start(name, terminal, argv, place, variables))
         self._starting.add(starting)
         starting.add_done_callback(self._started)
         try:
-            await asyncio.shield(starting)  # half a process cannot be ended
+            await asyncio.shield(starting)  # a process that is half started cannot be ended
         except (OSError, ValueError) as error:
             raise RequestError(-32603, f"{command!r} could not be started: {error}") from error
         return name
 
     def output(self, name: str) -> tuple[str, bool, TerminalExitStatus | None]:
-        """Return what was printed, whether its beginning is missing, and how it ended if it has."""
+        """Return the output, whether its beginning is missing, and the exit status if it ended."""
         terminal = self._find(name)
         tail = terminal.output()
         return tail.text(), tail.truncated, terminal.status()
 
     async def wait(self, name: str) -> TerminalExitStatus:
-        """Return how the command ended, once it has."""
+        """Wait until the command has ended; return its exit status."""
         terminal = self._find(name)
         await terminal.ended()
         status = terminal.status()
@@ -87,11 +87,11 @@ class Terminals:
         return status
 
     async def kill(self, name: str) -> None:
-        """Kill the command with all that it started; its output stays."""
+        """Kill the command and every process that it started; its output is kept."""
         await self._find(name).kill()
 
     async def release(self, name: str) -> None:
-        """Kill the command and forget its terminal."""
+        """Kill the command and release its terminal."""
         terminal = self._find(name)
         del self._open[name]
         await terminal.close()
@@ -100,14 +100,14 @@ class Terminals:
             self._released.popitem(last=False)
 
     async def close(self) -> None:
-        """Kill every command, and start no more."""
+        """Kill every command, and refuse to start others."""
         self._closed = True
         if self._starting:
             await asyncio.wait(self._starting, timeout=_START_TIMEOUT)
         await asyncio.gather(*(self.release(name) for name in list(self._open)))
 
     def text(self, name: str) -> str:
-        """Return what a terminal printed, also after it was released; empty where unknown."""
+        """Return the output of a terminal, also after its release; empty if unknown."""
         terminal = self._open.get(name)
         return self._released.get(name, "") if terminal is None else terminal.output().text()
 
@@ -125,7 +125,7 @@ class Terminals:
     def _started(self, starting: asyncio.Task[None]) -> None:
         self._starting.discard(starting)
         if not starting.cancelled():
-            starting.exception()  # told by `create`, if anybody still waits there
+            starting.exception()  # marked as retrieved: `create` raises it, unless cancelled
 
     def _find(self, name: str) -> "_Terminal":
         terminal = self._open.get(name)
@@ -135,9 +135,9 @@ class Terminals:
 
 
 class _Terminal:
-    """One command."""
+    """One command and its output."""
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: OutputTail) -> None:
         self._tail = tail
         self._pipe = PipeReader(tail.add)
         self._process: Child | None = None
@@ -159,7 +159,7 @@ class _Terminal:
             raise
         self._pipe.handed_over()
 
-    def output(self) -> Tail:
+    def output(self) -> OutputTail:
         """Return the output with all that has been printed by now."""
         if not self._closed:
             self._pipe.drain()

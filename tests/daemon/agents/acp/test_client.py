@@ -10,8 +10,8 @@ import pytest
 from acp import RequestError
 
 from outrider.contract.commands import StopCli
-from outrider.daemon.agents.acp.files import MAX_FILE, Files, OutsideError
-from outrider.daemon.agents.acp.tail import Tail
+from outrider.daemon.agents.acp.client import MAX_FILE, Files, OutsideError
+from outrider.daemon.agents.acp.output_tail import OutputTail
 from outrider.daemon.agents.acp.terminals import MAX_TERMINALS, Terminals
 from tests.agents.machine import Agent, Machine, running_in, until
 
@@ -174,14 +174,14 @@ async def test_terminals_end_with_their_agent(box: Machine) -> None:
 
 
 def test_a_tail_begins_with_a_whole_character() -> None:
-    tail = Tail(4)
+    tail = OutputTail(4)
     tail.add("ääää".encode())
     assert (tail.text(), tail.truncated) == ("ää", True)
     tail.add(b"x")
     assert tail.text() == "äx"  # half a character has gone with the first
-    whole = Tail(8)
+    whole = OutputTail(8)
     whole.add("ä".encode())
     assert (whole.text(), whole.truncated) == ("ä", False)
-    none = Tail(0)
+    none = OutputTail(0)
     none.add(b"something")
     assert (none.text(), none.truncated) == ("", True)

@@ -9,10 +9,10 @@ import pytest
 
 from outrider.contract.commands import LaunchCli, SendChat, StopCli
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.acp import peer, transport
+from outrider.daemon.agents.acp import connection
 from outrider.daemon.agents.acp.process import STDERR_KEPT
-from tests.acp.conftest import provider_file
 from tests.agents.machine import Agent, Machine, running_in, until
+from tests.daemon.agents.acp.conftest import provider_file
 
 
 async def launch_fails(box: Machine, *flags: str, more: str = "") -> ApiError:
@@ -172,7 +172,7 @@ async def test_it_does_not_end_when_its_input_is_closed(box: Machine) -> None:
 
 
 async def test_it_reads_nothing_any_more(box: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "WRITE_TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "WRITE_TIMEOUT", 0.3)
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).suspend()
     with pytest.raises(ApiError) as refused:
@@ -186,7 +186,7 @@ async def test_it_reads_nothing_any_more(box: Machine, monkeypatch: pytest.Monke
 async def test_a_change_that_is_never_answered(
     box: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer, "ANSWER_TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "ANSWER_TIMEOUT", 0.3)
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).suspend()
     with pytest.raises(ApiError) as refused:
@@ -203,7 +203,7 @@ async def test_rubbish_on_its_output(box: Machine) -> None:
 
 
 async def test_a_line_without_an_end(box: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "MAX_LINE", 1_000_000)
+    monkeypatch.setattr(connection, "MAX_LINE", 1_000_000)
     agent = await box.launch(kind="scripted")
     assert (await agent.turn("rubbish huge"))[1].content == "still here"
     assert "a line of more than 1000000 bytes" in str(agent.evidence()["rubbish"])

@@ -1,8 +1,8 @@
 """The newest bytes of an output, in bounded memory."""
 
 
-class Tail:
-    """Keeps the last `limit` bytes that were added. `total` counts all of them."""
+class OutputTail:
+    """Keeps the last `limit` bytes; `total` is the number of all bytes added."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -10,7 +10,7 @@ class Tail:
         self._kept = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Append bytes."""
         self.total += len(data)
         self._kept += data
         if len(self._kept) > 2 * self.limit:
@@ -18,11 +18,14 @@ class Tail:
 
     @property
     def truncated(self) -> bool:
-        """Whether the beginning is no longer there."""
+        """Whether the beginning has been dropped."""
         return self.total > self.limit
 
     def text(self) -> str:
-        """Return what is kept, from a whole character on; other bytes become U+FFFD."""
+        """Return what is kept as text; a partial character at its start is left out.
+
+        Bytes that are no UTF-8 become U+FFFD.
+        """
         kept = self._kept[-self.limit :] if self.limit else bytearray()
         start = 0
         while self.truncated and start < min(3, len(kept)) and kept[start] & 0xC0 == 0x80:

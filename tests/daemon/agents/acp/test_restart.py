@@ -11,8 +11,8 @@ from outrider.contract.commands import SendChat, StopCli
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents import transcript as transcripts
 from outrider.daemon.agents.transcript import Transcript
-from tests.acp.conftest import provider_file
 from tests.agents.machine import Agent, Machine, running_in, until
+from tests.daemon.agents.acp.conftest import provider_file
 
 
 async def test_a_session_goes_on_with_the_same_chat(box: Machine) -> None:

@@ -1,4 +1,4 @@
-"""The providers of agents that speak the Agent Client Protocol, from their files."""
+"""Launch and restore agents that speak the Agent Client Protocol."""
 
 import asyncio
 import shutil
@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from outrider.contract.resources import Provider as Description
-from outrider.daemon.agents.acp.adapter import AcpAdapter
-from outrider.daemon.agents.acp.lifetime import SESSION_KEY
-from outrider.daemon.agents.acp.opening import cannot_reopen
-from outrider.daemon.agents.acp.provider_file import AcpFile
+from outrider.daemon.agents.acp.agent import AcpAgent
+from outrider.daemon.agents.acp.process import SESSION_KEY, cannot_reopen_message
+from outrider.daemon.agents.acp.spec import AcpSpec
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.provider import fill_placeholders
 from outrider.daemon.agents.session import Clock
@@ -21,59 +20,59 @@ class AcpProvider:
     """One kind of agent that speaks the protocol.
 
     Args:
-        folder: where the chats are kept, a file for each session.
+        folder: the directory of the chats, a file for each session.
         environment: what agents inherit, before the file's changes.
-        note_refusal: told what agents were kept from.
+        note_refusal: gets every refusal of a request of an agent, for the audit.
     """
 
     def __init__(
         self,
-        file: AcpFile,
+        spec: AcpSpec,
         folder: Path,
         environment: Mapping[str, str],
         *,
         clock: Clock,
         note_refusal: NoteRefusal,
     ) -> None:
-        self.spec = file
+        self.spec = spec
         self._folder = folder
-        self._given = environment
+        self._inherited = environment
         self._clock = clock
         self._note_refusal = note_refusal
 
     def describe(self) -> Description:
-        """Return what the API tells of it. Looks for its program on the agent's PATH."""
+        """Return the API's description; looks for the program on the agent's PATH."""
         path = shutil.which(self.spec.command[0], path=self._environment().get("PATH"))
         return self.spec.described(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent with a new session and return once it is ready."""
-        adapter = self._adapter(record)
+        agent = self._agent(record)
         try:
-            await adapter.open(self._arguments(record))
+            await agent.open(self._arguments(record))
         except BaseException:
-            await asyncio.shield(adapter.close())
+            await asyncio.shield(agent.close())
             raise
-        return adapter
+        return agent
 
     async def restore(self, record: SessionRecord) -> Adapter:
-        """Begin to open the session again; the adapter tells its outcome."""
-        adapter = self._adapter(record)
+        """Begin to open the session again; the result is observed."""
+        agent = self._agent(record)
         if SESSION_KEY not in record.adapter_state:
-            adapter.lost("The machine agent stopped while this agent was being launched")
+            agent.set_ended("The machine agent stopped while this agent was being launched")
         elif not self.describe().installed:
-            adapter.lost(f"{self.spec.display_name} is not installed any more")
+            agent.set_ended(f"{self.spec.display_name} is not installed any more")
         elif not await asyncio.to_thread(Path(record.path).is_dir):
-            adapter.lost(f"The directory {record.path} is no longer there")
+            agent.set_ended(f"The directory {record.path} is no longer there")
         elif not self.spec.reopens:
-            adapter.lost(cannot_reopen(self.spec.display_name))
+            agent.set_ended(cannot_reopen_message(self.spec.display_name))
         else:
-            adapter.reopen(self._arguments(record))
-        return adapter
+            agent.reopen(self._arguments(record))
+        return agent
 
-    def _adapter(self, record: SessionRecord) -> AcpAdapter:
+    def _agent(self, record: SessionRecord) -> AcpAgent:
         transcript = Transcript(chat_file(self._folder, record.id), self._clock)
-        return AcpAdapter(
+        return AcpAgent(
             self.spec,
             record,
             transcript,
@@ -82,19 +81,19 @@ class AcpProvider:
         )
 
     def _arguments(self, record: SessionRecord) -> list[str]:
-        file = self.spec
+        spec = self.spec
         values = {"dir": record.path, "model": record.model or ""}
-        command = shutil.which(file.command[0], path=self._environment().get("PATH"))
-        words = [*file.command[1:], *file.args, *(file.model_args if record.model else [])]
-        return [command or file.command[0], *(fill_placeholders(word, values) for word in words)]
+        command = shutil.which(spec.command[0], path=self._environment().get("PATH"))
+        words = [*spec.command[1:], *spec.args, *(spec.model_args if record.model else [])]
+        return [command or spec.command[0], *(fill_placeholders(word, values) for word in words)]
 
     def _environment(self) -> dict[str, str]:
-        """Return the agent's environment: the daemon's, with what the provider file changes."""
-        return self.spec.environment_from(self._given, ("OUTRIDER_",))
+        """Return the agent's environment: the daemon's with the changes of the spec."""
+        return self.spec.environment_from(self._inherited, ("OUTRIDER_",))
 
 
-def forget_others(folder: Path, session_ids: Iterable[str]) -> None:
-    """Delete the chats of sessions that are no more: a daemon may be killed before it does."""
+def delete_other_chats(folder: Path, session_ids: Iterable[str]) -> None:
+    """Delete chats of sessions other than these: leftovers of a daemon that was killed."""
     kept = {chat_file(folder, session_id) for session_id in session_ids}
     for path in folder.glob("session_*.jsonl"):
         if path not in kept:

@@ -1,4 +1,4 @@
-"""What the TOML file of an agent that speaks the protocol holds. docs/acp.md explains it."""
+"""The provider spec of an ACP agent: what its TOML file holds. See docs/acp.md."""
 
 import re
 from functools import cache
@@ -7,15 +7,15 @@ from typing import Literal
 from outrider.daemon.agents.provider import ProviderSpec, Text, check_pattern
 
 
-class AcpFile(ProviderSpec, kw_only=True):
+class AcpSpec(ProviderSpec, kw_only=True):
     """One kind of agent that speaks the Agent Client Protocol.
 
-    `authenticate` is the login method that is used where the agent asks for one. `login` tells
-    a person how to log in, and `login_needed` matches errors that mean the same as the
+    `authenticate` is the login method to use if the agent requires one. `login` tells a person
+    how to log in; `login_needed` matches errors that mean a missing login, besides the
     protocol's own. Messages that match `guard_before`, which the agent would take for a command
-    of its own, get a space in front. `notices` matches what the agent's program says in the
-    name of the model. `reopens` is false for an agent that must not be asked to open an earlier
-    session, though it offers that. Times are seconds.
+    of its own, get a space in front. `notices` matches what the agent program sends in the
+    name of the model. `reopens` is false for an agent that fails to open an earlier session
+    although it offers that. Times are seconds.
     """
 
     category: Literal["acp"]
@@ -32,11 +32,11 @@ class AcpFile(ProviderSpec, kw_only=True):
             check_pattern(name, getattr(self, name))
 
     def login_pattern(self) -> re.Pattern[str] | None:
-        """Return what errors match that mean a missing login."""
+        """Return the pattern of errors that mean a missing login."""
         return _compiled(self.login_needed)
 
     def notices_pattern(self) -> re.Pattern[str] | None:
-        """Return what pieces of text match that the model has not said."""
+        """Return the pattern of text that the agent program sends in the name of the model."""
         return _compiled(self.notices)
 
 
