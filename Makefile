@@ -55,8 +55,8 @@ test-agents: $(READY)  ## Install every agent that is known, and put each throug
 test-ides: IDES = jupyterlab code-server
 test-ides: $(READY)  ## Install JupyterLab with jupyter-ai, code-server and Chromium, and drive them.
 	@scripts/system-packages chromium npm $(if $(filter code-server,$(IDES)),g++ krb5-config)
-	@for ide in $(IDES); do sh tests/ides/install.sh .cache/agents $$ide || exit; done
-	$(BIN)/python -m pytest -m ide tests/ides --numprocesses 2 --dist worksteal $(AGAIN) \
+	@for ide in $(IDES); do sh tests/daemon/agents/ide/install.sh .cache/agents $$ide || exit; done
+	$(BIN)/python -m pytest -m ide tests/daemon/agents/ide --numprocesses 2 --dist worksteal $(AGAIN) \
 		$(if $(filter code-server,$(IDES)),,-k 'not code-server')
 
 lint: $(READY)  ## Formatting, rules, types, and which package may import which.

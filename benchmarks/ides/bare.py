@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from playwright.async_api import CDPSession, Page, async_playwright
-from tests.ides.desk import Ide
+from tests.daemon.agents.ide.desk import Ide
 
 _CALL = "() => { const at = Date.now(); window.__bare(); return at }"
 

@@ -12,14 +12,14 @@ from typing import Final
 import psutil
 from rich.console import Console
 from tests.agents.machine import stub_model, until
-from tests.ides.desk import Desk, Ide, faulty_desk, programs_of, real_desk
-from tests.ides.kinds import KINDS
+from tests.daemon.agents.ide.desk import Desk, Ide, faulty_desk, programs_of, real_desk
+from tests.daemon.agents.ide.kinds import KINDS
 
 from benchmarks.command import Effort
 from benchmarks.ides.bare import Bare, bare
 from benchmarks.report import Figure, Report, Section, Target
 from outrider.contract.commands import Screenshot
-from outrider.daemon.agents.ide.driver import is_installed
+from outrider.daemon.agents.ide.debugging_port import is_installed
 
 _DELAY: Final = Target("at most", 0.5)
 _IDLE_COST: Final = Target("at most", 1.0)

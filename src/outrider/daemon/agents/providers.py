@@ -15,10 +15,9 @@ from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.cli.provider_file import decode_cli
 from outrider.daemon.agents.cli.providers import CliProvider
 from outrider.daemon.agents.cli.tmux import Tmux
-from outrider.daemon.agents.ide.driver import Driver
-from outrider.daemon.agents.ide.provider_file import decode_ide
-from outrider.daemon.agents.ide.providers import IdeProvider
-from outrider.daemon.agents.ide.providers import forget_others as forget_other_ides
+from outrider.daemon.agents.ide.debugging_port import DebuggingPorts
+from outrider.daemon.agents.ide.provider import IdeProvider, delete_other_sessions
+from outrider.daemon.agents.ide.spec import decode_ide
 from outrider.daemon.agents.provider import (
     BUILT_IN,
     Provider,
@@ -62,10 +61,10 @@ def load_providers(
     """
     given = os.environ if environment is None else environment
     chats, ides = config_dir / "chats", config_dir / "ides"
-    driver, followed = Driver(), set[str]()
+    ports, endpoints = DebuggingPorts(), set[str]()
     kept = [record.id for record in journal.sessions()]
     delete_other_chats(chats, kept)
-    forget_other_ides(ides, kept)
+    delete_other_sessions(ides, kept)
 
     def make(table: ProviderTable) -> Provider:
         path, fields = table.path, table.fields
@@ -91,8 +90,8 @@ def load_providers(
                     given,
                     journal=journal,
                     clock=epoch_millis,
-                    driver=driver,
-                    followed=followed,
+                    ports=ports,
+                    endpoints=endpoints,
                 )
             case other:
                 known = ", ".join(CATEGORIES)

@@ -1,90 +1,268 @@
-"""One agent of an IDE: its panel, its input and its chat."""
+"""An IDE as a session drives it: a window with one agent or several."""
 
+import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
+import msgspec
 import structlog
 
-from outrider.contract.commands import ChatInput
-from outrider.contract.errors import ApiError
+from outrider.contract.commands import ChatInput, Picture
+from outrider.contract.errors import ApiError, conflict
 from outrider.contract.resources import ActionOption, Message, PendingAction
-from outrider.daemon.agents.ide import controls, writing
-from outrider.daemon.agents.ide.chats import Chats
-from outrider.daemon.agents.ide.following import Following
-from outrider.daemon.agents.ide.panel import REDRAWN
-from outrider.daemon.agents.ide.provider_file import Agent
-from outrider.daemon.agents.ide.window import WindowError
+from outrider.daemon.agents.adapter import Camera, Observation, Observer
+from outrider.daemon.agents.ide import controls
+from outrider.daemon.agents.ide.chat import Chats, show_chat, write_message
+from outrider.daemon.agents.ide.panel import REDRAW_GRACE
+from outrider.daemon.agents.ide.program import Program
+from outrider.daemon.agents.ide.screenshot import take_screenshot, take_thumbnail
+from outrider.daemon.agents.ide.spec import Agent, IdeSpec
+from outrider.daemon.agents.ide.status import StatusMonitor
+from outrider.daemon.agents.ide.window import Window, WindowError
+from outrider.daemon.agents.session import Clock
+from outrider.daemon.journal import Journal
+from outrider.daemon.session_record import SessionRecord
 
 _log = structlog.get_logger(__name__)
 
 
-class IdeAgent:
-    """An agent of the IDE that `following` follows."""
+ANSWER_TIMEOUT: Final = 5.0
+"""Seconds within which a question that was answered must be gone."""
 
-    def __init__(self, spec: Agent, following: Following, chats: Chats) -> None:
+
+class IdeAgent:
+    """One agent of an IDE: its panel, its input and its chat."""
+
+    def __init__(self, spec: Agent, monitor: StatusMonitor, chats: Chats) -> None:
         self.name = spec.name
         self._spec = spec
         self._kind = spec.type
-        self._following = following
-        self._panel = following.panels[spec.type]
+        self._monitor = monitor
+        self._panel = monitor.panels[spec.type]
         self._chats = chats
 
     async def ready(self) -> None:
-        """Return once the window is there."""
-        await self._following.ready()
+        """Return once the window can be used."""
+        await self._monitor.ready()
 
     async def show(self) -> None:
-        """Make the agent's chat one that takes a message."""
+        """Open and select the agent's chat, so that it accepts a message."""
         try:
-            await writing.show(self._following, self._following.alive(), self._spec)
+            await show_chat(self._monitor, self._monitor.require_window(), self._spec)
         except WindowError as error:
-            raise self._not_taken(error) from error
+            raise self._delivery_error(error) from error
 
     async def deliver(self, message_id: str, message: ChatInput) -> None:
-        """Write a message into the agent's input and return once it stands in the chat."""
+        """Write a message into the agent's input and return once the chat shows it."""
         chat = self._chats[self._kind]
         if message_id in chat:
-            return  # taken already, by the daemon that ran before this one
+            return  # an earlier daemon delivered it, and was killed before it could record that
 
         async def read() -> None:
             await self._chats.read(self._kind)
 
-        window, text = self._following.alive(), message.as_text()
+        window, text = self._monitor.require_window(), message.as_text()
         try:
             await read()
-            await writing.write(window, self._spec, chat, read, message_id=message_id, text=text)
+            await write_message(window, self._spec, chat, read, message_id=message_id, text=text)
         except WindowError as error:
-            raise self._not_taken(error) from error
-        self._panel.sent(time.monotonic())
-        self._following.look()
+            raise self._delivery_error(error) from error
+        self._panel.set_message_sent(time.monotonic())
+        self._monitor.refresh()
 
     async def choose(self, action: PendingAction, option: ActionOption) -> bool:
-        """Click the option. A question that the page draws anew just then is waited for."""
-        panel, window = self._panel, self._following.alive()
+        """Click the option; wait for a question that the page redraws at that moment."""
+        panel, window = self._panel, self._monitor.require_window()
         try:
-            offered = panel.asks(action.id) and await window.ask(
-                "choose", self._kind, panel.question, option.id, REDRAWN * 1000
+            offered = panel.is_asking(action.id) and await window.call(
+                "choose", self._kind, panel.question, option.id, REDRAW_GRACE * 1000
             )
         except WindowError as error:
             raise ApiError(500, f"The agent could not be answered: {error}") from error
         if offered:
-            panel.answered(action.id)
+            panel.set_answered(action.id)
         else:
-            panel.refused(action.id)
-        self._following.look()
+            panel.discard_question(action.id)
+        self._monitor.refresh()
         return bool(offered)
 
     async def change(self, values: Mapping[str, str | bool]) -> None:
-        """Change what the agent's panel shows as settings."""
-        await controls.change(self._following, self._following.alive(), self._panel, values)
+        """Change settings that the agent's panel shows."""
+        await controls.change(self._monitor, self._monitor.require_window(), self._panel, values)
 
     async def messages(self) -> Sequence[Message]:
-        """Return the chat; what was read before, where its page is not there."""
+        """Return the chat; without a page, what was read of it before."""
         try:
             await self._chats.read(self._kind)
         except WindowError as error:
-            _log.info("chat could not be read", agent=self._kind, error=str(error))
+            _log.info("chat read failed", agent=self._kind, error=str(error))
         return self._chats[self._kind].messages()
 
-    def _not_taken(self, error: WindowError) -> ApiError:
-        return ApiError(500, f"{self._following.name} did not take the message: {error}")
+    def _delivery_error(self, error: WindowError) -> ApiError:
+        return ApiError(500, f"{self._monitor.name} did not take the message: {error}")
+
+
+class IdeAdapter:
+    """A running IDE. The selected agent is the one that its record names.
+
+    Args:
+        folder: the directory of its chats.
+        programs: the programs that were started for it, in the order in which they are ended;
+            empty for an IDE that was adopted.
+        delete_files: called (on a thread) when the session ends.
+
+    Attributes:
+        monitor: derives the status of the agents.
+        observed: what was observed of the selected agent last.
+    """
+
+    answer_timeout = ANSWER_TIMEOUT
+
+    def __init__(
+        self,
+        spec: IdeSpec,
+        record: SessionRecord,
+        journal: Journal,
+        folder: Path,
+        clock: Clock,
+        *,
+        programs: Sequence[Program],
+        delete_files: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._record = record
+        self.programs = list(programs)
+        self._delete_files = delete_files
+        self.monitor = StatusMonitor(spec, record, self.programs, self._status_changed)
+        self._chats = Chats(self.monitor, record, folder, journal, clock)
+        self.agents = {
+            agent.type: IdeAgent(agent, self.monitor, self._chats) for agent in spec.agents
+        }
+        self._observer: Observer | None = None
+        self.observed = Observation(status=self.monitor.panel.last.status)
+
+    # Start
+
+    def attach(self, window: Window | None, url: str | None = None) -> None:
+        """Begin to follow the window; the empty page of a new browser is navigated to `url`.
+
+        Without a window (the IDE has no debugging port), the session can only be stopped.
+        """
+        self.monitor.start(window, url)
+
+    def set_ended(self, reason: str) -> None:
+        """Mark the IDE as ended from the start."""
+        self.monitor.end_reason = reason
+        self.refresh()
+
+    def select_usable(self) -> bool:
+        """Return whether a chat is usable; select another agent if the selected one has none."""
+        return self.monitor.select_usable()
+
+    async def prepare(self, model: str | None, seconds: float) -> None:
+        """Prepare the IDE for the first message and choose the model of the launch.
+
+        Args:
+            model: one that the IDE shows; None for the one that is selected there.
+            seconds: how long the IDE may take; its page gets 0.7 of it, in milliseconds, so that
+                it gives up before the call does.
+
+        Raises:
+            ApiError: 400, the IDE shows no such model.
+        """
+        window = await self.monitor.ready()
+        try:
+            await window.call("prepare", self.selected, seconds * 700, seconds=seconds)
+        except WindowError as error:
+            _log.info("ide preparation failed", ide=self._spec.type, error=str(error))
+        if model is not None:
+            await controls.choose_model(self.monitor, window, self.monitor.panel, model)
+
+    # The interface
+
+    def observe(self, observer: Observer) -> None:
+        """Call `observer` with the present state of each agent, and after every change."""
+        self._observer = observer
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Derive the status of every agent again."""
+        self.monitor.refresh()
+
+    async def close(self) -> None:
+        """End the programs of this session; an IDE that was adopted keeps running."""
+        await self._stop()
+        await asyncio.gather(*(program.end() for program in self.programs))
+        await asyncio.to_thread(self._delete_files)
+
+    async def detach(self) -> None:
+        """Stop following; the IDE keeps running."""
+        await self._stop()
+        self._chats.save()
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what the status was derived from."""
+        window = self.monitor.window
+        return {
+            "pid": self.programs[-1].pid if self.programs else None,
+            "endpoint": None if window is None else window.endpoint,
+            "page": None if window is None else window.state,
+            "trouble": None if window is None else window.connection_error,
+            "adopted": not self.programs,
+            "selected": self.selected,
+            "agents": {
+                kind: {
+                    "seen": None if panel.report is None else msgspec.to_builtins(panel.report),
+                    "judged": panel.last.status,
+                    "awaits": panel.awaits_answer,
+                }
+                for kind, panel in self.monitor.panels.items()
+            },
+        }
+
+    # Pictures
+
+    @property
+    def camera(self) -> Camera:
+        """What takes pictures of its window."""
+        return self
+
+    @property
+    def selected(self) -> str:
+        """The type of the selected agent."""
+        return self.monitor.selected
+
+    async def screenshot(self, width: int | None) -> Picture:
+        """Return a picture of the window."""
+        return await self._take_picture(lambda window: take_screenshot(window.page, width))
+
+    async def thumbnail(self) -> Picture:
+        """Return a picture of the window that is small enough for a debug bundle."""
+        return await self._take_picture(lambda window: take_thumbnail(window.page))
+
+    # Parts
+
+    def _status_changed(self) -> None:
+        before = self.observed.status
+        self.observed = self.monitor.observation(self.selected)
+        if self._observer is not None:
+            for agent in self.agents:
+                self._observer(agent, self.monitor.observation(agent))
+        if self.monitor.panel.awaits_answer or self.observed.status != before:
+            self._chats.catch_up()
+
+    async def _take_picture(self, take: Callable[[Window], Awaitable[Picture]]) -> Picture:
+        window = self.monitor.require_window()
+        try:
+            return await take(window)
+        except WindowError as error:
+            raise conflict(
+                f"{self._spec.display_name} cannot be shown: {error}. Open it and try again"
+            ) from error
+
+    async def _stop(self) -> None:
+        self._observer = None
+        await self._chats.stop()
+        await self.monitor.stop()

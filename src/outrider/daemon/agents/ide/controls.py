@@ -1,12 +1,12 @@
-"""Changes what an agent's panel shows as settings: its model, its mode."""
+"""Change the settings that an agent's panel shows: its model, its mode."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import Control
-from outrider.daemon.agents.ide.following import Following
 from outrider.daemon.agents.ide.panel import Panel
+from outrider.daemon.agents.ide.status import StatusMonitor
 from outrider.daemon.agents.ide.window import Window, WindowError
 
 CHANGE_TIMEOUT: Final = 5.0
@@ -16,14 +16,14 @@ MODELS_TIMEOUT: Final = 20.0
 
 
 async def change(
-    following: Following, window: Window, panel: Panel, values: Mapping[str, str | bool]
+    monitor: StatusMonitor, window: Window, panel: Panel, values: Mapping[str, str | bool]
 ) -> None:
-    """Change controls and return once the panel shows it.
+    """Change controls and return once the panel shows the new values.
 
     Raises:
         ApiError: 400, the panel shows no such control or value; 500, it did not react.
     """
-    shown = _shown(panel)
+    shown = _controls_of(panel)
     for name, value in values.items():
         if name not in shown:
             raise bad_request(
@@ -31,43 +31,43 @@ async def change(
                 f"controls.{name}",
             )
         _check(shown[name], value, f"controls.{name}")
-    await _apply(following, window, panel, values)
+    await _apply(monitor, window, panel, values)
 
 
-async def choose_model(following: Following, window: Window, panel: Panel, model: str) -> None:
+async def choose_model(monitor: StatusMonitor, window: Window, panel: Panel, model: str) -> None:
     """Choose the model of a launch.
 
     Raises:
-        ApiError: 400, it shows none, or not this one; 500, it did not react.
+        ApiError: 400, the panel shows no models, or not this one; 500, it did not react.
     """
-    if not await following.until(lambda: "model" in _shown(panel), MODELS_TIMEOUT):
+    if not await monitor.wait_until(lambda: "model" in _controls_of(panel), MODELS_TIMEOUT):
         raise bad_request(
             f"{panel.name} shows no choice of models here: launch it without `model`", "model"
         )
-    control = _shown(panel)["model"]
+    control = _controls_of(panel)["model"]
     _check(control, model, "model")
     if control.value != model:
-        await _apply(following, window, panel, {"model": model})
+        await _apply(monitor, window, panel, {"model": model})
 
 
 async def _apply(
-    following: Following, window: Window, panel: Panel, values: Mapping[str, str | bool]
+    monitor: StatusMonitor, window: Window, panel: Panel, values: Mapping[str, str | bool]
 ) -> None:
     try:
         for name, value in values.items():
-            await window.ask("change", panel.kind, name, value)
+            await window.call("change", panel.kind, name, value)
     except WindowError as error:
         raise ApiError(500, f"{panel.name} did not react: {error}") from error
 
     def changed() -> bool:
-        now = {name: control.value for name, control in _shown(panel).items()}
+        now = {name: control.value for name, control in _controls_of(panel).items()}
         return all(now.get(name) == value for name, value in values.items())
 
-    if not await following.until(changed, CHANGE_TIMEOUT):
+    if not await monitor.wait_until(changed, CHANGE_TIMEOUT):
         raise ApiError(500, f"{panel.name} did not take the change: look at its window")
 
 
-def _shown(panel: Panel) -> dict[str, Control]:
+def _controls_of(panel: Panel) -> dict[str, Control]:
     return {control.id: control for control in panel.controls()}
 
 

@@ -1,4 +1,13 @@
-"""Judge what a page reports of an agent. Pure: reports and the time in, a status out."""
+"""The status of one agent, derived from what its page reports. Free of I/O; time is passed in.
+
+A page is redrawn while it is read, so what is absent for a moment must not count as ended:
+
+- a question that is absent ends after `REDRAW_GRACE`, at once if it was answered here;
+- a chat or an input that is absent is an error only after `ABSENT_GRACE`;
+- an agent that looks idle after work is idle only after `settle` seconds of that;
+- after a message, it counts as generating until it shows work, asks a question, answers (which
+  the reader of the chat notices) or `begin_timeout` has passed.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,18 +24,18 @@ from outrider.contract.resources import (
 )
 
 ABSENT_GRACE: Final = 3.0
-"""Seconds that a chat, or its input, may be away (a page being loaded) before it is missed."""
+"""Seconds that a chat, or its input, may be absent (page load) before that is an error."""
 
-REDRAWN: Final = 0.35
-"""Seconds that a question may be away, while the page draws it anew, and still be the same one."""
+REDRAW_GRACE: Final = 0.35
+"""Seconds that a question may be absent, while the page redraws it, and still be the same one."""
 
-BEGUN_CHECK: Final = 0.2
-"""Seconds between two looks whether an agent that shows no sign of work has answered."""
+ANSWER_CHECK_INTERVAL: Final = 0.2
+"""Seconds between two checks whether an agent that shows no sign of work has answered."""
 
 MAX_QUESTION: Final = 16 * 1024
 
 
-class SeenOption(msgspec.Struct, kw_only=True):
+class ReportedOption(msgspec.Struct, kw_only=True):
     """An answer that the page offers."""
 
     id: str
@@ -34,15 +43,15 @@ class SeenOption(msgspec.Struct, kw_only=True):
     kind: OptionKind
 
 
-class SeenQuestion(msgspec.Struct, kw_only=True):
-    """A question on the page. `key` tells it from another one."""
+class ReportedQuestion(msgspec.Struct, kw_only=True):
+    """A question on the page, identified by `key`."""
 
     key: str
     message: str
-    options: list[SeenOption]
+    options: list[ReportedOption]
 
 
-class SeenControl(msgspec.Struct, kw_only=True):
+class ReportedControl(msgspec.Struct, kw_only=True):
     """A setting that the page shows."""
 
     id: str
@@ -51,43 +60,43 @@ class SeenControl(msgspec.Struct, kw_only=True):
     value: str | bool | None = None
 
 
-class Seen(msgspec.Struct, kw_only=True):
+class PanelReport(msgspec.Struct, kw_only=True):
     """What a page reports of one agent (see `look` in watch.js).
 
-    `shown` tells that a person could see its chat, `input` that it has one, `broken` why the
-    provider's script could not look.
+    `shown`: its chat is visible; `input`: it has an input; `broken`: why the provider's script
+    failed.
     """
 
     shown: bool
     input: bool
     busy: bool = False
-    question: SeenQuestion | None = None
+    question: ReportedQuestion | None = None
     error: str | None = None
     title: str | None = None
     model: str | None = None
-    controls: list[SeenControl] = []
+    controls: list[ReportedControl] = []
     broken: str | None = None
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What an agent is doing. `again` is when (seconds) it must be judged again, if at all."""
+    """The status of an agent. `judge_at` is when (seconds) to judge it again, if at all."""
 
     status: AgentStatus
     pending: PendingAction | None = None
     error: str | None = None
-    again: float | None = None
+    judge_at: float | None = None
 
 
 class Panel:
     """One agent's chat panel.
 
     Args:
-        session_id: with `created_at`, what the ids of its actions are derived from.
-        name: the agent, for a person.
-        settle: with `begin_timeout`, seconds: see the provider's file.
-        generating: whether it was at work when it was last seen, by an earlier daemon.
-        answers: how many of its questions were answered before.
+        session_id: with `created_at`, the source of the ids of its actions.
+        name: the agent's name, for people.
+        settle: seconds, as `begin_timeout`: see the provider spec.
+        generating: whether an earlier daemon last observed it generating.
+        answers: how many of its questions have ended before.
     """
 
     def __init__(
@@ -105,7 +114,7 @@ class Panel:
         self.kind = kind
         self.name = name
         self.answers = answers
-        self.seen: Seen | None = None
+        self.report: PanelReport | None = None
         self._session_id = session_id
         self._created_at = created_at
         self._settle = settle
@@ -114,115 +123,125 @@ class Panel:
         self._question: str | None = None
         self._pending: PendingAction | None = None
         self._answered = False
-        self._away: float | None = None
-        self._sent: float | None = None
-        self._quiet: float | None = None
-        self._missed: float | None = None
+        self._question_absent_since: float | None = None
+        self._sent_at: float | None = None
+        self._quiet_since: float | None = None
+        self._missing_since: float | None = None
         self.last = Judgement(self._status)
 
     @property
-    def awaits(self) -> bool:
-        """Whether a message was taken and nothing has come of it yet."""
-        return self._sent is not None
+    def awaits_answer(self) -> bool:
+        """Whether the agent has accepted a message and not begun to answer it."""
+        return self._sent_at is not None
 
-    def sent(self, now: float) -> None:
-        """Note that a message was taken: it is a turn from here on."""
-        self._sent = now
+    def set_message_sent(self, now: float) -> None:
+        """Record that the agent has accepted a message, with which a turn begins."""
+        self._sent_at = now
         self._status = "generating"
 
-    def begun(self) -> None:
-        """Note that the agent has dealt with the message."""
-        self._sent = None
+    def set_answer_begun(self) -> None:
+        """Record that the agent has begun to answer the message."""
+        self._sent_at = None
 
     @property
     def question(self) -> str | None:
-        """The key of the question that is asked now."""
+        """The key of the present question."""
         return self._question
 
-    def asks(self, action_id: str) -> bool:
-        """Tell whether this question is asked now, though it may just be drawn anew."""
+    def is_asking(self, action_id: str) -> bool:
+        """Return whether this is the present question; the page may be redrawing it."""
         return self._pending is not None and self._pending.id == action_id
 
-    def answered(self, action_id: str) -> None:
-        """Note that this question was answered: when it is away, it is gone."""
-        self._answered = self.asks(action_id)
+    def set_answered(self, action_id: str) -> None:
+        """Record that this question was answered: it ends as soon as it is absent."""
+        self._answered = self.is_asking(action_id)
 
-    def refused(self, action_id: str) -> None:
-        """Note that this question is none any more: what stands there now is another action."""
-        if self.asks(action_id):
-            self._over()
+    def discard_question(self, action_id: str) -> None:
+        """End this question: what the page shows in its place is another action."""
+        if self.is_asking(action_id):
+            self._end_question()
 
-    def judge(self, seen: Seen | None, now: float) -> Judgement:
-        """Return what the agent is doing by this report, None where there is no chat."""
-        self.seen = seen
-        self.last = self._judge(seen, now)
+    def judge(self, report: PanelReport | None, now: float) -> Judgement:
+        """Return the agent's status by this report; None means that there is no chat."""
+        self.report = report
+        self.last = self._judge(report, now)
         self._status = self.last.status
         return self.last
 
-    def _judge(self, seen: Seen | None, now: float) -> Judgement:
-        if seen is None:
-            return self._missing(now, f"The chat of {self.name} is not there: open it in the IDE")
-        if seen.broken is not None:
-            return self._missing(
-                now, f"Outrider cannot read the chat of {self.name}: {seen.broken[:300]}"
+    def _judge(self, report: PanelReport | None, now: float) -> Judgement:
+        if report is None:
+            return self._absent(now, f"The chat of {self.name} is not there: open it in the IDE")
+        if report.broken is not None:
+            return self._absent(
+                now, f"Outrider cannot read the chat of {self.name}: {report.broken[:300]}"
             )
-        if seen.question is not None:
-            self._missed = self._sent = self._quiet = None
-            return Judgement("waiting_approval", self._asked(seen.question, now))
+        if report.question is not None:
+            self._missing_since = self._sent_at = self._quiet_since = None
+            return Judgement("waiting_approval", self._pending_action(report.question, now))
         if self._question is not None:
-            self._away = now if self._away is None else self._away
-            if not self._is_gone(now):
-                return Judgement("waiting_approval", self._pending, again=self._away + REDRAWN)
-            self._over()
-        if seen.busy:
-            self._missed = self._sent = self._quiet = None
+            self._question_absent_since = (
+                now if self._question_absent_since is None else self._question_absent_since
+            )
+            if not self._question_ended(now):
+                return Judgement(
+                    "waiting_approval",
+                    self._pending,
+                    judge_at=self._question_absent_since + REDRAW_GRACE,
+                )
+            self._end_question()
+        if report.busy:
+            self._missing_since = self._sent_at = self._quiet_since = None
             return Judgement("generating")
-        if not seen.input:
-            return self._missing(
+        if not report.input:
+            return self._absent(
                 now, f"The input of {self.name} is not where this version of Outrider looks for it"
             )
-        self._missed = None
-        if self._sent is not None:
-            return self._begins(self._sent, now, seen.error)
+        self._missing_since = None
+        if self._sent_at is not None:
+            return self._wait_for_answer(self._sent_at, now, report.error)
         if self._status == "generating":
-            self._quiet = now if self._quiet is None else self._quiet
-            if now < self._quiet + self._settle:
-                return Judgement("generating", again=self._quiet + self._settle)
-        self._quiet = None
-        return Judgement("idle" if seen.error is None else "error", error=seen.error)
+            self._quiet_since = now if self._quiet_since is None else self._quiet_since
+            if now < self._quiet_since + self._settle:
+                return Judgement("generating", judge_at=self._quiet_since + self._settle)
+        self._quiet_since = None
+        return Judgement("idle" if report.error is None else "error", error=report.error)
 
-    def _begins(self, sent: float, now: float, error: str | None) -> Judgement:
+    def _wait_for_answer(self, sent: float, now: float, error: str | None) -> Judgement:
         if now < sent + self._begin_timeout:
-            return Judgement("generating", again=now + BEGUN_CHECK)
-        self._sent = None
+            return Judgement("generating", judge_at=now + ANSWER_CHECK_INTERVAL)
+        self._sent_at = None
         return Judgement(
             "error",
             error=error
             or f"{self.name} did not begin to answer within {self._begin_timeout:.0f} s",
         )
 
-    def _missing(self, now: float, why: str) -> Judgement:
-        self._missed = now if self._missed is None else self._missed
-        if now < self._missed + ABSENT_GRACE:
+    def _absent(self, now: float, why: str) -> Judgement:
+        self._missing_since = now if self._missing_since is None else self._missing_since
+        if now < self._missing_since + ABSENT_GRACE:
             pending = self.last.pending if self._status == "waiting_approval" else None
             return Judgement(
-                self._status, pending, self.last.error, again=self._missed + ABSENT_GRACE
+                self._status, pending, self.last.error, judge_at=self._missing_since + ABSENT_GRACE
             )
         return Judgement("error", error=why)
 
-    def _is_gone(self, now: float) -> bool:
-        """Tell whether the question has been away for longer than a page needs to draw it anew."""
-        return self._away is not None and (self._answered or now >= self._away + REDRAWN)
+    def _question_ended(self, now: float) -> bool:
+        """Return whether the question has been absent for longer than a page takes to redraw it."""
+        return self._question_absent_since is not None and (
+            self._answered or now >= self._question_absent_since + REDRAW_GRACE
+        )
 
-    def _over(self) -> None:
-        self._question = self._away = self._pending = None
+    def _end_question(self) -> None:
+        self._question = self._question_absent_since = self._pending = None
         self._answered = False
         self.answers += 1
 
-    def _asked(self, question: SeenQuestion, now: float) -> PendingAction:
-        if self._question is not None and (question.key != self._question or self._is_gone(now)):
-            self._over()
-        self._question, self._away = question.key, None
+    def _pending_action(self, question: ReportedQuestion, now: float) -> PendingAction:
+        if self._question is not None and (
+            question.key != self._question or self._question_ended(now)
+        ):
+            self._end_question()
+        self._question, self._question_absent_since = question.key, None
         self._pending = PendingAction(
             id=derived_id(
                 "act", self._created_at, self._session_id, self.kind, question.key,
@@ -246,5 +265,5 @@ class Panel:
                 options=control.options,
                 value=control.value,
             )
-            for control in (self.seen.controls if self.seen is not None else ())
+            for control in (self.report.controls if self.report is not None else ())
         )

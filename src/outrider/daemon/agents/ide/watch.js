@@ -1,15 +1,15 @@
-/* Runs inside the IDE's page, in every frame of it. Tells `report` what each agent is doing
- * whenever that changes, and does what it is asked through window.__outrider.
+/* Runs in every frame of the IDE's page. Calls `report` with the state of each agent whenever
+ * that changes, and carries out calls through window.__outrider.
  *
- * spec:   {agents: [...]} as in the provider's file (see provider_file.py)
+ * spec:   {agents: [...]} as in the provider's file (see spec.py)
  * hooks:  what the provider's own script adds, every part of it optional:
  *         look(root, agent, tools)    more about an agent, or null where there is no such agent;
  *                                     `tools.seen` is what the selectors have found
  *         read(root, agent)           the chat: [{key, role, kind, content}]
  *         choose(root, agent, id)     click the option; true if it was there
- *         open(root, agent)           show the chat; root is null where there is none yet
+ *         open(root, agent)           show the chat; root is null if there is none yet
  *         prepare(root, agent, ms)    what has to be done once, before the first message
- *         select(root, agent)         make this agent the one that is spoken to
+ *         select(root, agent)         make this agent the one that gets messages
  *         change(root, agent, id, value)  change a control
  *         workspace()                 the directory that is open
  */
@@ -89,11 +89,11 @@
     return seen;
   };
 
-  let told = null;
-  const tell = () => {
+  let reported = null;
+  const sendReport = () => {
     const seen = JSON.stringify(lookAtAll());
-    if (seen === told) return;
-    told = seen;
+    if (seen === reported) return;
+    reported = seen;
     window[report]?.(seen);
   };
 
@@ -102,7 +102,7 @@
   const lookNow = () => {
     due = null;
     looked = performance.now();
-    tell();
+    sendReport();
   };
   const changed = () => {
     const wait = looked + GAP - performance.now();
@@ -178,7 +178,7 @@
     prepare: (agent, root, ms) => hooks.prepare?.(root, agent, ms),
     select: (agent, root) => hooks.select?.(root, agent),
     change: (agent, root, id, value) => hooks.change?.(root, agent, id, value) ?? false,
-    /* What stands in the input; null where that cannot be told. */
+    /* The content of the input; null if it cannot be read. */
     typed(agent, root) {
       const input = root && root.querySelector(agent.input);
       return input ? (input.value ?? (input.isContentEditable ? input.innerText : null)) : null;
@@ -187,7 +187,7 @@
       const input = root.querySelector(agent.input);
       (input.querySelector("textarea, [contenteditable=true], .native-edit-context") ?? input).focus();
     },
-    /* Into what has the focus. Typed, a code editor would indent the lines and offer completions. */
+    /* Into the focused element. If typed, a code editor would indent lines and offer completions. */
     paste(agent, root, words) {
       const clipboardData = new DataTransfer();
       clipboardData.setData("text/plain", words);
@@ -207,9 +207,9 @@
       const agent = spec.agents.find((agent) => agent.type === type);
       return verbs[verb](agent, agent && rootOf(agent), ...rest);
     },
-    /* Looks again though nothing was heard: a style sheet changes no node. */
+    /* Reports without a mutation: a change of a style sheet changes no node. */
     again() {
-      tell();
+      sendReport();
       return true;
     },
     stop() {

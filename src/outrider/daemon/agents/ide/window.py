@@ -1,7 +1,8 @@
-"""The window of an IDE over its debugging port: found, watched, found again when it is lost.
+"""The window of an IDE over its debugging port: found, watched, and found again after a loss.
 
-Every frame of the page runs `watch.js`, which reports what it sees; nothing is asked in a loop
-but whether the page still answers.
+Every frame of the page runs `watch.js`, which reports changes; the page is polled only for whether
+it still answers. States of the page: `lost` (no connection), `none` (no such window), `there`
+(watched), `crashed`, `silent` (it does not answer).
 """
 
 import asyncio
@@ -16,25 +17,27 @@ import msgspec
 import structlog
 
 from outrider.contract.errors import OutriderError
-from outrider.daemon.agents.ide.driver import Driver
-from outrider.daemon.agents.ide.panel import Seen
-from outrider.daemon.agents.ide.provider_file import IdeFile
-from outrider.daemon.agents.ide.reports import Reports
+from outrider.daemon.agents.ide.debugging_port import DebuggingPorts
+from outrider.daemon.agents.ide.panel import PanelReport
+from outrider.daemon.agents.ide.spec import IdeSpec
 from outrider.daemon.backoff import Backoff
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Frame, Page
 
+MAX_REPORT: Final = 1024 * 1024
+"""Characters of the longest report of a frame that is read."""
+
 CALL_TIMEOUT: Final = 8.0
-"""Seconds that a page has for what it is asked to do."""
+"""Seconds that a page has to answer a call."""
 
 WATCH_TIMEOUT: Final = 20.0
-"""Seconds that a page and its frames have to let themselves be watched."""
+"""Seconds to install the script in a page and all of its frames."""
 
 STOP_TIMEOUT: Final = 2.0
 
-LOOK_AGAIN: Final = 5.0
-"""Seconds between two questions whether the page still answers."""
+PING_INTERVAL: Final = 5.0
+"""Seconds between two checks whether the page still answers."""
 
 _WATCH: Final = Path(__file__).with_name("watch.js").read_text(encoding="utf-8")
 _BINDING: Final = "__outriderReport"
@@ -45,7 +48,7 @@ PageState = Literal["lost", "none", "there", "crashed", "silent"]
 
 
 class WindowError(OutriderError):
-    """The window could not do what it was asked."""
+    """The window could not do what was requested."""
 
 
 class Window:
@@ -54,33 +57,36 @@ class Window:
     Args:
         endpoint: the debugging port, an http address.
         script: the provider's JavaScript, an object.
-        changed: called whenever `state` or `seen` has changed.
+        on_change: called whenever `state` or `reports()` has changed.
+
+    Attributes:
+        connection_error: why the last attempt to connect failed, None after a success.
     """
 
     def __init__(
         self,
         endpoint: str,
-        file: IdeFile,
+        spec: IdeSpec,
         script: str,
-        driver: Driver,
-        changed: Callable[[], None],
+        ports: DebuggingPorts,
+        on_change: Callable[[], None],
     ) -> None:
         self.endpoint = endpoint
-        self._driver = driver
-        self._changed = changed
-        self._pages = re.compile(file.pages)
+        self._ports = ports
+        self._on_change = on_change
+        self._pages = re.compile(spec.pages)
         self._url: str | None = None
-        spec = msgspec.json.encode({"agents": file.agents}).decode()
-        self._source = f"({_WATCH})({spec}, ({script}), {msgspec.json.encode(_BINDING).decode()})"
+        agents = msgspec.json.encode({"agents": spec.agents}).decode()
+        self._source = f"({_WATCH})({agents}, ({script}), {msgspec.json.encode(_BINDING).decode()})"
         self._reports = Reports()
         self._page: Page | None = None
         self._watched = False
         self._broken: Literal["crashed", "silent"] | None = None
         self._connected = False
         self._lost = asyncio.Event()
-        self._news = asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
-        self.trouble: str | None = None
+        self._wakeup = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.connection_error: str | None = None
 
     @property
     def connected(self) -> bool:
@@ -89,7 +95,7 @@ class Window:
 
     @property
     def state(self) -> PageState:
-        """What has become of the page; it is there once it is watched."""
+        """The state of the page."""
         if not self._connected:
             return "lost"
         if self._page is None:
@@ -107,30 +113,30 @@ class Window:
             raise WindowError("its window is not there")
         return self._page
 
-    def seen(self) -> dict[str, Seen]:
-        """Return what each agent was last seen to be doing; one that is not shown is not there."""
-        return self._reports.seen()
+    def reports(self) -> dict[str, PanelReport]:
+        """Return the newest report of each agent that the page shows, by its type."""
+        return self._reports.by_agent()
 
     def start(self, url: str | None = None) -> None:
-        """Begin to connect, and to connect again. A new browser's empty page is sent to `url`."""
+        """Begin to connect, and reconnect after losses; navigate an empty page to `url`."""
         self._url = url
-        self._running = asyncio.create_task(self._run(), name=f"window at {self.endpoint}")
+        self._task = asyncio.create_task(self._run(), name=f"window at {self.endpoint}")
 
     async def stop(self) -> None:
-        """Let go of the window."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait({self._running}, timeout=STOP_TIMEOUT)
+        """Disconnect from the window, which stays open."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=STOP_TIMEOUT)
         self._connected = False
-        self._forget()
+        self._reset()
 
-    async def ask(
+    async def call(
         self, verb: str, agent: str | None = None, *words: Any, seconds: float = CALL_TIMEOUT
     ) -> Any:
-        """Return what the page answers within so many seconds.
+        """Call a function of watch.js (`verb`) in the agent's frame; return the answer.
 
         Raises:
-            WindowError: it does not, or its script breaks.
+            WindowError: it does not answer within so many seconds, or its script fails.
         """
         from playwright.async_api import Error
 
@@ -146,7 +152,7 @@ class Window:
             raise WindowError(f"its page says: {first_line(error)}") from error
 
     def frame_of(self, agent: str | None) -> "Frame":
-        """Return the frame that has this agent, the page's own where none has.
+        """Return the frame that has this agent, else the page's main frame.
 
         Raises:
             WindowError: there is no page now.
@@ -161,40 +167,41 @@ class Window:
         backoff = Backoff(random.random)
         while True:
             try:
-                async with self._driver.connection(self.endpoint) as browser:
-                    self.trouble = None
+                async with self._ports.connection(self.endpoint) as browser:
+                    self.connection_error = None
                     backoff.reset()
                     await self._follow(browser)
             except (Error, OSError) as error:
-                self.trouble = first_line(error)
-            at_once = self._broken == "crashed"  # loaded again: what is lost is only Playwright's
+                self.connection_error = first_line(error)
+            # After a crash the page was reloaded, and only Playwright's connection is lost.
+            reconnect_at_once = self._broken == "crashed"
             self._connected = False
-            self._forget()
-            self._changed()
-            await asyncio.sleep(0 if at_once else backoff.next())
+            self._reset()
+            self._on_change()
+            await asyncio.sleep(0 if reconnect_at_once else backoff.next())
 
     async def _follow(self, browser: "Browser") -> None:
-        """Follow the IDE's page, or the next one when it is closed, until the connection ends."""
+        """Follow the IDE's page, and the next one after it is closed, until the connection ends."""
         self._lost.clear()
         self._connected = True
         browser.on("disconnected", lambda _: self._wake(lost=True))
         context = browser.contexts[0]
         context.on("page", lambda _: self._wake())
         while browser.is_connected():
-            self._news.clear()
+            self._wakeup.clear()
             if self._page is None or self._page.is_closed():
-                self._forget()
+                self._reset()
                 page = await self._find(context.pages)
                 if page is not None:
                     async with asyncio.timeout(WATCH_TIMEOUT):
                         await self._watch(page)
-                self._changed()
+                self._on_change()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LOOK_AGAIN if self._page else 1.0)
+                await asyncio.wait_for(self._wakeup.wait(), PING_INTERVAL if self._page else 1.0)
             if self._lost.is_set():
                 return
             if self._page is not None and not self._page.is_closed():
-                await self._look_again(self._page)
+                await self._ping(self._page)
 
     async def _find(self, pages: list["Page"]) -> "Page | None":
         for page in pages:
@@ -209,18 +216,18 @@ class Window:
     async def _watch(self, page: "Page") -> None:
         self._page, self._watched, self._broken = page, False, None
         page.on("close", lambda _: self._wake())
-        page.on("crash", lambda _: self._break("crashed"))
-        page.on("framedetached", self._dropped)
+        page.on("crash", lambda _: self._set_broken("crashed"))
+        page.on("framedetached", self._frame_gone)
         inspector = await page.context.new_cdp_session(page)
-        # a page that has crashed is dead to Playwright: loaded again, it needs a new connection
+        # Playwright cannot use a page after a crash: once reloaded, it needs a new connection.
         inspector.on("Inspector.targetReloadedAfterCrash", lambda _: self._wake(lost=True))
         await inspector.send("Inspector.enable")
         await page.expose_binding(_BINDING, self._reported)
         await page.add_init_script(self._source)
-        for frame in page.frames:  # its own first
+        for frame in page.frames:  # the main frame first
             await self._install(frame)
             self._watched = True
-            self._changed()
+            self._on_change()
 
     async def _install(self, frame: "Frame") -> None:
         from playwright.async_api import Error
@@ -229,10 +236,13 @@ class Window:
             async with asyncio.timeout(CALL_TIMEOUT):
                 await frame.evaluate(f"() => {{ {self._source} }}")
         except (Error, TimeoutError) as error:
-            _log.info("a frame cannot be watched", url=frame.url[:200], error=first_line(error))
+            _log.info("frame watch failed", url=frame.url[:200], error=first_line(error))
 
-    async def _look_again(self, page: "Page") -> None:
-        """Ask every frame to look; a page whose main frame does not answer is silent."""
+    async def _ping(self, page: "Page") -> None:
+        """Have every frame report; a page whose main frame does not answer is silent.
+
+        A frame without the script (one that was reloaded) gets it again.
+        """
         from playwright.async_api import Error
 
         for frame in page.frames:
@@ -242,45 +252,89 @@ class Window:
                     watched = await frame.evaluate("() => window.__outrider?.again() ?? false")
             except TimeoutError:
                 if frame == page.main_frame:
-                    self._break("silent")
+                    self._set_broken("silent")
                     return
             except Error:
-                continue  # it is being loaded, or gone by now: its events tell
+                continue  # it is being loaded or has been removed, which its events report
             if self._broken == "silent" and frame == page.main_frame:
                 self._broken = None
-                self._changed()
+                self._on_change()
             if not watched and frame in page.frames:
-                self._dropped(frame)
+                self._frame_gone(frame)
                 await self._install(frame)
 
-    # What the page tells
+    # Reports of the page
 
     def _reported(self, source: Any, data: Any) -> None:
-        if source["page"] != self._page or not self._reports.take(source["frame"], data):
+        if source["page"] != self._page or not self._reports.add(source["frame"], data):
             return
         self._broken = None
-        self._changed()
+        self._on_change()
 
-    def _dropped(self, frame: "Frame") -> None:
+    def _frame_gone(self, frame: "Frame") -> None:
         if self._reports.drop(frame):
-            self._changed()
+            self._on_change()
 
-    def _break(self, how: Literal["crashed", "silent"]) -> None:
+    def _set_broken(self, how: Literal["crashed", "silent"]) -> None:
         self._broken = how
         self._reports.clear()
-        self._changed()
+        self._on_change()
 
     def _wake(self, *, lost: bool = False) -> None:
         if lost:
             self._lost.set()
-        self._news.set()
+        self._wakeup.set()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._page = self._broken = None
         self._reports.clear()
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error of Playwright says, without its log."""
+    """Return the message of an error of Playwright, without its log."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
+
+
+class Reports:
+    """The newest report of each frame."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, dict[str, PanelReport]] = {}
+
+    def add(self, frame: "Frame", data: Any) -> bool:
+        """Add a frame's report, a JSON object; return whether it could be decoded."""
+        if not isinstance(data, str) or len(data) > MAX_REPORT:
+            return False
+        try:
+            self._frames[frame] = msgspec.json.decode(data, type=dict[str, PanelReport])
+        except msgspec.DecodeError as error:
+            _log.warning("page report rejected", error=str(error))
+            return False
+        return True
+
+    def drop(self, frame: "Frame") -> bool:
+        """Drop the report of a frame; return whether it had one.
+
+        A frame that is reloaded reports again; one that only changes its address does not.
+        """
+        return self._frames.pop(frame, None) is not None
+
+    def clear(self) -> None:
+        """Drop all reports."""
+        self._frames.clear()
+
+    def by_agent(self) -> dict[str, PanelReport]:
+        """Return the newest report of each agent; of several, one of a visible chat."""
+        found: dict[str, PanelReport] = {}
+        for report in self._frames.values():
+            for kind, panel in report.items():
+                if kind not in found or (panel.shown and not found[kind].shown):
+                    found[kind] = panel
+        return found
+
+    def frame_of(self, agent: str | None) -> "Frame | None":
+        """Return the frame that has this agent; of several, one in which it is visible."""
+        having = [frame for frame, report in self._frames.items() if agent in report]
+        having.sort(key=lambda frame: self._frames[frame][agent or ""].shown, reverse=True)
+        return having[0] if having else None

@@ -1,4 +1,4 @@
-"""A picture of a window, small enough to be sent."""
+"""Screenshots and thumbnails of an IDE's window, within limits on their size."""
 
 import asyncio
 import base64
@@ -17,7 +17,7 @@ LIMIT: Final = 4_000_000
 TIMEOUT: Final = 20.0
 
 THUMBNAIL_LIMIT: Final = 20_000
-"""Bytes of a picture in a debug bundle, whose room is 28 KiB of base64."""
+"""Bytes of a picture in a debug bundle, which has room for 28 KiB of base64."""
 
 _QUALITIES: Final = (85, 60, 35)
 _SMALLER: Final = (1.0, 0.5, 0.25)
@@ -25,26 +25,28 @@ _THUMBNAIL_SCALES: Final = (0.4, 0.3, 0.2, 0.1)
 _THUMBNAIL_QUALITY: Final = 40
 
 
-async def take_picture(page: "Page", width: int | None) -> Picture:
-    """Return what the page shows, `width` pixels wide (as wide as it is without it).
+async def take_screenshot(page: "Page", width: int | None) -> Picture:
+    """Return a picture of the page, `width` pixels wide (by default, as wide as the page).
 
-    PNG; JPEG where that would have more than 1 MB, and smaller where that has more than 4 MB.
+    PNG; JPEG if that has more than 1 MB; scaled down if that has more than 4 MB.
 
     Raises:
         WindowError: the window is minimised, closed, or does not draw.
     """
-    return await _within(page, lambda session: _take(session, width))
+    return await _with_session(page, lambda session: _take(session, width))
 
 
 async def take_thumbnail(page: "Page") -> Picture:
-    """Return a JPEG of 20 kB at the most: what stands where can be seen, but hardly be read.
+    """Return a JPEG of at most 20 kB, which shows the layout but hardly any readable text.
 
-    Raises as `take_picture` does.
+    Raises as `take_screenshot` does.
     """
-    return await _within(page, _take_thumbnail)
+    return await _with_session(page, _take_thumbnail)
 
 
-async def _within(page: "Page", take: Callable[["CDPSession"], Awaitable[Picture]]) -> Picture:
+async def _with_session(
+    page: "Page", take: Callable[["CDPSession"], Awaitable[Picture]]
+) -> Picture:
     from playwright.async_api import Error
 
     try:
@@ -84,7 +86,7 @@ async def _take_thumbnail(session: "CDPSession") -> Picture:
 
 
 async def _size(session: "CDPSession") -> tuple[tuple[float, float], float]:
-    """Return the size of what the window shows, and how many pixels make one of its own."""
+    """Return the size of the viewport in CSS pixels, and the device pixels per CSS pixel."""
     if await _is_minimised(session):
         raise WindowError("its window is minimised")
     metrics = await session.send("Page.getLayoutMetrics")
@@ -101,7 +103,7 @@ async def _is_minimised(session: "CDPSession") -> bool:
     try:
         window = await session.send("Browser.getWindowForTarget")
     except Error:
-        return False  # an IDE that has no windows in the browser's sense
+        return False  # the IDE has no windows in the browser's sense
     return bool(window["bounds"].get("windowState") == "minimized")
 
 
@@ -112,13 +114,13 @@ async def _capture(
     kind: Literal["png", "jpeg"],
     quality: int | None = None,
 ) -> bytes:
-    wish: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "format": kind,
         "clip": {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": scale},
     }
     if quality is not None:
-        wish["quality"] = quality
-    answer = await session.send("Page.captureScreenshot", wish)
+        parameters["quality"] = quality
+    answer = await session.send("Page.captureScreenshot", parameters)
     return base64.b64decode(answer["data"])
 
 
@@ -134,7 +136,7 @@ def _png_size(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Return what the picture's frame header says (ITU-T T.81, B.2.2)."""
+    """Return width and height from the JPEG's frame header (ITU-T T.81, B.2.2)."""
     at = 2
     while at + 9 <= len(data):
         marker, length = data[at + 1], struct.unpack(">H", data[at + 2 : at + 4])[0]

@@ -10,8 +10,8 @@ from outrider.daemon.debug.bundle import debug
 from tests.agents.kind import AgentKind
 from tests.agents.machine import running_in, until
 from tests.agents.scenario import stays
-from tests.ides.desk import Desk, Ide
-from tests.ides.kinds import CODE_SERVER, JUPYTERLAB, KINDS, STUB_MODELS
+from tests.daemon.agents.ide.desk import Desk, Ide
+from tests.daemon.agents.ide.kinds import CODE_SERVER, JUPYTERLAB, KINDS, STUB_MODELS
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(150)]
 
@@ -134,7 +134,7 @@ async def test_the_model_of_a_launch_is_the_one_that_answers(box: Desk, kind: Ag
     assert ide.session.describe().model == model
     await box.shut(ide)
     with pytest.raises(ApiError) as refused:
-        await box.open(model="Never Seen")
+        await box.open(model="Never PanelReport")
     assert (refused.value.status, model in refused.value.message) == (400, True)
     assert not box.sessions.describe()
 

@@ -9,7 +9,7 @@ from outrider.contract.commands import ChatDebug, Picture, Screenshot
 from outrider.contract.debug import DebugBundle
 from outrider.contract.errors import ApiError
 from outrider.daemon.debug.bundle import debug
-from tests.ides.desk import Desk
+from tests.daemon.agents.ide.desk import Desk
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(60)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.agents import test_scenario as scenario
 from tests.agents.kind import AgentKind
-from tests.ides.kinds import KINDS
+from tests.daemon.agents.ide.kinds import KINDS
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(120)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.providers import BUILT_IN as KNOWN
-from outrider.daemon.agents.ide.provider_file import decode_ide
+from outrider.daemon.agents.ide.spec import decode_ide
 from outrider.daemon.agents.provider import BUILT_IN, ProviderFileError, read_tables
 
 ENOUGH = """

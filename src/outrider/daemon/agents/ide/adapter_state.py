@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from outrider.daemon.agents.ide.running import Running
+from outrider.daemon.agents.ide.program import Program
 from outrider.daemon.agents.provider import CDP
 from outrider.daemon.session_record import SessionRecord
 
@@ -28,33 +28,33 @@ class IdeState:
         self._values["endpoint"] = address
 
     @property
-    def programs(self) -> list[Running]:
-        """The programs that were started for the IDE, the one to be ended first at the beginning.
+    def programs(self) -> list[Program]:
+        """The programs that were started for the IDE, in the order in which they are ended.
 
-        None where it was adopted.
+        Empty if the IDE was adopted.
         """
-        return [Running.parse(text) for text in self._values.get("programs", "").split()]
+        return [Program.parse(text) for text in self._values.get("programs", "").split()]
 
     @programs.setter
-    def programs(self, programs: Sequence[Running]) -> None:
+    def programs(self, programs: Sequence[Program]) -> None:
         self._values["programs"] = " ".join(map(str, programs))
 
     @property
-    def awaits(self) -> str | None:
-        """The type of the agent that has taken a message of which nothing has come yet."""
+    def awaiting_agent(self) -> str | None:
+        """The type of the agent that has accepted a message and not begun to answer it."""
         return self._values.get("awaits")
 
-    @awaits.setter
-    def awaits(self, agent: str | None) -> None:
+    @awaiting_agent.setter
+    def awaiting_agent(self, agent: str | None) -> None:
         if agent is None:
             self._values.pop("awaits", None)
         else:
             self._values["awaits"] = agent
 
     def answers(self, agent: str) -> int:
-        """Return how many questions of an agent have been answered, or have gone."""
+        """Return how many questions of an agent have ended."""
         return int(self._values.get(f"answers:{agent}", "0"))
 
     def set_answers(self, agent: str, count: int) -> None:
-        """Keep how many questions of an agent have been answered, or have gone."""
+        """Set how many questions of an agent have ended."""
         self._values[f"answers:{agent}"] = str(count)

@@ -15,13 +15,13 @@ import websockets
 from playwright.async_api import Page
 
 from outrider.contract.commands import Launched, LaunchIde, StopCli
-from outrider.daemon.agents.ide.adapter import IdeAdapter
-from outrider.daemon.agents.ide.loopback import fetch, free_port
+from outrider.daemon.agents.ide.agent import IdeAdapter
+from outrider.daemon.agents.ide.debugging_port import fetch, free_port
 from tests.agents.kind import AgentKind
 from tests.agents.machine import Agent, Machine, kill_server, running_in, until
 
 CACHE = Path(
-    os.environ.get("OUTRIDER_TEST_AGENTS") or Path(__file__).parents[2] / ".cache" / "agents"
+    os.environ.get("OUTRIDER_TEST_AGENTS") or Path(__file__).parents[4] / ".cache" / "agents"
 )
 """What is installed for tests."""
 
@@ -74,15 +74,15 @@ class Ide(Agent):
     @property
     def page(self) -> Page:
         """Its page now."""
-        window = self.adapter._following.window
+        window = self.adapter.monitor.window
         assert window is not None
         return window.page
 
     @property
     def shown(self) -> bool:
         """Whether a person could see the selected agent's chat now."""
-        seen = self.adapter._following.panel.seen
-        return seen is not None and seen.shown
+        report = self.adapter.monitor.panel.report
+        return report is not None and report.shown
 
     async def load_again(self) -> None:
         """Reload its crashed page, as a person would: by the debugging port's first target."""
@@ -95,7 +95,7 @@ class Ide(Agent):
 
     def processes(self) -> list[psutil.Process]:
         """Return the programs that were started for it: the last one first."""
-        return [psutil.Process(program.pid) for program in self.adapter._programs]
+        return [psutil.Process(program.pid) for program in self.adapter.programs]
 
 
 @asynccontextmanager

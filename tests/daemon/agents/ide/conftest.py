@@ -11,8 +11,8 @@ import pytest
 
 from tests.agents.kind import AgentKind
 from tests.agents.machine import StubModel
-from tests.ides.desk import CACHE, Desk, faulty_desk, programs_of, real_desk
-from tests.ides.kinds import JUPYTERLAB
+from tests.daemon.agents.ide.desk import CACHE, Desk, faulty_desk, programs_of, real_desk
+from tests.daemon.agents.ide.kinds import JUPYTERLAB
 
 Install = Callable[[AgentKind], list[Path]]
 """Installs an IDE, once, and returns the folders with its programs."""

@@ -43,11 +43,11 @@ async def test_a_page_that_has_lost_its_newest_messages_gives_their_keys_again(
     kept = [said("0", "hello"), answered("1", "Hello.")]
     one.merge([*kept, said("2", "lost"), answered("3", "Yes.")])
     one.merge(kept)  # the page was loaded again
-    one.offer("msg_next", "next")
+    one.expect("msg_next", "next")
     now = [*kept, said("2", "next"), answered("3", "No."), said("4", "more")]
     for _ in range(2):
         one.merge(now)
-        assert one.taken
+        assert one.has_arrived
         assert contents(one) == ["hello", "Hello.", "lost", "Yes.", "next", "No.", "more"]
     assert one.messages()[4].id == "msg_next"
     before = one.messages()

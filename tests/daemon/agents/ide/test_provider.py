@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.ide import providers
-from outrider.daemon.agents.ide.loopback import fetch, free_port
+from outrider.daemon.agents.ide import provider
+from outrider.daemon.agents.ide.debugging_port import fetch, free_port
 from tests.agents.machine import until
-from tests.ides.desk import Desk
+from tests.daemon.agents.ide.desk import Desk
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(90)]
 
@@ -97,7 +97,7 @@ async def test_an_ide_that_listens_is_adopted_and_goes_on(faulty: Desk) -> None:
 async def test_without_playwright_a_launch_says_what_to_install(
     faulty: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(providers, "is_installed", lambda: False)
+    monkeypatch.setattr(provider, "is_installed", lambda: False)
     with pytest.raises(ApiError) as refused:
         await faulty.open()
     assert (refused.value.status, "outrider[ide]" in refused.value.message) == (400, True)

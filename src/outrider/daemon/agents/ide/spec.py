@@ -1,4 +1,4 @@
-"""What the TOML file of an IDE holds. docs/ides.md explains it."""
+"""The provider spec of an IDE: what its TOML file holds. See docs/ides.md."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,14 +23,14 @@ from outrider.daemon.agents.provider import (
 
 
 class Choice(Part, kw_only=True):
-    """What `selector` finds in a dialog are options of this kind."""
+    """Options of one kind in a dialog: the elements that `selector` matches."""
 
     selector: Text
     kind: OptionKind
 
 
 class Question(Part, kw_only=True):
-    """What a question looks like: its `dialog`, the `text` in it (all of it without one)."""
+    """How a question is recognised: its `dialog`, and its `text` (by default, all of it)."""
 
     dialog: Text
     text: Text | None = None
@@ -38,17 +38,17 @@ class Question(Part, kw_only=True):
 
 
 class Role(Part, kw_only=True):
-    """Rows that `selector` matches are of this role; the first that matches counts."""
+    """The role of chat rows that `selector` matches; the first match counts."""
 
     selector: Text
     role: Literal["user", "assistant", "tool", "system"]
 
 
 class Messages(Part, kw_only=True):
-    """Where the chat stands, for an IDE whose script does not read it.
+    """How the chat is read, for an IDE whose script does not read it.
 
-    `key` is an attribute that tells one row from another (without it, their order). A list
-    that holds only the rows in sight has its `scroller`.
+    `key` is an attribute that identifies a row (by default, its position does). `scroller` is
+    the scrolling element of a list that holds only the visible rows.
     """
 
     row: Text
@@ -61,9 +61,9 @@ class Messages(Part, kw_only=True):
 class Agent(Part, kw_only=True):
     """One agent inside the IDE: CSS selectors, all below `panel` but `open`.
 
-    `typing` is how text gets in: `fill` sets the input's value, `keys` types into what has
-    the focus (code editors). It is sent by a click on `submit`, or with the key `submit_key`.
-    Messages that match `guard_before` get an invisible character (U+200B) in front.
+    `typing` is how text is entered: `fill` sets the input's value, `keys` pastes into the
+    focused element (code editors). A message is sent by a click on `submit`, or with the key
+    `submit_key`. Messages that match `guard_before` get an invisible character (U+200B) in front.
     """
 
     type: TypeName
@@ -86,7 +86,7 @@ class Agent(Part, kw_only=True):
 
 
 class Browser(Part, kw_only=True):
-    """What shows a web IDE: `command` is a list of browsers, the first that is there is used."""
+    """The browser of a web IDE: the first of `command` that is installed."""
 
     url: Word
     command: Words = field(
@@ -95,15 +95,15 @@ class Browser(Part, kw_only=True):
     install: Text = "apt-get install chromium"
 
 
-class IdeFile(ProviderSpec, kw_only=True):
+class IdeSpec(ProviderSpec, kw_only=True):
     """One kind of IDE.
 
     `pages` is a pattern that the address of its window matches. `debug_args` open the
-    debugging port of a desktop IDE; one that a person has opened at `adopt_port` is adopted.
-    `agents_from` is a built-in type whose agents this one has too.
+    debugging port of a desktop IDE; an IDE that a person has started with the port `adopt_port`
+    is adopted. `agents_from` is a built-in type whose agents this one has too.
     `script` names a JavaScript file beside this one (see ide/watch.js). Times are seconds:
-    `settle` is how long an agent must look idle before that is believed, `begin_timeout` how
-    long it may take to begin with an answer.
+    `settle` is how long an agent must look idle before it counts as idle, `begin_timeout` how
+    long it may take to begin to answer.
     """
 
     category: Literal["ide"]
@@ -121,8 +121,8 @@ class IdeFile(ProviderSpec, kw_only=True):
         check_pattern("pages", self.pages)
 
 
-def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeFile, str]:
-    """Return the table of a file of this category, checked, with the text of its script.
+def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeSpec, str]:
+    """Decode and check the table of an IDE's file; return it with the text of its script.
 
     Raises:
         ProviderFileError: a field is wrong; the text names it.
@@ -133,7 +133,7 @@ def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeFile, str]:
         if "agents" not in source:
             raise ProviderFileError(path, f"agents_from: no built-in IDE is called {like!r}")
         table = table | {"agents": source["agents"]}
-    file = decode(path, table, IdeFile)
+    file = decode(path, table, IdeSpec)
     if file.script is None:
         return file, "{}"
     try:
@@ -143,6 +143,6 @@ def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeFile, str]:
 
 
 def _script(path: Path, name: str) -> str:
-    """Return the script beside the file; a machine's own file may use a built-in one."""
+    """Return the script beside the file, else the built-in one of that name."""
     own = path.with_name(name)
     return (own if own.is_file() else BUILT_IN / name).read_text(encoding="utf-8")

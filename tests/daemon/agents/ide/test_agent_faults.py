@@ -14,7 +14,7 @@ from outrider.contract.commands import (
 from outrider.contract.errors import ApiError
 from tests.agents.machine import until
 from tests.agents.scenario import stays
-from tests.ides.desk import Desk, Ide
+from tests.daemon.agents.ide.desk import Desk, Ide
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(60)]
 

@@ -1,10 +1,13 @@
-"""Playwright, which speaks to the debugging ports: one for all IDEs, there while it is needed."""
+"""The debugging ports of IDEs: Playwright's connections to them, and their HTTP side."""
 
 import asyncio
 import contextlib
+import json
+import socket
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -14,9 +17,13 @@ CLOSE_TIMEOUT: Final = 1.5
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds that a debugging port has to answer."""
 
+_HTTP_TIMEOUT: Final = 1.0
+
+_opener: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
 
 def is_installed() -> bool:
-    """Tell whether Playwright is here: it comes with the extra `ide`."""
+    """Return whether Playwright is installed: it comes with the extra `ide`."""
     try:
         import playwright.async_api  # noqa: F401
     except ImportError:
@@ -24,8 +31,11 @@ def is_installed() -> bool:
     return True
 
 
-class Driver:
-    """Playwright's process, started with the first connection and ended with the last."""
+class DebuggingPorts:
+    """Connects to debugging ports through one Playwright process for all IDEs.
+
+    The process is started with the first connection and stopped with the last one.
+    """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -34,7 +44,7 @@ class Driver:
 
     @asynccontextmanager
     async def connection(self, endpoint: str) -> AsyncIterator["Browser"]:
-        """Give a connection to the debugging port at `endpoint`, an http address.
+        """Connect to the debugging port at `endpoint`, an http address.
 
         Raises:
             playwright.async_api.Error: nothing answers there.
@@ -50,7 +60,7 @@ class Driver:
             finally:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(CLOSE_TIMEOUT):
-                        await browser.close()  # of the connection: the IDE goes on
+                        await browser.close()  # closes the connection only
         finally:
             await asyncio.shield(self._release())
 
@@ -69,3 +79,28 @@ class Driver:
             if self._users == 0 and self._playwright is not None:
                 playwright, self._playwright = self._playwright, None
                 await playwright.stop()
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 on which nothing listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    """Return whether `url` answers within a second; proxies are not used."""
+    try:
+        with _opener.open(url, timeout=_HTTP_TIMEOUT) as answer:
+            return bool(answer.status < 400)
+    except OSError:
+        return False
+
+
+def fetch(url: str) -> Any:
+    """Return the JSON at `url`, None if there is none within a second; proxies are not used."""
+    try:
+        with _opener.open(url, timeout=_HTTP_TIMEOUT) as answer:
+            return json.load(answer)
+    except (OSError, ValueError):
+        return None

@@ -1,4 +1,4 @@
-"""A program of an IDE that outlives this daemon: started, found again, and ended whole."""
+"""A program of an IDE, which outlives this daemon: started, found again, ended."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,17 @@ from outrider.daemon.agents.failure import NOTHING, output_end
 from outrider.daemon.processes import ProcessGroup
 
 GRACE: Final = 2.0
-"""Seconds that a program has to end by itself when it is asked to."""
+"""Seconds that a program has to exit after SIGTERM."""
 
 _TAIL: Final = 16 * 1024
 
 
 @dataclass(frozen=True)
-class Running:
-    """A process, the leader of a session of its own. `started` tells it from a later namesake."""
+class Program:
+    """A process, the leader of a session of its own.
+
+    `started` is its creation time, which tells it from a later process with the same id.
+    """
 
     pid: int
     started: float
@@ -30,14 +33,14 @@ class Running:
     @classmethod
     async def start(
         cls, argv: Sequence[str], directory: str, environment: Mapping[str, str], log: Path
-    ) -> "Running":
-        """Start a program that writes to the file `log` and goes on when this daemon ends.
+    ) -> "Program":
+        """Start a program that writes to the file `log` and outlives this daemon.
 
         Raises:
             OSError: it cannot be started.
         """
 
-        def start() -> "Running":
+        def start() -> "Program":
             with log.open("ab") as output:
                 process = subprocess.Popen(
                     argv,
@@ -48,7 +51,7 @@ class Running:
                     stderr=output,
                     start_new_session=True,
                 )
-            process.returncode = 0  # reaped by `runs`: it may outlive this object and daemon
+            process.returncode = 0  # `is_running` reaps it: it may outlive this object
             return cls(process.pid, psutil.Process(process.pid).create_time())
 
         return await asyncio.to_thread(start)
@@ -57,14 +60,14 @@ class Running:
         return f"{self.pid}:{self.started}"
 
     @classmethod
-    def parse(cls, text: str) -> "Running":
-        """Return what `str` made into this text."""
+    def parse(cls, text: str) -> "Program":
+        """Return the program that `str` turned into this text."""
         pid, _, started = text.partition(":")
         return cls(int(pid), float(started))
 
     @property
-    def runs(self) -> bool:
-        """Whether it is still there."""
+    def is_running(self) -> bool:
+        """Whether it still runs; reaps it if it is a child that has exited."""
         try:
             process = psutil.Process(self.pid)
             if process.create_time() != self.started:
@@ -74,18 +77,18 @@ class Running:
         except psutil.NoSuchProcess:
             return False
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)  # a child of this daemon is taken off the list
+            os.waitpid(self.pid, os.WNOHANG)  # reap a child of this daemon
         return False
 
     async def end(self) -> None:
-        """End it and all that it has started."""
-        group = ProcessGroup.of(self.pid) if self.runs else ProcessGroup(self.pid, None)
+        """End it and every process that it started: SIGTERM, then SIGKILL after `GRACE` s."""
+        group = ProcessGroup.of(self.pid) if self.is_running else ProcessGroup(self.pid, None)
         await group.end(GRACE)
-        _ = self.runs  # a child of this daemon is reaped by looking
+        _ = self.is_running  # reaps a child of this daemon
 
 
-def last_lines(log: Path) -> str:
-    """Return the end of what a program has written, for an error text."""
+def output_of(log: Path) -> str:
+    """Return the end of what a program wrote to `log`, redacted, for an error text."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
