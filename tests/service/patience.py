@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds within which anything that a test waits for has to happen."""
 
 

@@ -139,7 +139,7 @@ class Serving(Program):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         try:
-            line = await self.says(within=3 * PATIENCE)  # several may start at once
+            line = await self.says(within=2 * PATIENCE)  # several may start at once
             self.url = line.rpartition(" ")[2]
             async with httpx.AsyncClient(trust_env=False, verify=False) as client:
 

@@ -59,7 +59,7 @@ async def launched(up: Up, kind: str, project: Path) -> Any:
 
 
 @pytest.mark.real_agent
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 async def test_up_starts_again_on_its_port_while_an_agent_goes_on(
     env: dict[str, str], home: Path
 ) -> None:

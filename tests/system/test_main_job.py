@@ -11,7 +11,7 @@ from tests.agents.machine import running_in
 from tests.service.patience import eventually
 from tests.system.up import Up
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(240)
 
 
 async def test_launch_chat_approve_reject_stop(up: Up, home: Path) -> None:
