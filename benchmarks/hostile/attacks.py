@@ -105,7 +105,9 @@ class Attack:
     async def sockets(self) -> None:
         """Hold sockets without a token, each with a megabyte of a frame that does not end."""
         await self._at_once(
-            150, lambda: self._pour(_LARGE_FRAME, b"a" * _BLOCK, upgraded=True, most=1_000_000)
+            150,
+            lambda: self._pour(_LARGE_FRAME, b"a" * _BLOCK, upgraded=True, most=1_000_000),
+            pause=1,
         )
 
     async def titles(self) -> None:
@@ -177,13 +179,15 @@ class Attack:
         await self._count(len(data))
         await socket.send(data, text=True)
 
-    async def _at_once(self, number: int, attack: Callable[[], Awaitable[None]]) -> None:
+    async def _at_once(
+        self, number: int, attack: Callable[[], Awaitable[None]], pause: float = _PAUSE
+    ) -> None:
         async def again_and_again() -> None:
             while True:
                 with suppress(OSError, asyncio.IncompleteReadError):
                     await attack()
                 self.counts["connections ended"] += 1
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(pause)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(number):
