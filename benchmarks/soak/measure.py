@@ -34,7 +34,7 @@ _NO_GROWTH: Final = Target("at most", 1.1, of="ratio")
 _NONE: Final = Target("at most", 0)
 
 _HELD: Final[tuple[tuple[str, str, Callable[[Sample], float]], ...]] = (
-    ("memory (RSS)", "MB", lambda sample: sample.memory / _MEGABYTE),
+    ("least memory (RSS)", "MB", lambda sample: sample.memory / _MEGABYTE),
     ("asyncio tasks", "", lambda sample: sample.tasks),
     ("sockets", "", lambda sample: sample.sockets),
     ("open files", "", lambda sample: sample.files),
@@ -93,7 +93,7 @@ def benchmark(effort: Effort, progress: Console) -> Report:
         ],
         curves=[
             Curve(
-                title="Each minute's medians",
+                title="Each minute: the medians, of the memory the least",
                 columns=["minute", *(f"{name} {unit}".strip() for name, unit, _ in _HELD), "rows"],
                 rows=[
                     [number + 1.0, *(of(sample) for _, _, of in _HELD), sum(counts.values())]
@@ -107,7 +107,7 @@ def benchmark(effort: Effort, progress: Console) -> Report:
 def _run(
     length: int, sampler: Sampler, check: Callable[[], None], progress: Console
 ) -> tuple[list[Sample], list[dict[str, int]]]:
-    """Return for each minute the medians of its samples, and the rows at its end."""
+    """Return for each minute what is typical of its samples, and the rows at its end."""
     minutes: list[Sample] = []
     rows: list[dict[str, int]] = []
     begin = time.monotonic()
