@@ -1,4 +1,9 @@
-"""The composition root: the one place where the service's parts are made and joined."""
+"""The composition root: creates the service's parts, connects them, and runs their tasks.
+
+Start: the database is migrated and this node registered before any background task runs. Stop, in
+this order: `leave` (readiness fails, machines move to other nodes), `drain` (commands in flight
+end, machines are disconnected), then `running` cancels the tasks and saves what is in memory.
+"""
 
 import asyncio
 import time
@@ -63,10 +68,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Service:
-    """The service: an ASGI application, and the life of what it uses.
+    """The service: an ASGI application, and the lifecycle of its parts.
 
     Args:
-        limit_loopback: whether the limits by address hold for loopback addresses too.
+        limit_loopback: whether rate limits by address also apply to loopback addresses.
     """
 
     def __init__(self, settings: Settings, *, limit_loopback: bool = True) -> None:
@@ -77,7 +82,7 @@ class Service:
         self._clock: Callable[[], float]
         self._clock = clock = time.time if settings.is_single_node else shared_clock
         self._registry = CollectorRegistry()
-        self._used_before = key_file(settings.data_dir).exists()
+        self._has_run_before = key_file(settings.data_dir).exists()
         secret = secret_key(settings.secret_key, settings.data_dir)
         cipher = Cipher(secret)
         policy = AddressPolicy(allow_private=settings.allow_private_webhooks)
@@ -110,7 +115,7 @@ class Service:
             database=database,
             node=self._relay.node,
             take_over=self._presence.take_over,
-            revived=self._compare,
+            revived=self._reconcile,
             timeout=settings.node_timeout,
             shared_clock=shared_clock,
         )
@@ -188,11 +193,11 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open what the application uses; close it at the end.
+        """Start the parts of the service; stop them at the end.
 
         Raises:
             DatabaseError: the database cannot be used.
-            InstallationError: another service uses it.
+            InstallationError: another service uses the database.
         """
         with installation.lock(self._database):
             async with self._running():
@@ -206,12 +211,12 @@ class Service:
                 advice="Set OUTRIDER_PUBLIC_URL or OUTRIDER_ALLOWED_HOSTS",
             )
         try:
-            await installation.prepare(self._database, used_before=self._used_before)
+            await installation.prepare(self._database, used_before=self._has_run_before)
             await self._nodes.join(alone=self._settings.is_single_node)
             if self._settings.is_single_node:
                 await deliveries.release_all(self._database)
             await self._account_changes.start()
-            # In the order in which they end: what one still hands over, the next takes.
+            # In the order in which they are stopped: a task may pass its last items to later ones.
             tasks = [
                 _background(self._bus.run(), "run the bus"),
                 _background(self._relay.run(), "relay commands"),
@@ -236,7 +241,7 @@ class Service:
                 await self._dispatcher.close()
                 await self._presence.close()
                 await self._enrollment.close()
-                await self._leave()
+                await self._deregister()
                 for task in tasks:
                     task.cancel()
                     await asyncio.wait({task}, timeout=10)
@@ -249,50 +254,50 @@ class Service:
             await self._database.close()
 
     async def leave(self) -> None:
-        """Be ready for no more requests, and return when none is expected any more.
+        """Report this node as not ready, and return when no more requests are expected.
 
-        Where there are other nodes, load balancers get the time to see it, and the machines to
-        move there, so that no command fails.
+        If other nodes exist, wait `drain_delay` so that load balancers notice, then ask the
+        machines to move to those nodes, so that no command fails.
         """
         self._is_draining = True
         if self._bus.is_shared and await self._nodes.has_others():
-            # First the balancers: a machine that is told to move must not come here again.
+            # Load balancers first: otherwise they would send a moving machine back to this node.
             await asyncio.sleep(self._settings.drain_delay)
             await self._gateway.move()
 
     async def drain(self) -> None:
-        """Let the commands under way end, a few seconds at the most; then tell the machines."""
+        """Wait a few seconds for commands in flight, then close the machines' connections."""
         await self._dispatcher.drain()
         await self._idempotency.drain(1)
         await self._gateway.close()
 
     async def _readiness(self) -> Readiness:
-        """Return whether requests should come here, and what is wrong if they should not."""
-        found = {"database": "ok"}
+        """Return whether this node should get requests, and the state of each dependency."""
+        states = {"database": "ok"}
         if self._is_draining:
-            found["node"] = "stopping"
+            states["node"] = "stopping"
         try:
             await self._database.ping()
         except (SQLAlchemyError, OSError) as error:
-            found["database"] = str(error)
+            states["database"] = str(error)
         if self._bus.is_shared:
             try:
                 await self._bus.check()
-                found["redis"] = "ok"
+                states["redis"] = "ok"
             except BusDown as error:
-                found["redis"] = str(error)
-        is_ready = all(part == "ok" for part in found.values())
+                states["redis"] = str(error)
+        is_ready = all(state == "ok" for state in states.values())
         failure = self._audit.failure
-        found["audit"] = "ok" if failure is None else f"cannot be written: {failure}"
+        states["audit"] = "ok" if failure is None else f"cannot be written: {failure}"
         if failure is not None and self._settings.audit_required:
             is_ready = False
-        return Readiness(is_ready, found)
+        return Readiness(is_ready, states)
 
-    async def _leave(self) -> None:
+    async def _deregister(self) -> None:
         try:
             await self._nodes.leave()
         except (SQLAlchemyError, OSError) as error:
-            _log.warning("the other nodes are not told that this one stops", error=str(error))
+            _log.warning("node deregistration failed", error=str(error))
 
     def _bus_down(self) -> None:
         self._directory.mark_incomplete()
@@ -300,17 +305,17 @@ class Service:
 
     async def _bus_up(self) -> None:
         self._presence.republish()
-        await self._compare()
+        await self._reconcile()
 
-    async def _compare(self) -> None:
-        """Let go of machines that other nodes have by now."""
+    async def _reconcile(self) -> None:
+        """Release machines that have connected to other nodes since."""
         try:
             await self._gateway.reclaim()
         except (SQLAlchemyError, OSError) as error:
-            _log.warning("machines are not compared with the database", error=str(error))
+            _log.warning("machine reconciliation failed", error=str(error))
 
     async def _account_changed(self, account_id: str) -> None:
-        """Forget what this node remembers of an account that the operator changed or deleted."""
+        """Drop this node's caches of an account that the operator changed or deleted."""
         self._authenticator.forget_account(account_id)
         self._subscriptions.invalidate(account_id)
         await self._quota.refresh(account_id)
@@ -331,22 +336,22 @@ class Service:
 
 
 def _redis(settings: Settings, secret: str) -> Redis | None:
-    """Return the Redis that the nodes share. Its keys are those of this installation alone."""
+    """Return the shared Redis, if any. The key prefix is unique to this installation."""
     if settings.redis_url is None:
         return None
     return Redis(settings.redis_url, f"outrider:{derived(secret, 'redis').hex()[:12]}")
 
 
 def _background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Start work that goes on for as long as the service; should it die, the log says so."""
+    """Start a task that runs as long as the service; log it if it fails."""
     task = asyncio.create_task(work, name=name)
-    task.add_done_callback(_tell_death)
+    task.add_done_callback(_log_failure)
     return task
 
 
-def _tell_death(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        _log.critical("background work died", work=task.get_name(), exc_info=task.exception())
+        _log.critical("background task failed", task=task.get_name(), exc_info=task.exception())
 
 
 def _resources(services: Services, gate: Gate) -> list[Resource]:

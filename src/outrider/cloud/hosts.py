@@ -1,7 +1,7 @@
-"""The names that a service answers to: `Host` is checked, against DNS rebinding.
+"""Checks the `Host` header of requests, against DNS rebinding.
 
-A page of another site can have its own name lead to a loopback address, and then talk to whatever
-listens there as if it were of the same site. What it cannot change is the `Host` of its requests.
+An attacker's web page can make its own host name resolve to a loopback address, and then send
+same-origin requests to whatever listens there. It cannot change the `Host` header of them.
 """
 
 import ipaddress
@@ -19,9 +19,9 @@ from outrider.contract.errors import ApiError
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]\\]+)(?::[0-9]*)?")
 
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""What load balancers and monitoring ask, by whatever name or address they have."""
+"""Paths for load balancers and monitoring, which may use any name or address."""
 
-_KINDS: Final = {"http": "http", "websocket": "websocket.http"}
+_RESPONSE_KINDS: Final = {"http": "http", "websocket": "websocket.http"}
 _REFUSAL: Final = ApiError(
     HTTPStatus.MISDIRECTED_REQUEST,
     "This service does not go by the name that the request has as its Host: use its own address. "
@@ -32,14 +32,14 @@ _REFUSAL: Final = ApiError(
 def host_name(header: str) -> str | None:
     """Return the name or address in a `Host` header in lower case, without brackets and port.
 
-    None where it has not the form of one.
+    None if the header is malformed.
     """
     found = _HOST.fullmatch(header)
     return None if found is None else found[1].strip("[]").lower().removesuffix(".")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name or address, without a port, is this machine's own."""
+    """Return whether a host name or address, without a port, is a loopback one."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -48,7 +48,7 @@ def is_loopback(host: str) -> bool:
 
 
 class AllowedHosts:
-    """An ASGI application that answers 421 to requests for other hosts, and passes on the rest.
+    """ASGI middleware that answers 421 to requests for other hosts.
 
     Args:
         names: as `host_name` returns them; loopback names and addresses are always allowed.
@@ -65,10 +65,10 @@ class AllowedHosts:
         self._allows = allows
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve a request. Not itself a coroutine: every quiet socket would keep its frame."""
+        """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
         if scope["path"] in _OPEN_PATHS:
             return self._app(scope, receive, send)
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) == 1 and self._allows(hosts[0]):
             return self._app(scope, receive, send)
-        return respond(send, _REFUSAL, kind=_KINDS[scope["type"]])
+        return respond(send, _REFUSAL, kind=_RESPONSE_KINDS[scope["type"]])

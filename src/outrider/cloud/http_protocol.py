@@ -1,16 +1,15 @@
-"""uvicorn's HTTP protocol with the limits that it lacks; it hands WebSockets to our own class.
+"""uvicorn's HTTP protocol with additional limits; WebSockets are handed to our own class.
 
-uvicorn's protocol over httptools bounds neither a request's head nor what comes after it, and waits
-for both as long as a client likes: the trailers of one connection filled 1.5 GB. Its protocol over
-h11 bounds the head alone, and takes four times the processor time for a request (140 us against
-35 us, a bare application on one core). So this subclass adds limits to the former:
+uvicorn's httptools protocol limits neither the size of a request nor the time it takes: the
+trailers of one connection filled 1.5 GB. Its h11 protocol limits the head only, and needs four
+times the processor time for a request (140 us against 35 us, with a bare application on one core).
+So this subclass adds limits to the httptools protocol:
 
-- in bytes and numbers: the head and everything else that is not the body (chunk sizes and
-  extensions, trailers, blank lines between requests), the headers, the body, requests that are
-  sent before the response to an earlier one;
-- in time: the head of a request, the progress of its body, the progress of a response.
+- sizes: the head and everything else outside the body (chunk sizes and extensions, trailers, blank
+  lines between requests), the number of headers, the body, and the number of pipelined requests;
+- times: the head of a request, the progress of its body, and the progress of a response.
 
-It costs nothing that can be measured (32 to 40 us with it, 28 to 41 us without, in one sitting).
+Their cost is below the measurement's noise (32 to 40 us with them, 28 to 41 us without).
 """
 
 import asyncio
@@ -25,36 +24,36 @@ from outrider.cloud.refusal import refusal
 from outrider.cloud.websocket import Keepalive, WebSocket, handshake
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Bytes of a request that are not its body: request line, headers, trailers, chunk sizes."""
+"""Bytes of a request outside its body: request line, headers, trailers, chunk sizes."""
 
 MAX_OVERHEAD_PER_BODY_BYTE: Final = 8
-"""Further such bytes for each byte of the body: a chunk of one byte has five or six."""
+"""Additional such bytes for each byte of the body: a chunk of one byte needs five or six."""
 
 MAX_HEADERS: Final = 256
 
 MAX_BODY_BYTES: Final = 128 * 1024 * 1024
-"""Where a connection is dropped that goes on sending a body which was answered long ago.
+"""Size of a body at which the connection is dropped, even if the request was answered.
 
-The API refuses a body over 1 MiB with 413. What follows is thrown away, up to here and for
-`Patience.body`, for clients that read the response only when they have sent everything."""
+The API refuses a body over 1 MiB with 413. The rest is read and discarded, up to this size and
+while it keeps the rate of `Patience`, for clients that read the response only after sending."""
 
 MAX_PIPELINED: Final = 32
-"""Requests that may wait for the response to an earlier one of the same connection."""
+"""Pipelined requests of a connection that may wait for the response to an earlier one."""
 
 _HINTS: Final = frozenset({"Allow", "Upgrade", "Sec-WebSocket-Version"})
-"""The headers of a refused handshake that say how it would succeed."""
+"""Headers of a refused handshake that tell the client how to correct it."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a connection may take.
+    """The timeouts of a connection.
 
     Attributes:
         head: seconds from the first byte of a request, or the connection's start, to the end of
             its head.
-        body: seconds in which `body_bytes` of a body must come.
-        body_bytes: 1 KB/s by default, as a bad mobile connection has.
-        response: seconds in which a client must take at least something of a response.
+        body: seconds in which at least `body_bytes` of a body must arrive.
+        body_bytes: see `body`; the default is 1 KB/s, the rate of a bad mobile connection.
+        response: seconds in which a client must read at least one byte of a response.
     """
 
     head: float = 20.0
@@ -66,13 +65,13 @@ class Patience:
 def http_protocol(
     keepalive: Keepalive, patience: Patience | None = None
 ) -> type[HttpToolsProtocol]:
-    """Return the protocol class for a server, whose WebSockets `keepalive` pings."""
+    """Return the protocol class for a server; `keepalive` pings its WebSockets."""
     attributes = {"keepalive": keepalive, "patience": patience or Patience()}
     return type("Protocol", (_HttpProtocol,), attributes)
 
 
-class _TooMuch(Exception):
-    """A request is over one of the limits; raised out of a callback of the parser."""
+class _LimitExceeded(Exception):
+    """A request exceeds a limit. Raised in parser callbacks; uvicorn then answers 400."""
 
 
 class _HttpProtocol(HttpToolsProtocol):
@@ -85,7 +84,7 @@ class _HttpProtocol(HttpToolsProtocol):
     _in_body = False
     _overhead = 0  # bytes of this request that are not its body
     _body = 0
-    _body_before = 0  # `_body` when its progress was last looked at
+    _body_before = 0  # `_body` at the last check of its progress
     _request_timer: asyncio.TimerHandle | None = None
     _response_timer: asyncio.TimerHandle | None = None
 
@@ -109,22 +108,22 @@ class _HttpProtocol(HttpToolsProtocol):
         self._overhead = self._body = self._body_before = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # trailers are nobody's business: they may pose as headers
+        if self._in_head:  # drop trailers: they could be mistaken for headers
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if len(self.headers) > MAX_HEADERS:
-            raise _TooMuch
+            raise _LimitExceeded
         super().on_headers_complete()
         if len(self.pipeline) > MAX_PIPELINED:
-            raise _TooMuch
+            raise _LimitExceeded
         self._in_head, self._in_body = False, True
 
     def on_body(self, body: bytes) -> None:
         self._overhead -= len(body)
         self._body += len(body)
         if self._body > MAX_BODY_BYTES:
-            raise _TooMuch
+            raise _LimitExceeded
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -132,9 +131,9 @@ class _HttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, or too much of it, and end the connection.
+        """Refuse a malformed or too large request, and close the connection.
 
-        Nobody knows where the next request would begin.
+        The connection cannot be reused: the start of the next request is unknown.
         """
         if not self._may_answer():
             self.transport.abort()
@@ -169,14 +168,14 @@ class _HttpProtocol(HttpToolsProtocol):
         self._end()
 
     def _is_waiting(self) -> bool:
-        """Tell whether the client is to send something next."""
+        """Return whether the client has to send something next."""
         return self._in_head or self._in_body or not self._is_responding()
 
     def _is_responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def _may_answer(self) -> bool:
-        """Tell whether a response written now would be taken for that of the present request."""
+        """Return whether the client would match a response written now to the current request."""
         if self._in_body and self.cycle is not None:
             return not self.pipeline and not self.cycle.response_started
         return not self._is_responding()
@@ -186,16 +185,16 @@ class _HttpProtocol(HttpToolsProtocol):
         self._request_timer = self.loop.call_later(seconds, self._check_request)
 
     def _check_request(self) -> None:
-        """Go on with a body that made progress; end the connection otherwise."""
+        """Continue if the body made enough progress; otherwise close the connection."""
         self._request_timer = None
         if self.transport.is_closing():
             return
         progress, self._body_before = self._body - self._body_before, self._body
-        goes_on = self._in_body and self._is_responding() and progress >= self.patience.body_bytes
-        if goes_on or self.flow.read_paused:  # paused: it is the application that is slow
+        continues = self._in_body and self._is_responding() and progress >= self.patience.body_bytes
+        if continues or self.flow.read_paused:  # paused: the application is slow, not the client
             self._start_request_timer()
         elif not (self._in_head or self._in_body):
-            self._end()  # nothing came: there is nobody to tell
+            self._end()  # no request was started: close without a response
         elif self._may_answer():
             text = "The request did not come within the time that a connection has for it"
             self._end(refusal(HTTPStatus.REQUEST_TIMEOUT, text))
@@ -209,14 +208,14 @@ class _HttpProtocol(HttpToolsProtocol):
         )
 
     def _check_response(self, before: int) -> None:
-        """Drop a client that has taken nothing of its response."""
+        """Drop a client that has not read anything of its response."""
         if self.transport.get_write_buffer_size() >= before:
             self.transport.abort()
         else:
             self._watch_response()
 
     def _end(self, response: bytes = b"") -> None:
-        """Close the connection, with a response before that; nobody is waited for to take it."""
+        """Write a response, then close; drop the client if it does not read the rest in time."""
         if response:
             self.transport.write(response)
         self.transport.close()
@@ -240,8 +239,8 @@ class _HttpProtocol(HttpToolsProtocol):
     # WebSockets
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over to a socket, and leave nothing of this one behind."""
-        if self._is_responding():  # both would write to it
+        """Hand the connection over to a `WebSocket`, and release this protocol."""
+        if self._is_responding():  # the response and the WebSocket would interleave
             self.transport.abort()
             return
         url = self.url.decode("latin-1")
@@ -274,5 +273,5 @@ class _HttpProtocol(HttpToolsProtocol):
         task = self.loop.create_task(socket.run(self.config.loaded_app, scope))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        # The parser refers to this protocol: the two would wait for the garbage collector.
+        # Break the reference cycle with the parser, so that both are freed at once.
         self.parser = None  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What a service makes sure of before it uses its database: that it is alone, and is not robbed."""
+"""Checks before a service uses its database: exclusive use, the schema, lost tables."""
 
 import fcntl
 import os
@@ -14,15 +14,15 @@ _log = structlog.get_logger(__name__)
 
 
 class InstallationError(OutriderError):
-    """The service may not use the database: another one does, or that cannot be found out."""
+    """The service must not use the database: another one does, or the lock cannot be checked."""
 
 
 @contextmanager
 def lock(database: Database) -> Iterator[None]:
     """Hold an SQLite database while the block runs: one service at a time may use it.
 
-    `outrider admin` may work beside a service, and takes no lock. Nor is there one for
-    PostgreSQL, which several services share.
+    `outrider admin` may run at the same time and takes no lock. PostgreSQL needs none, because
+    several nodes share it. The kernel releases the lock when the process ends, also in a crash.
 
     Raises:
         InstallationError: another service holds it, or the lock file cannot be written.
@@ -32,7 +32,9 @@ def lock(database: Database) -> Iterator[None]:
         return
     path = database.file.with_name(f"{database.file.name}.lock")
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # no child inherits it
+        handle = os.open(
+            path, os.O_RDWR | os.O_CREAT, 0o600
+        )  # close-on-exec: children do not inherit it
     except OSError as error:
         raise InstallationError(f"{path} cannot be written: {error.strerror}") from error
     try:
@@ -52,7 +54,7 @@ def lock(database: Database) -> Iterator[None]:
 
 
 async def prepare(database: Database, *, used_before: bool) -> None:
-    """Bring the database's schema up to date, and warn of one that has lost its tables.
+    """Migrate the database, and warn if it was used before and has lost its tables.
 
     Args:
         used_before: whether a service with this data directory has run before.

@@ -1,4 +1,4 @@
-"""Work that is repeated for as long as the service runs."""
+"""Periodic work of the service."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 _log = structlog.get_logger(__name__)
 
 UNAVAILABLE = (SQLAlchemyError, OSError)
-"""What is raised while the database is unavailable. Drivers raise OSError themselves."""
+"""Errors of an unavailable database. Some drivers raise OSError unwrapped."""
 
 
 async def run_periodically(

@@ -1,6 +1,6 @@
-"""Errors for what does not reach the API: no HTTP, another host, a WebSocket that is refused.
+"""Error responses outside the API: invalid HTTP, a wrong host, a refused WebSocket.
 
-In the API's own form, as every other error: JSON, with an `X-Request-Id`.
+They have the format of every other error of the API: JSON, with an `X-Request-Id`.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ from outrider.contract.errors import ApiError
 
 
 def refusal(status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:
-    """Return a whole response, after which the connection is to be closed.
+    """Return a complete HTTP response; the caller must close the connection after it.
 
     Args:
         text: a sentence that a person can act on.
-        headers: those it has beside the usual ones.
+        headers: additional headers.
     """
     body = msgspec.json.encode(ApiError(status, text).body())
     usual = {"content-type": "application/json", "content-length": str(len(body))}
@@ -28,10 +28,10 @@ def refusal(status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> 
 
 
 async def respond(send: Send, error: ApiError, *, kind: str) -> None:
-    """Answer with an error, before there is a resource to answer.
+    """Send an error response for a request that has not reached a resource.
 
     Args:
-        kind: `http` for a request, `websocket.http` for that for a WebSocket.
+        kind: the prefix of the ASGI messages: `http`, or `websocket.http` for a handshake.
     """
     body = msgspec.json.encode(error.body())
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -42,10 +42,10 @@ async def respond(send: Send, error: ApiError, *, kind: str) -> None:
 
 
 def head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the first part of a response, after which the connection is to be closed.
+    """Return the head of a response; the caller must close the connection after it.
 
     Args:
-        headers: those it has beside its `X-Request-Id`.
+        headers: additional headers; `X-Request-Id` and `Connection: close` are added.
     """
     lines = [
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(),

@@ -1,4 +1,4 @@
-"""Runs the service on a port, with the server flags that it is measured with."""
+"""Runs the service on a port with uvicorn, and stops it in order."""
 
 import asyncio
 import gc
@@ -18,12 +18,12 @@ from outrider.contract.errors import OutriderError
 from outrider.contract.frames import MAX_FRAME_BYTES, PING_INTERVAL
 
 _PONG_SECONDS = 60.0
-"""How long a machine may be silent after a ping: as long as the default command timeout, so
-that a machine which is frozen rather than gone is told by a 504."""
+"""How long a machine may take to answer a ping. As long as the default command timeout, so that
+commands to a frozen machine end with 504 and not with a lost connection."""
 
 _STOP_SECONDS = 18.0
-"""How long a node may take to send its machines away and to end what is under way, behind the
-delay in which the load balancer notices."""
+"""How long a node may take to move its machines and to finish work in flight, in addition to the
+`drain_delay` in which load balancers notice."""
 
 _log = structlog.get_logger(__name__)
 
@@ -36,10 +36,11 @@ def listen(settings: Settings, *, shared: bool = False) -> socket.socket:
     """Return a socket that listens on the port of the settings (0: any free one).
 
     Args:
-        shared: other such sockets may listen there too; Linux spreads connections over them.
+        shared: whether other shared sockets may listen on the port too; Linux distributes
+            connections among them.
 
     Raises:
-        PortTaken: another program has it, or the host is none of this machine's.
+        PortTaken: another program uses the port, or the host is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -66,24 +67,24 @@ async def run_service(
     *,
     limit_loopback: bool = True,
 ) -> None:
-    """Serve on the listeners until `stop` is set; then take the node out of service in order.
+    """Serve on the listeners until `stop` is set, then drain the node.
 
-    /readyz answers 503 at once, and responses close their connections, so that clients and load
-    balancers go to other nodes while this one still serves; the machines move there. Then
-    nothing more is accepted, and what is under way gets five seconds. All of it takes at most
-    20 s more than `drain_delay`; without other nodes, 6 s.
+    Draining: /readyz answers 503 at once and responses close their connections, so that clients,
+    load balancers and machines move to other nodes while this one still serves. Then the node
+    accepts no more connections, and work in flight gets five seconds. All of it takes at most 20 s
+    more than `drain_delay`; without other nodes, 6 s.
 
     Args:
-        listeners: closed at the end, also where the service does not start.
-        ready: called once requests are answered.
-        limit_loopback: whether the limits by address hold for loopback addresses too.
+        listeners: closed at the end, even if the service does not start.
+        ready: called when the service accepts requests.
+        limit_loopback: whether rate limits by address also apply to loopback addresses.
 
     Raises:
         OutriderError: the service could not start; the text says why.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for listener in listeners:
-            held.enter_context(listener)
+            stack.enter_context(listener)
         service = Service(settings, limit_loopback=limit_loopback)
         await _serve(service, settings, listeners, stop, ready)
 
@@ -99,20 +100,20 @@ async def _serve(
         service.app,
         interface="asgi3",
         http=http_protocol(Keepalive(PING_INTERVAL, _PONG_SECONDS)),
-        ws=WebSocket,  # the protocol makes them
+        ws=WebSocket,  # created by the HTTP protocol
         ws_max_size=MAX_FRAME_BYTES,
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # whom to believe is a setting of ours
-        timeout_graceful_shutdown=2,  # on top of the commands' time to end
+        proxy_headers=False,  # `Addresses` handles them, with our own setting
+        timeout_graceful_shutdown=2,  # in addition to the time for commands in flight
         timeout_keep_alive=75,
         backlog=2048,
     )
     server = _Server(config, ready)
     async with service.running():
-        _settle_memory()
+        _freeze_heap()
         stopper = asyncio.create_task(
             _stop(stop, service, server, settings.drain_delay + _STOP_SECONDS), name="stop"
         )
@@ -124,10 +125,10 @@ async def _serve(
                 await stopper
 
 
-def _settle_memory() -> None:
-    """Keep what was loaded out of the garbage collector's way.
+def _freeze_heap() -> None:
+    """Exclude the objects loaded so far from garbage collection, and collect less often.
 
-    It would look through all of it again and again: most of the slowest requests were that.
+    Scanning them again and again caused most of the slowest requests.
     """
     gc.collect()
     gc.freeze()
@@ -138,18 +139,18 @@ async def _stop(stop: asyncio.Event, service: Service, server: "_Server", second
     await stop.wait()
     try:
         async with asyncio.timeout(seconds):
-            server.send_away()
+            server.close_after_response()
             await service.leave()
             server.stop_listening()
             await service.drain()
     except TimeoutError:
-        _log.warning("what is under way is cut short: stopping took too long")
+        _log.warning("shutdown timed out")
     finally:
         server.should_exit = True
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with the signals left to the command that runs it."""
+    """uvicorn's server without its signal handlers; the command that runs it has its own."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -159,14 +160,14 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._ready()
 
-    def send_away(self) -> None:
-        """Have every response from here on close its connection."""
+    def close_after_response(self) -> None:
+        """Add `Connection: close` to every response from now on."""
         close = (b"connection", b"close")
         self.config.encoded_headers.append(close)
         self.server_state.default_headers = [*self.server_state.default_headers, close]
 
     def stop_listening(self) -> None:
-        """Accept no more connections, and close those that wait for a request."""
+        """Stop accepting connections, and close idle HTTP connections."""
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):

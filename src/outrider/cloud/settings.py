@@ -1,4 +1,4 @@
-"""What the operator may set, by environment variables with the prefix `OUTRIDER_`."""
+"""The operator's settings: environment variables with the prefix `OUTRIDER_`."""
 
 import ipaddress
 from pathlib import Path
@@ -80,36 +80,36 @@ class Settings(BaseSettings):
         parts = urlsplit(value)
         try:
             is_origin = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # a port that is no number
+        except ValueError:  # the port is not a number
             is_origin = False
-        more = parts.path.strip("/") or parts.query or parts.fragment or parts.username
-        if not is_origin or more or not parts.netloc.isprintable() or " " in parts.netloc:
+        has_rest = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+        if not is_origin or has_rest or not parts.netloc.isprintable() or " " in parts.netloc:
             raise ValueError("it must be an address such as https://outrider.example.com")
         return f"{parts.scheme}://{parts.netloc.lower()}"
 
     @property
     def public_host(self) -> str | None:
-        """The host of `public_url`, without its port; None if that is not set."""
+        """The host of `public_url` without its port; None if it is not set."""
         return None if self.public_url is None else urlsplit(self.public_url).hostname
 
     @property
     def served_hosts(self) -> frozenset[str] | None:
-        """The host names that are served beside the loopback ones; None for every host."""
+        """The host names that are served in addition to loopback ones; None for any host."""
         if not (is_loopback(self.host) or self.public_host or self.allowed_hosts):
             return None
         return frozenset(self.allowed_hosts) | ({self.public_host} if self.public_host else set())
 
     @property
     def base_url(self) -> str:
-        """The address for links: `public_url`, else where a browser on this machine finds it."""
+        """The base URL for links: `public_url`, else one that works on this machine."""
         return self.public_url or f"http://{reachable(self.host)}:{self.port}"
 
     @property
     def allow_private_webhooks(self) -> bool:
         """Whether webhooks may go to private addresses.
 
-        The default is true only where nobody but this machine's users can reach the service: a
-        service that listens on loopback may still be public, through a proxy.
+        The default is true only if no other machine can reach the service. A service that listens
+        on loopback may still be public through a proxy.
         """
         if self.webhook_allow_private is not None:
             return self.webhook_allow_private
@@ -125,12 +125,12 @@ class Settings(BaseSettings):
 
     @property
     def is_single_node(self) -> bool:
-        """Whether no other node can be at work on the database."""
+        """Whether no other node can use the database."""
         return self.sqlalchemy_url.startswith("sqlite")
 
     @property
     def sqlalchemy_url(self) -> str:
-        """The database's address, with the driver that Outrider uses for it."""
+        """The database's URL with the driver that Outrider uses for it."""
         if not self.database_url:
             return f"sqlite+aiosqlite:///{self.data_dir / 'outrider.db'}"
         scheme, separator, rest = self.database_url.partition("://")
@@ -143,6 +143,6 @@ class Settings(BaseSettings):
 
 
 def reachable(host: str) -> str:
-    """Return the host for a URL by which this machine reaches a service that listens on `host`."""
+    """Return the URL host at which this machine reaches a service that listens on `host`."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     return f"[{host}]" if ":" in host else host

@@ -1,18 +1,17 @@
-"""The service's end of a WebSocket: ASGI's messages on the sans-I/O protocol of `websockets`.
+"""Server side of WebSockets: ASGI messages on the sans-I/O protocol of `websockets`.
 
-Ours, and not uvicorn's own class over the same parser (`--ws websockets-sansio`), for two reasons:
+It replaces uvicorn's class over the same parser (`--ws websockets-sansio`) for two reasons:
 
-- Memory. uvicorn's keeps the handshake, a queue, two events and two timers for each socket: 19 KB
-  for one that is idle, against 5 KB here (5,000 sockets on uvloop, one process). Thousands of
-  machines are idle most of the time.
-- Bounds. uvicorn's parses whatever comes, in one go, also while it waits for the application to
-  accept and after the close: 180,000 empty pings a second held everybody else up for seconds.
-  Here nothing is read before the application has accepted, at most some hundred frames are
-  parsed in one turn of the event loop, control frames have a rate, and after the close whatever
-  comes is thrown away unread.
+- Memory. uvicorn keeps the handshake, a queue, two events and two timers for each socket: 19 KB for
+  an idle one, against 5 KB here (5,000 sockets on uvloop, one process). Thousands of machines are
+  idle most of the time.
+- Bounds. uvicorn parses all input at once, even before the application accepts and after the close:
+  180,000 empty pings a second blocked all other connections for seconds. Here nothing is read
+  before the application accepts, a turn of the event loop parses at most some hundred frames,
+  control frames have a rate limit, and input after the close is discarded unparsed.
 
-An application may give `max_size` with `websocket.accept`, and change it later with a message of
-the type `outrider.max_size`: both are bytes of a message.
+An application may set `max_size` in `websocket.accept`, and change it later with a message of the
+type `outrider.max_size`. Both are the maximum size of a message in bytes.
 """
 
 import asyncio
@@ -34,20 +33,20 @@ from websockets.server import ServerProtocol
 from outrider.cloud.refusal import head, refusal
 
 MAX_UNREAD: Final = 32
-"""Messages that may wait for the application before no more are read from the network."""
+"""Messages that may wait for the application before reading from the network is paused."""
 
 MAX_UNREAD_BYTES: Final = 64 * 1024
 """The same in bytes; a single message may be longer."""
 
 MAX_CONTROL_FRAMES: Final = 256
-"""Pings and pongs that the other side may send in a second; more of them close the socket."""
+"""Pings and pongs that the peer may send in a second; more of them close the socket."""
 
 MAX_DISCARDED: Final = 256 * 1024
-"""Bytes that are taken from the network after the close, so that the other side can hear of it."""
+"""Bytes that are read and discarded after the close, so that the peer receives the close frame."""
 
 _FRAMES_PER_TURN: Final = 64
-_PARSED_AT_ONCE: Final = 4 * 1024
-"""Bytes given to the parser at a time: at most 682 more frames than `_FRAMES_PER_TURN`."""
+_PARSE_BYTES: Final = 4 * 1024
+"""Bytes given to the parser at a time; a turn exceeds `_FRAMES_PER_TURN` by at most 682."""
 
 _GOING_AWAY: Final = 1012
 _ABNORMAL: Final = 1006
@@ -60,12 +59,12 @@ _log = structlog.get_logger(__name__)
 
 
 class Keepalive:
-    """Pings sockets, and drops those that do not answer. One timer serves all of them.
+    """Pings sockets, and drops those that do not answer. All of them share one timer.
 
     Args:
         interval: seconds between the pings of a socket.
-        patience: seconds that it has for its answer.
-        close_patience: seconds that the other side has to close, too, after our close.
+        patience: seconds that a socket has to answer a ping.
+        close_patience: seconds that the peer has to close the connection after our close.
     """
 
     def __init__(self, interval: float, patience: float, close_patience: float = 10.0) -> None:
@@ -76,14 +75,14 @@ class Keepalive:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, socket: "WebSocket") -> None:
-        """Ping this socket from now on."""
+        """Start to ping a socket."""
         loop = asyncio.get_running_loop()
         self._due[socket] = loop.time() + self._interval
         if self._timer is None:
             self._timer = loop.call_later(self._interval, self._tick)
 
     def remove(self, socket: "WebSocket") -> None:
-        """Ping this socket no longer."""
+        """Stop pinging a socket."""
         self._due.pop(socket, None)
 
     def _tick(self) -> None:
@@ -101,20 +100,20 @@ class Keepalive:
 
 
 class WebSocket(asyncio.Protocol):
-    """One socket, after the request for it.
+    """One WebSocket connection, from a valid handshake request on.
 
     ```
-    connecting ──accept──> open ──close, failure, or the other side's close──> closed
-        └──close or an HTTP response──────────────────────────────────────────────^
+    connecting ──accept──> open ──close, failure, or the peer's close──> closed
+        └──close or an HTTP response────────────────────────────────────────^
     ```
-    `_accepted` is there while it is connecting, `_disconnect` once it is closed. Reading is paused
-    while it is connecting, while the application has messages enough, and while there is more to
-    parse than one turn of the event loop may take.
+    `_accepted` is set while it is connecting, `_disconnect` once it is closed. Reading is paused
+    while it is connecting, while `MAX_UNREAD` messages or `MAX_UNREAD_BYTES` wait for the
+    application, and while received bytes wait for the next turn of the event loop.
 
     Args:
-        accepted: the response that ends the handshake, for when the application accepts.
-        max_size: the longest message, in bytes, where the application does not say; a longer one
-            closes the socket with 1009.
+        accepted: the handshake response, sent when the application accepts.
+        max_size: the default maximum of a message in bytes; a longer one closes the socket with
+            1009.
     """
 
     __slots__ = (
@@ -157,7 +156,7 @@ class WebSocket(asyncio.Protocol):
         self._protocol = Protocol(SERVER, max_size=max_size)
         self._started = False
         self._is_text = False
-        self._parts: bytearray | None = None  # of a message that comes in fragments
+        self._parts: bytearray | None = None  # the fragments received so far of a message
         self._unparsed = b""
         self._unread: list[Message] = []
         self._unread_size = 0
@@ -170,20 +169,20 @@ class WebSocket(asyncio.Protocol):
         self._pinged_at: float | None = None
         self._control_frames = 0
         self._control_second = 0
-        server.connections.add(self)  # type: ignore[arg-type]  # it asks for `shutdown` alone
+        server.connections.add(self)  # type: ignore[arg-type]  # uvicorn only calls `shutdown`
         transport.pause_reading()
 
-    # The application's side
+    # Methods for the application
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
-        """Have the application serve the socket, then see to it that it is closed."""
+        """Run the application on the socket, then make sure that the connection is closed."""
         serving = app(scope, self.receive, self.send)
-        del scope  # the application may let go of it
+        del scope  # so that the application can free it
         try:
             await serving
         except ConnectionError:
-            pass  # it has told the application
-        except Exception:  # noqa: BLE001  # whatever it is, the socket is closed and the log tells
+            pass  # raised by `send`: the peer has disconnected
+        except Exception:  # noqa: BLE001  # logged; the socket is closed
             _log.exception("websocket application failed")
             self._close(_BROKEN, "")
         finally:
@@ -191,7 +190,7 @@ class WebSocket(asyncio.Protocol):
                 self._transport.close()
 
     async def receive(self) -> Message:
-        """Return the next message for the application; `websocket.disconnect` again and again."""
+        """Return the next ASGI message; after the end, `websocket.disconnect` at every call."""
         if not self._started:
             self._started = True
             return {"type": "websocket.connect"}
@@ -211,7 +210,7 @@ class WebSocket(asyncio.Protocol):
         return message
 
     async def send(self, message: Message) -> None:
-        """Take a message of the application; waits while the other side takes none.
+        """Send an ASGI message of the application; waits while the write buffer is full.
 
         Raises:
             ConnectionError: the socket is closed.
@@ -237,7 +236,7 @@ class WebSocket(asyncio.Protocol):
             raise RuntimeError(f"{kind} is not for a WebSocket, or not for its present state")
 
     def ping(self, now: float, patience: float) -> bool:
-        """Ping, or drop the socket where the last ping is unanswered; tell if it goes on."""
+        """Send a ping, or fail the socket if the last one timed out; return whether it is open."""
         if self._disconnect is not None:
             return False
         if self._pinged_at is None:
@@ -250,14 +249,14 @@ class WebSocket(asyncio.Protocol):
         return True
 
     def shutdown(self) -> None:
-        """Close the socket: the server stops."""
+        """Close the socket because the server stops."""
         self._close(_GOING_AWAY, "")
         self._transport.close()
 
-    # The network's side
+    # Methods for the transport
 
     def data_received(self, data: bytes) -> None:
-        """Take what came from the network."""
+        """Parse received data; after the close, discard a bounded amount of it."""
         if self._disconnect is None:
             self._unparsed = self._unparsed + data if self._unparsed else data
             self._parse()
@@ -267,40 +266,40 @@ class WebSocket(asyncio.Protocol):
             self._transport.pause_reading()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Take it that the network has lost the socket."""
+        """Release the socket after its connection has ended."""
         self._server.connections.discard(self)
-        self._ended(_ABNORMAL, "")
+        self._set_ended(_ABNORMAL, "")
         if self._closing is not None:
             self._closing.cancel()
         self.resume_writing()
-        self._protocol.parser.close()  # each refers to the other: they would wait for the collector
+        self._protocol.parser.close()  # breaks a reference cycle
 
     def pause_writing(self) -> None:
-        """Have the application wait: the other side takes no more."""
+        """Make `send` wait: the write buffer is full."""
         self._drained = asyncio.Event()
 
     def resume_writing(self) -> None:
-        """Have the application go on."""
+        """Let `send` continue."""
         drained, self._drained = self._drained, None
         if drained is not None:
             drained.set()
 
     def _parse(self) -> None:
-        """Parse what has come, a part of it at a time, until it is enough for this turn."""
+        """Parse received bytes, up to the limits of a turn and of the application's queue."""
         data, begin, frames = self._unparsed, 0, 0
         while begin < len(data) and self._disconnect is None and not self._is_full():
             if frames >= _FRAMES_PER_TURN:
                 asyncio.get_running_loop().call_soon(self._parse)
                 break
-            frames += self._parse_part(data[begin : begin + _PARSED_AT_ONCE])
-            begin += _PARSED_AT_ONCE
+            frames += self._parse_part(data[begin : begin + _PARSE_BYTES])
+            begin += _PARSE_BYTES
         self._flush()
         if self._disconnect is None:
             self._unparsed = data[begin:]
             self._pause(is_paused=bool(self._unparsed) or self._is_full())
 
     def _parse_part(self, part: bytes) -> int:
-        """Parse bytes, and return how many frames ended in them."""
+        """Parse bytes; return how many frames were completed."""
         self._protocol.receive_data(part)
         frames = self._protocol.events_received()
         for frame in frames:
@@ -309,39 +308,39 @@ class WebSocket(asyncio.Protocol):
                 break
             match frame.opcode:
                 case Opcode.TEXT | Opcode.BINARY | Opcode.CONT:
-                    self._take(frame)
+                    self._receive_data(frame)
                 case Opcode.PING | Opcode.PONG:
-                    self._take_control(frame)
+                    self._receive_control(frame)
                 case Opcode.CLOSE:
                     closed = self._protocol.close_rcvd
                     assert closed is not None
                     self._flush()  # with our close frame
-                    self._ended(closed.code, closed.reason)
+                    self._set_ended(closed.code, closed.reason)
                     self._linger()
         if self._protocol.parser_exc is not None and self._disconnect is None:
             failed = self._protocol.close_sent
             assert failed is not None
             self._flush()
-            self._ended(failed.code, failed.reason)
+            self._set_ended(failed.code, failed.reason)
             self._linger()
         return len(frames)
 
-    def _take(self, frame: Frame) -> None:
-        """Take a part of a message; the application gets the whole."""
+    def _receive_data(self, frame: Frame) -> None:
+        """Add a frame to its message; queue the message when it is complete."""
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
             if frame.fin:
-                self._add(bytes(frame.data))
+                self._queue_message(bytes(frame.data))
             else:
                 self._parts = bytearray(frame.data)
             return
-        assert self._parts is not None  # the parser refuses a continuation of nothing
+        assert self._parts is not None  # the parser refuses a continuation without a start
         self._parts += frame.data
         if frame.fin:
             data, self._parts = bytes(self._parts), None
-            self._add(data)
+            self._queue_message(data)
 
-    def _add(self, data: bytes) -> None:
+    def _queue_message(self, data: bytes) -> None:
         message: dict[str, Any] = {"type": "websocket.receive"}
         if self._is_text:
             try:
@@ -355,8 +354,8 @@ class WebSocket(asyncio.Protocol):
         self._unread_size += len(data)
         self._wake()
 
-    def _take_control(self, frame: Frame) -> None:
-        """Count a ping or pong, and note the answer to our own ping. Pings are answered already."""
+    def _receive_control(self, frame: Frame) -> None:
+        """Count a ping or pong, and match pongs to our ping. The parser has answered pings."""
         second = int(asyncio.get_running_loop().time())
         if second != self._control_second:
             self._control_second, self._control_frames = second, 0
@@ -369,7 +368,7 @@ class WebSocket(asyncio.Protocol):
             self._pinged_at = None
 
     def _is_full(self) -> bool:
-        """Tell whether the application has enough to read."""
+        """Return whether the application's queue is full."""
         return len(self._unread) >= MAX_UNREAD or self._unread_size >= MAX_UNREAD_BYTES
 
     def _pause(self, *, is_paused: bool) -> None:
@@ -402,10 +401,10 @@ class WebSocket(asyncio.Protocol):
         self._keepalive.add(self)
 
     def _deny(self, response: bytes) -> None:
-        """Answer the handshake with this HTTP response instead."""
+        """Refuse the handshake with an HTTP response."""
         self._accepted = self._denial = None
         self._transport.write(response)
-        self._ended(_ABNORMAL, "")
+        self._set_ended(_ABNORMAL, "")
         self._linger()
 
     def _send(self, text: str | None, data: bytes | None) -> None:
@@ -424,29 +423,30 @@ class WebSocket(asyncio.Protocol):
         elif self._disconnect is None:
             self._protocol.send_close(code, reason)
             self._flush()
-            self._ended(code, reason)
+            self._set_ended(code, reason)
             self._linger()
 
     def _fail(self, code: int, reason: str) -> None:
-        """Close the socket because of what the other side does, or does not."""
+        """Close the socket because of an error of the peer."""
         self._protocol.fail(code, reason)
         self._flush()
-        self._ended(code, reason)
+        self._set_ended(code, reason)
         self._linger()
 
-    def _ended(self, code: int, reason: str) -> None:
-        """Note how the socket ended, where nothing did before, and tell the application."""
+    def _set_ended(self, code: int, reason: str) -> None:
+        """Set the close code for the application, unless the socket has ended before."""
         if self._disconnect is None:
             self._disconnect = {"type": "websocket.disconnect", "code": code, "reason": reason}
             self._unparsed, self._parts = b"", None
             self._keepalive.remove(self)
             self._wake()
-            self.resume_writing()  # who waits to send is told at once
+            self.resume_writing()  # a waiting `send` raises at once
 
     def _linger(self) -> None:
-        """Send no more, and drop the connection if the other side does not.
+        """Shut down writing, and drop the connection if the peer does not close it in time.
 
-        Were it dropped at once, with something unread, the other side would not see the close.
+        Dropping it at once with unread input would make TCP send a reset, and the peer could lose
+        our close frame.
         """
         if not self._transport.is_closing():
             self._transport.write_eof()
@@ -456,7 +456,7 @@ class WebSocket(asyncio.Protocol):
 
 
 def handshake(scope: Mapping[str, Any], url: str) -> Response:
-    """Return the response to a request for a WebSocket: 101, or an error that says why not."""
+    """Return the response to a handshake request: 101, or an error with the reason."""
     headers = Headers(
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
     )
