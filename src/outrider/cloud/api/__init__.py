@@ -1,5 +1,7 @@
 """The REST API: one module per resource, each with its endpoints in a table.
 
-`endpoint.py` says what an endpoint is, `table.py` lists them all, `pipeline.py` serves
-them: the checks in the contract's order, then the handler.
+`endpoint.py` defines an endpoint and `table.py` lists all of them. A request passes `responses.py`
+(request id, metrics), `paths.py` (routing) and `pipeline.py`, which runs the checks of
+`admission.py` in the contract's order, decodes the body with `decode.py` and calls the handler.
+`openapi.py` and `docs.py` describe the API from the same table.
 """

@@ -1,7 +1,7 @@
-"""The checks before a request's body is read, in the contract's order.
+"""Authorization: the checks before a request's body is read, in the contract's order.
 
-IP limit → authentication → key limit → scope → recent login → monthly quota. A session's requests
-count against the session and not against the address, so who has one is authenticated first.
+IP limit → authentication → key limit → scope → recent login → monthly quota. Requests of a session
+count against the session instead of the address, so a session is authenticated first.
 """
 
 import time
@@ -20,26 +20,26 @@ from outrider.contract.errors import ApiError, ErrorCode
 Headers = Mapping[bytes, bytes]
 
 _BEARER: Final = b"Bearer "
-_ONCE: Final = (b"authorization", b"idempotency-key")
+_SINGLE_HEADERS: Final = (b"authorization", b"idempotency-key")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def headers_of(scope: AsgiScope) -> dict[bytes, bytes]:
     """Return the request's headers by name.
 
-    A credential or an idempotency key that comes twice is worth nothing: a proxy before the
-    service may have looked at the other one.
+    A credential or idempotency key that is sent twice becomes empty, and thus invalid: a proxy in
+    front of the service may have checked the other one.
     """
     headers = dict(scope["headers"])
     if len(headers) != len(scope["headers"]):
-        for name in _ONCE:
+        for name in _SINGLE_HEADERS:
             if sum(1 for other, _ in scope["headers"] if other == name) > 1:
                 headers[name] = b""
     return headers
 
 
 class Admission:
-    """What is known of a request so far: also of one that is refused."""
+    """The request context: what the checks have established, also for a refused request."""
 
     __slots__ = ("address", "principal", "statuses")
 
@@ -50,7 +50,7 @@ class Admission:
 
 
 class Gate:
-    """Admits requests or refuses them.
+    """Authorizes requests.
 
     Args:
         clock: seconds since the epoch.
@@ -67,10 +67,12 @@ class Gate:
     async def admit(
         self, endpoint: Endpoint, scope: AsgiScope, headers: Headers, admission: Admission
     ) -> None:
-        """Let the request pass, with its principal and its statuses in `admission`.
+        """Authorize a request; store its principal and rate limit statuses in `admission`.
+
+        `admission` is filled as far as the checks got, also when this raises.
 
         Raises:
-            ApiError: 401, 403 or 429, as the contract tells them apart.
+            ApiError: 401, 403 or 429, as the contract defines.
         """
         rates, statuses = self._rates, admission.statuses
         address = self._addresses.counted_as(admission.address)
@@ -80,8 +82,8 @@ class Gate:
                 token = _credential(scope, headers)
             except ApiError as error:
                 problem = error
-        # What this node knows by itself it is asked in a plain call first: to await what has
-        # nothing to wait for costs 0.2 to 0.4 us, and there are four such questions.
+        # Each check first tries a plain call that needs no I/O: an await costs 0.2 to 0.4 us even
+        # if it does not suspend, and there are four checks.
         try:
             session_id = self._authenticator.session_of(token)
             if session_id is not None:
@@ -92,15 +94,15 @@ class Gate:
                 count = rates.hit if endpoint.credential_limit == "counted" else rates.check
                 statuses.append(await count("auth", address))
             if endpoint.who == "anyone":
-                _refuse_other_sites(headers)
+                _refuse_cross_site(headers)
                 return
             if problem is not None:
                 raise problem
             if admission.principal is not None:
                 self._authorize(endpoint, admission.principal)
                 return
-            known = self._authenticator.remembered(token)
-            principal = known or await self._authenticator.principal(token)
+            cached = self._authenticator.remembered(token)
+            principal = cached or await self._authenticator.principal(token)
             admission.principal = principal
             who = principal.id
             statuses.append(rates.hit_local("key", who) or await rates.hit("key", who))
@@ -112,10 +114,10 @@ class Gate:
             raise
 
     async def limit(self, scope: AsgiScope, admission: Admission) -> None:
-        """Count a request that no endpoint serves, against its session or its address.
+        """Count a request without an endpoint against its session or address.
 
         Raises:
-            ApiError: 429, there were too many.
+            ApiError: 429, the rate limit is exceeded.
         """
         address = self._addresses.counted_as(admission.address)
         try:
@@ -131,15 +133,15 @@ class Gate:
             admission.statuses.append(error.limit_status)
             raise
         except ApiError:
-            pass  # an ended session: what is refused is the request, whoever makes it
+            pass  # an ended session: the request is refused anyway
 
     async def _session(
         self, session_id: str, token: str, address: str | None, statuses: list[RateLimitStatus]
     ) -> Principal:
-        """Authenticate a request by session, and count it.
+        """Count a request of a session, then authenticate it.
 
-        It is counted before the database is asked whether the session lives: an ended one must
-        not be a way to ask it as often as one likes.
+        Counting comes first, so that tokens of ended sessions cannot cause unlimited database
+        queries.
         """
         statuses.append(await self._rates.hit("session", session_id))
         try:
@@ -173,20 +175,20 @@ class Gate:
     def _is_recent(self, principal: Principal) -> bool:
         if principal.auth_time is None:
             return False
-        # `abs`: a login on a node whose clock is far ahead is not recent until that time.
+        # `abs`: a login whose time is far in the future, from a wrong clock, is not recent.
         return abs(self._clock() - principal.auth_time / 1000) <= self._recent_login
 
 
 def _credential(scope: AsgiScope, headers: Headers) -> str:
-    """Return the credential that a request carries: in its header, else in the cookie.
+    """Return the credential of a request: from its header, else from its cookie.
 
     Raises:
-        ApiError: 401, there is none, or not in the right form; 403, a cookie came with a
-            request that another site may have made.
+        ApiError: 401, there is none; 403, the request has a cookie and may come from another
+            site.
     """
     header = headers.get(b"authorization")
     if header is not None:
-        if header.startswith(_BEARER):  # as nearly everybody writes it
+        if header.startswith(_BEARER):  # the usual spelling, without partition and lower
             return header[len(_BEARER) :].decode("latin-1").strip()
         scheme, _, credential = header.decode("latin-1").partition(" ")
         return credential.strip() if scheme.lower() == "bearer" else ""
@@ -215,25 +217,25 @@ def _cookie(header: str) -> str | None:
 
 
 def _is_own(headers: Headers) -> bool:
-    """Return whether a request that carries the cookie was made by a page of this site."""
+    """Return whether a request with a cookie was made by a page of this site."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != b"application/json":
         return False
     return _same_origin(headers) is True
 
 
-def _refuse_other_sites(headers: Headers) -> None:
-    """Refuse a page of another site: it could log its visitor in to an account of its own.
+def _refuse_cross_site(headers: Headers) -> None:
+    """Refuse requests of other sites' pages, against login CSRF.
 
     Raises:
-        ApiError: 403, a browser tells that this is such a page.
+        ApiError: 403, the browser's headers name another site.
     """
     if _same_origin(headers) is False:
         raise ApiError(403, "A page of another site may not do this", code=ErrorCode.AUTH_FORBIDDEN)
 
 
 def _same_origin(headers: Headers) -> bool | None:
-    """Return whether a browser made the request for a page of this site; None if none did."""
+    """Return whether the request comes from this site's pages; None if not from a browser."""
     site = headers.get(b"sec-fetch-site")
     if site is not None:
         return site == b"same-origin"

@@ -1,4 +1,4 @@
-"""Reads bodies and queries, and says which field is wrong and how."""
+"""Reads and decodes bodies and queries; errors name the invalid field and the reason."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -31,12 +31,12 @@ async def read_body(receive: Receive, length: bytes | None = None) -> bytes:
     """Return a request's body.
 
     Args:
-        length: what its `Content-Length` says.
+        length: the value of its `Content-Length`.
 
     Raises:
-        ApiError: 413, it is over `MAX_BODY_BYTES`; no more of it is read, and nothing at all
-            where that is known before.
-        ConnectionError: the client disconnected in the middle of it.
+        ApiError: 413, it is over `MAX_BODY_BYTES`. The rest is not read; with a `length` over the
+            limit nothing is read.
+        ConnectionError: the client disconnected before the end of the body.
     """
     if length is not None and length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise _too_large()
@@ -63,19 +63,21 @@ def _too_large() -> ApiError:
 
 
 def decode_body(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str = "") -> T:
-    """Return the body as the decoder's type.
+    """Decode a body to the decoder's type.
 
     Args:
-        prefix: where the body stands in the one that was sent, as in `payload`.
+        prefix: the path of this body in the request's body, such as `payload`.
 
     Raises:
-        ApiError: 400, naming the field that is wrong or misspelt.
+        ApiError: 400, naming the invalid or misspelt field.
     """
     try:
-        body.decode()  # the decoder does not look into the fields that it skips
+        body.decode()  # the decoder does not check the UTF-8 of fields that it skips
         decoded = decoder.decode(body)
     except msgspec.ValidationError as error:
-        check_field_names(decoder.type, body, prefix)  # a misspelt field also counts as missing
+        check_field_names(
+            decoder.type, body, prefix
+        )  # first: a misspelt field is also a missing one
         raise _wrong_field(str(error), prefix) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         what = "empty" if not body.strip() else f"not JSON ({error})"
@@ -85,13 +87,13 @@ def decode_body(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str = "")
 
 
 def decode_query(model: type[Wire], query: bytes) -> Any:
-    """Return the query parameters as `model`; unknown ones are ignored, misspelt ones are not.
+    """Decode query parameters to `model`; unknown ones are ignored, misspelt ones refused.
 
     Raises:
-        ApiError: 400, telling the parameter and what is wrong with it.
+        ApiError: 400, naming the parameter and the reason.
     """
     try:
-        if b"%00" in query:  # PostgreSQL takes no text with a zero byte
+        if b"%00" in query:  # PostgreSQL does not store zero bytes in text
             raise bad_request("The query string has a zero byte in it")
         text = query.decode("ascii")
         pairs: dict[str, Any] = (
@@ -110,11 +112,11 @@ def decode_query(model: type[Wire], query: bytes) -> Any:
 
 @contextmanager
 def fields_as_sent(names: Mapping[str, str], prefix: str = "") -> Iterator[None]:
-    """Have a machine's refusal name the fields as the client did, not as its command has them.
+    """Rename the fields in a machine's error to the names that the client has used.
 
     Args:
-        names: what the client calls the fields that the command calls otherwise.
-        prefix: where the client's request has the command's payload.
+        names: the client's name of each field that the command names differently.
+        prefix: the path of the command's payload in the client's request.
     """
     try:
         yield
@@ -127,7 +129,7 @@ def fields_as_sent(names: Mapping[str, str], prefix: str = "") -> Iterator[None]
 
 @lru_cache
 def _numbers(model: type[Wire]) -> frozenset[str]:
-    """Return the parameters that are whole numbers; any other is text, also if it says `null`."""
+    """Return the parameters that are integers; all others are text, even `null`."""
     described = inspect.type_info(model)
     assert isinstance(described, inspect.StructType), "a query is a structure"
     return frozenset(
@@ -140,7 +142,7 @@ def _numbers(model: type[Wire]) -> frozenset[str]:
 
 
 def _wrong_field(text: str, prefix: str) -> ApiError:
-    """Turn the decoder's words into the API's: which field, and what to do about it."""
+    """Convert a decoder error to an API error that names the field and the remedy."""
     at = _AT.search(text)
     reason = text[: at.start()] if at else text
     path = ".".join(part for part in (prefix, at["path"] if at else "") if part)

@@ -1,4 +1,4 @@
-"""`/docs`: the API's description as one page, which needs nothing from elsewhere."""
+"""Renders `/docs`: the API's description as one page without external resources."""
 
 import json
 import re
@@ -58,14 +58,14 @@ class _Page:
     def _operation(self, path: str, method: str, operation: dict[str, Any]) -> str:
         parameters = "".join(
             _row(p["name"], f"in the {p['in']}", p["description"], p["example"])
-            for p in map(self._resolved, operation["parameters"])
+            for p in map(self._resolve, operation["parameters"])
         )
         status, succeeded = next(iter(operation["responses"].items()))
         parts = [_paragraphs(operation["description"])]
         if parameters:
             parts.append(f"<h3>Parameters</h3><table>{parameters}</table>")
         if "requestBody" in operation:
-            body = self._content(operation["requestBody"], tells_required=True)
+            body = self._content(operation["requestBody"], show_required=True)
             parts.append(f"<h3>Body</h3>{body}")
         parts.append(f"<h3>Response, {status}</h3>{_paragraphs(succeeded['description'])}")
         parts.append(self._content(succeeded))
@@ -75,7 +75,7 @@ class _Page:
             f"{escape(operation['summary'])}</summary>{''.join(parts)}</details>"
         )
 
-    def _content(self, holder: dict[str, Any], *, tells_required: bool = False) -> str:
+    def _content(self, holder: dict[str, Any], *, show_required: bool = False) -> str:
         content = holder["content"]["application/json"]
         schema = content["schema"]
         one_of = schema.get("oneOf") or schema.get("anyOf") or [schema]
@@ -84,11 +84,11 @@ class _Page:
         kinds = " or ".join(map(_type, one_of))
         fields = ""
         if len(one_of) == 1:
-            fields = self._fields(self._resolved(schema), tells_required=tells_required)
+            fields = self._fields(self._resolve(schema), show_required=show_required)
         return f"<p>{kinds}</p>{fields}{shown}"
 
-    def _fields(self, schema: dict[str, Any], *, tells_required: bool = False) -> str:
-        required = schema.get("required", []) if tells_required else []
+    def _fields(self, schema: dict[str, Any], *, show_required: bool = False) -> str:
+        required = schema.get("required", []) if show_required else []
         rows = "".join(
             _row(
                 name,
@@ -105,7 +105,7 @@ class _Page:
         rows = []
         for status, reference in statuses.items():
             if "$ref" in reference:
-                error = self._resolved(reference)
+                error = self._resolve(reference)
                 rows.append(
                     f"<tr><td>{status}<td>{_text(error['description'])}"
                     f"{_json(error['content']['application/json']['example'])}"
@@ -120,12 +120,12 @@ class _Page:
             for name, schema in self._components["schemas"].items()
         )
 
-    def _resolved(self, part: dict[str, Any]) -> dict[str, Any]:
+    def _resolve(self, part: dict[str, Any]) -> dict[str, Any]:
         if "$ref" not in part:
             return part
         _, _, kind, name = part["$ref"].split("/")
-        found: dict[str, Any] = self._components[kind][name]
-        return found
+        component: dict[str, Any] = self._components[kind][name]
+        return component
 
 
 def _row(name: str, kind: str, text: str, *examples: Any) -> str:
@@ -137,7 +137,7 @@ def _row(name: str, kind: str, text: str, *examples: Any) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Return what a value may be, as HTML."""
+    """Return the type of a value as HTML."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f"<a href='#{name}'>{name}</a>"
@@ -155,7 +155,7 @@ def _paragraphs(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a description as HTML: what stands in backquotes is code."""
+    """Return a description as HTML; text in backquotes becomes code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 

@@ -1,4 +1,4 @@
-"""What an endpoint is: one row of the table from which routes, checks and OpenAPI come."""
+"""Defines an endpoint: a row of the table that routes, checks and OpenAPI are derived from."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -28,17 +28,17 @@ from outrider.contract.structs import Wire
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 
 Who = Literal["scope", "principal", "session", "anyone"]
-"""Who may call an endpoint: a credential with its scope; any that works; a dashboard session;
-anyone at all."""
+"""Who may call an endpoint: credentials with its scope; any valid credential; dashboard sessions;
+anyone without a credential."""
 
 CredentialLimit = Literal["counted", "handler"]
-"""How the limit on routes that take credentials is counted: at every request, or by the
-handler for those that guessed wrong (a machine that polls with a code of ours does not)."""
+"""How the limit on routes that take credentials is counted: at every request, or by the handler
+for wrong guesses only (a machine that polls with a valid code is not counted)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the handlers and the checks before them work with, joined in `app.py`."""
+    """The services that handlers and checks use; created in `app.py`."""
 
     settings: Settings
     database: Database
@@ -60,11 +60,12 @@ class Services:
 
 @dataclass(slots=True)
 class Call:
-    """One request that has passed the checks before its handler.
+    """A request that has passed the checks, as its handler gets it.
 
-    `body` and `query` are of the endpoint's types; `raw_body` is the body as it came.
-    A handler may add `response_headers`, tell in `acted_for` which account a request without
-    a principal turned out to concern, and in `reads_only` that this one changes nothing.
+    `body` and `query` have the endpoint's types; `raw_body` is the body as received. `gone` returns
+    when the client has disconnected. A handler may add `response_headers`. It sets `acted_for` to
+    the account that a request without a principal concerns, and `reads_only` if the request changes
+    nothing; the audit uses both.
     """
 
     scope: AsgiScope
@@ -79,12 +80,12 @@ class Call:
     reads_only: bool = False
 
     def path(self, name: str) -> str:
-        """Return a parameter of the path."""
+        """Return a path parameter."""
         return str(self.scope["path_params"][name])
 
     @property
     def caller(self) -> Principal:
-        """The principal, of an endpoint that has one."""
+        """The principal; only for endpoints that require a credential."""
         assert self.principal is not None, "an endpoint for anyone has no principal"
         return self.principal
 
@@ -103,21 +104,21 @@ class Endpoint:
     """A row of the table.
 
     Args:
-        scope: what the credential must be allowed, where `who` is `scope`.
-        summary: a line for people; the handler's docstring says more.
-        response: the type of the body of a successful response; several where it depends on the
+        scope: the scope that the credential needs if `who` is `scope`.
+        summary: the title in the documentation; the handler's docstring is the description.
+        response: the type of the body of a successful response; several if it depends on the
             request.
         body: the type of the request's body, None if it has none.
-        described_bodies: the kinds of body that the description of the API shows, where `body`
-            leaves open what its fields are.
+        described_bodies: the types of body in the API's description, if `body` does not define
+            the fields.
         query: the type of the query parameters, None if there are none.
         recent_login: whether only a dashboard session with a recent login may call it.
-        body_optional: whether the body may be left out.
-        reads_only: whether it changes nothing although it is no GET: it is not in the audit
-            unless it was refused, and its answer is not kept under an `Idempotency-Key`.
-        is_read: tells of the body (of the type `body`) whether this request only reads, where one
-            endpoint takes both kinds; `reads_only` says what follows from that.
-        credential_limit: how the limit on routes that take credentials counts it.
+        body_optional: whether the body may be omitted.
+        reads_only: whether it changes nothing although it is not a GET. It is then audited only
+            when refused, and its response is not stored under an `Idempotency-Key`.
+        is_read: for an endpoint that both reads and writes: returns from the decoded body whether
+            the request only reads, with the effects of `reads_only`.
+        credential_limit: how requests count against the limit on routes that take credentials.
     """
 
     method: Method
@@ -150,12 +151,12 @@ class Endpoint:
 
     @property
     def bodies(self) -> tuple[type[Wire], ...]:
-        """The types of the request's body, as the description shows them."""
+        """The types of the request's body in the API's description."""
         return self.described_bodies or (() if self.body is None else (self.body,))
 
     @property
     def may_repeat(self) -> bool:
-        """Whether doing it twice is harmless, so that it takes no notice of `Idempotency-Key`."""
+        """Whether repeating it is harmless, so that `Idempotency-Key` is ignored."""
         return self.method != "POST" or not self.mutates
 
     @property

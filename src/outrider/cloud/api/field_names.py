@@ -1,8 +1,8 @@
 """Refuses misspelt names of fields in bodies and of parameters in queries.
 
-Unknown fields are ignored, so that a client may be newer than the service. A name that is almost
-one of ours (`sessionid` for `sessionId`) is a mistake, though, and ignoring it would do
-something else than the client asked for.
+Unknown fields are ignored, so that a client may be newer than the service. But a name that almost
+equals a known one (`sessionid` for `sessionId`) is a mistake, and ignoring it would do something
+that the client did not request.
 """
 
 import re
@@ -20,12 +20,12 @@ from outrider.contract.text import escaped
 _objects = msgspec.json.Decoder(dict[str, Raw])
 _arrays = msgspec.json.Decoder(list[Raw])
 _SEPARATORS = re.compile("[_-]")
-_LONGEST = 64
-"""Characters of the names that are compared with ours, which are shorter."""
+_MAX_LENGTH = 64
+"""The maximum length of names that are compared; known names are shorter."""
 
 
 class _Object(NamedTuple):
-    """The field names of one type of object; `inner` are those with objects below them.
+    """The field names of one type of object; `inner` are the fields that contain objects.
 
     `refused` are names that would be ignored otherwise, each with the reason to refuse it: the
     `refused_fields` of the type.
@@ -43,7 +43,7 @@ class _Array(NamedTuple):
 
 
 class _Tagged(NamedTuple):
-    """Objects whose type the value of `field` tells."""
+    """Objects whose type depends on the value of `field`."""
 
     field: str
     types: Mapping[str, _Object]
@@ -85,7 +85,7 @@ def _check(shape: _Shape, value: bytes | Raw, path: str) -> None:
             return
         fields = _objects.decode(value)
     except msgspec.DecodeError:
-        return  # null, or of another type, which is not for this check to refuse
+        return  # null or another type, which the decoder refuses if it is invalid
     if isinstance(shape, _Tagged):
         tag = fields.get(shape.field)
         found = None if tag is None else shape.types.get(bytes(tag).decode().strip('"'))
@@ -102,7 +102,7 @@ def _check(shape: _Shape, value: bytes | Raw, path: str) -> None:
 
 
 def _check_name(name: str, shape: _Object, path: str, kind: str) -> None:
-    if len(name) > _LONGEST or name in shape.refused:
+    if len(name) > _MAX_LENGTH or name in shape.refused:
         return
     meant = _almost(name, [*shape.known, *shape.refused])
     if meant is not None:
@@ -154,7 +154,7 @@ def _struct(described: inspect.StructType) -> _Object:
 
 
 def _shape(described: Any) -> _Shape | None:
-    """Return what is to be checked of a field's value; None for a plain or free-form one."""
+    """Return the shape to check in a field's value; None for a scalar or free-form value."""
     match described:
         case inspect.StructType():
             return _struct(described)

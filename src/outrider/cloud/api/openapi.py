@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 description, made from the endpoint table."""
+"""Builds the OpenAPI 3.1 description from the endpoint table."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ _PATH_PARAMETERS: Final = {
 
 
 class _Error(NamedTuple):
-    """A status that any operation may answer with; `name` is that of the component."""
+    """An error response of any operation; `name` is the name of its component."""
 
     name: str
     description: str
@@ -149,7 +149,7 @@ status and its chat."""
 
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Return the document that `/openapi.json` serves."""
+    """Return the document of `/openapi.json`."""
     queries = {endpoint.query for endpoint in endpoints if endpoint.query is not None}
     schemas = Schemas(
         requests={body for endpoint in endpoints for body in endpoint.bodies} | queries,

@@ -1,4 +1,4 @@
-"""What operators and their tools ask: health, metrics, and the API's own description."""
+"""Routes for operators and their tools: health, metrics, and the API's description."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ from outrider.cloud.api.endpoint import Endpoint
 
 
 class Readiness(NamedTuple):
-    """Whether requests should come here, and of each part whether it is `ok` or what is wrong."""
+    """Whether this node should get requests, and the state of each dependency: `ok` or an error."""
 
     is_ready: bool
     parts: dict[str, str]
@@ -30,7 +30,7 @@ def routes(
 ) -> list[Route]:
     """Return the routes outside `/api/v1`."""
 
-    # Each is made once, when it is first asked for, on a thread: that takes 0.1 s.
+    # Each is created on its first request, in a thread, because it takes 0.1 s; then cached.
     @cache
     def described() -> dict[str, Any]:
         return openapi.describe(endpoints)

@@ -1,7 +1,7 @@
-"""The pages that a person needs before there is a dashboard.
+"""The HTML pages of the service: start, approval of a device code, and setting a password.
 
-A start, letting a machine in, and setting a password by a link. They are static and talk to the
-API as any other program; a policy lets them load nothing else.
+The pages are static and use the API like any other client. Their Content-Security-Policy allows no
+other resources.
 """
 
 import base64

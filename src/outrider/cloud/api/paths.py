@@ -1,7 +1,7 @@
-"""Finds the resource of a path in a dictionary, in place of one regular expression after another.
+"""Routes requests by dictionary lookups instead of trying one regular expression after another.
 
-The paths of the API differ in few shapes: which of their segments are parameters. For each
-shape the path is looked up with those segments blanked.
+The paths of the API have few shapes: the positions of the parameters among their segments. For each
+shape, the path is looked up with its parameters replaced by empty segments.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping
@@ -15,10 +15,11 @@ Shape = tuple[int, ...]
 
 
 class Paths:
-    """An ASGI application that hands a request to the resource of its path, or else on.
+    """ASGI application that passes a request to the resource of its path.
 
     Args:
-        sockets: the applications that serve WebSockets, by their paths.
+        otherwise: the application for all other paths.
+        sockets: the applications that serve WebSockets, by path.
     """
 
     def __init__(
@@ -38,10 +39,10 @@ class Paths:
                 self._fixed[resource.path] = resource
                 continue
             names = [segments[i][1:-1] for i in shape]
-            self._shapes.setdefault(shape, {})[_blanked(segments, shape)] = (resource, names)
+            self._shapes.setdefault(shape, {})[_lookup_key(segments, shape)] = (resource, names)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve a request. Not itself a coroutine: every quiet socket would keep its frame."""
+        """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
         if scope["type"] != "http":
             serve = self._sockets.get(scope.get("path", ""), self._otherwise)
             return serve(scope, receive, send)
@@ -60,15 +61,15 @@ class Paths:
         for shape, resources in self._shapes.items():
             if len(segments) > shape[-1]:
                 values = [segments[i] for i in shape]
-                found = resources.get(_blanked(segments, shape))
+                found = resources.get(_lookup_key(segments, shape))
                 if found is not None and all(values):
                     resource, names = found
                     return resource, dict(zip(names, values, strict=True))
         return None
 
 
-def _blanked(segments: list[str], shape: Shape) -> str:
-    blanked = segments.copy()
+def _lookup_key(segments: list[str], shape: Shape) -> str:
+    fixed_segments = segments.copy()
     for i in shape:
-        blanked[i] = ""
-    return "/".join(blanked)
+        fixed_segments[i] = ""
+    return "/".join(fixed_segments)

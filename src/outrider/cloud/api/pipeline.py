@@ -1,7 +1,7 @@
-"""Serves an endpoint: admission, body, handler, response, audit.
+"""Serves an endpoint: authorization, body, handler, audit, response.
 
-The order of the checks is the contract's; ownership (404) is checked by the handlers, which
-ask for nothing but what the account owns.
+The order of the checks is the contract's. Handlers check ownership (404) by querying only what the
+account owns.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _CHALLENGE: Final = (b"www-authenticate", b"Bearer")
 _REPLAYED: Final = (b"idempotency-replayed", b"true")
 _REFUSED: Final = frozenset({401, 403, 429})
 _GONE: Final = 499
-"""What the audit has for a client that went away before its answer."""
+"""The outcome in the audit if the client disconnects before the response."""
 
 _AUDIT_RETRY_SECONDS: Final = 10.0
 
@@ -44,11 +44,11 @@ class Resource:
         self, path: str, endpoints: Mapping[str, Endpoint], services: Services, gate: Gate
     ) -> None:
         self.path = path
-        self._served: dict[str, ASGIApp] = {
-            method: _Served(endpoint, services, gate) for method, endpoint in endpoints.items()
+        self._apps: dict[str, ASGIApp] = {
+            method: _EndpointApp(endpoint, services, gate) for method, endpoint in endpoints.items()
         }
-        allow = ", ".join(sorted(self._served))
-        self._nowhere = nowhere(services, gate)
+        allow = ", ".join(sorted(self._apps))
+        self._not_found_app = nowhere(services, gate)
         self._wrong_method = Refusal(
             services,
             gate,
@@ -58,16 +58,16 @@ class Resource:
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        served = self._served.get(scope["method"], self._wrong_method)
-        # PostgreSQL takes no text with a zero byte, and nothing has one in its id.
-        app = self._nowhere if "\0" in scope["path"] else served
+        app_of_method = self._apps.get(scope["method"], self._wrong_method)
+        # PostgreSQL does not accept zero bytes in text, and no id contains one.
+        app = self._not_found_app if "\0" in scope["path"] else app_of_method
         await app(scope, receive, send)
 
 
 class Refusal:
-    """The ASGI application for what no endpoint serves: always the same error.
+    """ASGI application that answers with one error; for requests that no endpoint serves.
 
-    The limit of its session or address holds for such a request too.
+    Such requests count against the rate limit of their session or address too.
     """
 
     path = "none"
@@ -83,22 +83,22 @@ class Refusal:
     async def __call__(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
         """Refuse a request."""
         admission = Admission(self._services.addresses.client(scope))
-        answer, headers = _told(self._error), list(self._headers)
+        answer, headers = _error_response(self._error), list(self._headers)
         try:
             await self._gate.limit(scope, admission)
         except ApiError as error:
-            answer, headers = _told(error), _headers_of(error)
+            answer, headers = _error_response(error), _headers_of(error)
         headers = [*self._services.rates.headers(admission.statuses), *headers]
         await _send(send, answer.status, answer.body, headers)
 
 
 def nowhere(services: Services, gate: Gate) -> Refusal:
-    """Return the application of the paths of the API that are no endpoint's."""
+    """Return the application for paths of the API without an endpoint."""
     return Refusal(services, gate, not_found("There is nothing at this path: see /docs"))
 
 
-class _Served:
-    """One endpoint with what it takes to serve it."""
+class _EndpointApp:
+    """ASGI application that serves one endpoint."""
 
     def __init__(self, endpoint: Endpoint, services: Services, gate: Gate) -> None:
         self._endpoint = endpoint
@@ -123,17 +123,17 @@ class _Served:
                 extra = [*extra, _REPLAYED]
         except ApiError as error:
             if isinstance(error, RateLimited) and error.limit_status not in admission.statuses:
-                admission.statuses.append(error.limit_status)  # a limit that a handler counts
-            answer = _told(error)
+                admission.statuses.append(error.limit_status)  # raised by a handler
+            answer = _error_response(error)
             extra = _headers_of(error)
         except (ClientGone, ConnectionError):
-            self._note(scope, admission, call, _GONE)
+            self._audit(scope, admission, call, _GONE)
             return
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001  # last line of defence: tell, keep the trace
-            answer = _broken(scope, error)
-        self._note(scope, admission, call, answer.status)
+        except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
+            answer = _failure_response(scope, error)
+        self._audit(scope, admission, call, answer.status)
         extra = [*self._services.rates.headers(admission.statuses), *extra]
         await _send(send, answer.status, answer.body, extra)
 
@@ -157,10 +157,10 @@ class _Served:
         return call
 
     def _refuse_unaudited(self, call: Call) -> None:
-        """Refuse what may change something while no record of it can be stored.
+        """Refuse requests that may change something while they cannot be audited.
 
         Raises:
-            ApiError: 503, the audit cannot be written.
+            ApiError: 503, audit records cannot be stored.
         """
         services = self._services
         if not self._endpoint.mutates or call.reads_only or services.audit.failure is None:
@@ -177,7 +177,7 @@ class _Served:
         key = headers.get(b"idempotency-key")
         if key is None or self._endpoint.may_repeat or call.principal is None:
             return await self._handle(call)
-        call.gone = _never  # the work outlives its client, so that the next try finds its answer
+        call.gone = _never  # continue without the client, so that a retry finds the response
         return await self._services.idempotency.once(
             principal=call.principal.id,
             key=key.decode("latin-1"),
@@ -186,14 +186,17 @@ class _Served:
         )
 
     async def _handle_once(self, call: Call) -> tuple[Answer, bool]:
-        """Return the answer, and whether something may have been done."""
+        """Return the response, and whether the request may have had an effect.
+
+        Every error becomes a response, so that the idempotency key is always finished or released.
+        """
         try:
             return await self._handle(call), True
         except ApiError as error:
             call.response_headers += _headers_of(error)
-            return _told(error), not error.undone
-        except Exception as error:  # noqa: BLE001  # as above; the key must not stay without answer
-            return _broken(call.scope, error), True
+            return _error_response(error), not error.undone
+        except Exception as error:  # noqa: BLE001  # as above
+            return _failure_response(call.scope, error), True
 
     async def _handle(self, call: Call) -> Answer:
         data = await self._endpoint.handler(self._services, call)
@@ -201,7 +204,7 @@ class _Served:
             self._endpoint.status, data if isinstance(data, bytes) else _encoder.encode(data)
         )
 
-    def _note(
+    def _audit(
         self, scope: AsgiScope, admission: Admission, call: Call | None, outcome: int
     ) -> None:
         reads_only = call is not None and call.reads_only
@@ -224,12 +227,12 @@ async def _never() -> None:
     await asyncio.Event().wait()
 
 
-def _told(error: ApiError) -> Answer:
+def _error_response(error: ApiError) -> Answer:
     return Answer(error.status, _encoder.encode(error.body()))
 
 
 def _headers_of(error: ApiError) -> list[tuple[bytes, bytes]]:
-    """Return what an error tells beside its body: how to be let in (RFC 9110, 15.5.2), or when."""
+    """Return the headers of an error: `WWW-Authenticate` (RFC 9110, 15.5.2) or `Retry-After`."""
     if error.status == 401:
         return [_CHALLENGE]
     if error.retry_after is None:
@@ -237,15 +240,13 @@ def _headers_of(error: ApiError) -> list[tuple[bytes, bytes]]:
     return [(b"retry-after", str(max(1, ceil(error.retry_after))).encode())]
 
 
-def _broken(scope: AsgiScope, error: Exception) -> Answer:
+def _failure_response(scope: AsgiScope, error: Exception) -> Answer:
     if is_unavailable(error):
-        _log.warning(
-            "request failed: the database is unavailable", path=scope["path"], error=str(error)
-        )
+        _log.warning("request failed: database unavailable", path=scope["path"], error=str(error))
         text = "The database cannot be reached at the moment: try again in a few seconds"
-        return _told(ApiError(503, text))
+        return _error_response(ApiError(503, text))
     _log.exception("request failed", path=scope["path"], request=scope["request_id"].decode())
-    return _told(ApiError(500, "Something broke in the service; it is logged"))
+    return _error_response(ApiError(500, "Something broke in the service; it is logged"))
 
 
 async def _send(send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]) -> None:

@@ -1,4 +1,4 @@
-"""What every response has, and how the API answers what no endpoint answers."""
+"""Request ids and metrics of all responses, and the responses to requests without an endpoint."""
 
 import time
 from collections.abc import Awaitable
@@ -17,14 +17,14 @@ from outrider.contract.structs import Wire
 
 
 class Done(Wire, kw_only=True):
-    """It was done."""
+    """The operation succeeded."""
 
     success: bool = True
     """Always true: an error has another body."""
 
 
 class Deleted(Wire, kw_only=True):
-    """It no longer exists."""
+    """The resource has been deleted."""
 
     success: bool = True
     """Always true: an error has another body."""
@@ -36,7 +36,7 @@ _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"
 
 
 class Outermost:
-    """Gives every response an `X-Request-Id`, and counts it."""
+    """ASGI middleware that adds an `X-Request-Id` to every response and counts it."""
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
@@ -55,39 +55,39 @@ class Outermost:
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve a request. Not itself a coroutine: every quiet socket would keep its frame."""
+        """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
         if scope["type"] != "http":
             return self._app(scope, receive, send)
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         request_id = str(uuid_utils.uuid7()).encode()
         scope["request_id"] = request_id
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
-                self._count(scope, message["status"], time.perf_counter() - began)
+                self._count(scope, message["status"], time.perf_counter() - started_at)
             await send(message)
 
         return self._app(scope, receive, send_with_id)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        # Only routes and methods that exist become labels: a stranger cannot make new ones.
+        # Only existing routes and methods become labels, so that clients cannot create new ones.
         endpoint = scope.get("endpoint")
         route = str(getattr(endpoint, "path", "none" if endpoint is None else scope["path"]))
         method: str = scope["method"] if scope["method"] in _METHODS else "other"
         key = (route, method, status)
-        found = self._children.get(key)
-        if found is None:
-            found = self._children[key] = (
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = (
                 self._requests.labels(route, method, str(status)),
                 self._seconds.labels(route),
             )
-        found[0].inc()
-        found[1].observe(seconds)
+        child[0].inc()
+        child[1].observe(seconds)
 
 
 async def http_exception(_request: Request, error: Exception) -> Response:
-    """Answer an unknown route (or method) in the API's own form."""
+    """Answer an unknown route or method with the API's error format."""
     assert isinstance(error, HTTPException)
     text = {404: "There is nothing at this path: see /docs for what there is"}.get(
         error.status_code, error.detail
@@ -101,6 +101,6 @@ async def http_exception(_request: Request, error: Exception) -> Response:
 
 
 async def unexpected(_request: Request, _error: Exception) -> Response:
-    """Answer where the service itself broke; the server logs the trace."""
+    """Answer an unhandled error with 500; the server logs the traceback."""
     text = "Something broke in the service; it is logged"
     return Response(msgspec.json.encode(ErrorBody(error=text)), 500, media_type="application/json")

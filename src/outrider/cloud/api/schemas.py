@@ -6,7 +6,7 @@ A field's description is the docstring below it, as in
         path: str
         '''The directory, an absolute path.'''
 
-which editors show too. It is read from the source, because Python does not keep it. Examples are in
+which editors show too. It is read from the source, because Python discards it. Examples are in
 `examples.py`.
 """
 
@@ -65,7 +65,7 @@ class Schemas:
         return fields
 
     def example(self, model: type[Wire]) -> Any:
-        """Return an example of a type. A request has only what it needs."""
+        """Return an example of a type; a request contains only the required fields."""
         example = self._examples[model]
         return _sparse(example) if model in self._sent else msgspec.to_builtins(example)
 
@@ -83,8 +83,8 @@ class Schemas:
             one = properties[field.encode_name]
             text, default = docs.get(field.name, ""), one.pop("default", None)
             if is_request and default not in (None, [], {}):
-                # Stated in words: generators take a field with a default for one that is always
-                # there, and would ask clients for it.
+                # In the description and not as `default`: code generators treat a field with a
+                # default as always present, and would require it.
                 text += f" Default: `{msgspec.json.encode(default).decode()}`."
             one["description"] = text
             example = self._field_example(described.cls, field)
@@ -97,7 +97,7 @@ class Schemas:
             }
         if not is_request:
             schema["required"] = list(properties)
-            if described.cls.__struct_config__.omit_defaults:  # absent where others are null
+            if described.cls.__struct_config__.omit_defaults:  # an unset field is absent, not null
                 schema["required"] = [f.encode_name for f in described.fields if f.required]
                 schema["properties"] = {name: without_null(one) for name, one in properties.items()}
 
@@ -110,7 +110,7 @@ class Schemas:
 
 @cache
 def field_docs(model: type[msgspec.Struct]) -> Mapping[str, str]:
-    """Return the docstrings of a type's fields, inherited ones too."""
+    """Return the docstrings of a type's fields, including inherited ones."""
     docs: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         if issubclass(cls, Wire) and cls is not Wire:
@@ -138,7 +138,7 @@ def _class_docs(node: ast.ClassDef) -> dict[str, str]:
 
 
 def _reachable(models: Iterable[type[Wire]]) -> dict[type[msgspec.Struct], inspect.StructType]:
-    """Return the structures that these are made of, themselves included."""
+    """Return these structures and all that they contain."""
     found: dict[type[msgspec.Struct], inspect.StructType] = {}
     waiting: list[Any] = [inspect.type_info(model) for model in models]
     while waiting:

@@ -1,4 +1,4 @@
-"""Every endpoint of the API. No route exists that is not in here."""
+"""The table of all endpoints; every route of the API is derived from it."""
 
 from outrider.cloud.api import account, auth, daemons, shortcuts, webhooks
 

@@ -1,9 +1,8 @@
-"""Which session a request is for: its path names a target, and its body may name one too.
+"""Resolves the target of a request: its path names one, and its body may name one too.
 
-A body that contradicts the path is refused: whichever of the two won, the other one would be
-ignored, and a message would reach a session that the client did not mean. What depends on the
-sessions that run now is left to the machine, which alone knows them: it is sent a target id
-and a session id, and refuses them unless both are the same session.
+A body that contradicts the path is refused. Otherwise one of the two would be ignored, and a
+message could reach a session that the client did not mean. Only the machine knows which sessions
+are running: it gets a target id and a session id, and refuses them unless both name one session.
 """
 
 from collections.abc import Mapping
@@ -20,10 +19,10 @@ _FORMS: Final = (
 
 
 def target_of(text: str) -> Target:
-    """Return the target that `text` names.
+    """Parse a target id.
 
     Raises:
-        ApiError: 404, it has not the form of one.
+        ApiError: 404, `text` is not a target id.
     """
     target = parse_target(text)
     if target is None:
@@ -34,11 +33,11 @@ def target_of(text: str) -> Target:
 async def check_machine(
     dispatcher: Dispatcher, account_id: str, machine_id: str, request: NamesSession
 ) -> None:
-    """Check that the target in a body, if any, is one of the machine in the path.
+    """Check that the target in a body, if any, belongs to the machine in the path.
 
     Raises:
-        ApiError: 404, it is no target, or one of a machine that the account does not have;
-            400, it is one of another machine of the account.
+        ApiError: 404, it is not a target, or the account does not own its machine; 400, it
+            belongs to another machine of the account.
     """
     if request.target is None:
         return
@@ -49,7 +48,7 @@ async def check_machine(
 
 
 async def aim(dispatcher: Dispatcher, account_id: str, path: str, request: NamesSession) -> Target:
-    """Set in `request` the target of the path, with what the body names beside it.
+    """Merge the target of the path with those in the body into `request`.
 
     Returns:
         The target of the path.
@@ -74,7 +73,7 @@ async def aim(dispatcher: Dispatcher, account_id: str, path: str, request: Names
 
 
 def names_as_sent(request: NamesSession) -> Mapping[str, str]:
-    """Return what the client calls `sessionId`, for `fields_as_sent`."""
+    """Return the client's name for `sessionId`, for `fields_as_sent`."""
     return {} if request.target_session_id is None else {"sessionId": "targetSessionId"}
 
 
