@@ -1,6 +1,6 @@
 """The interface between a session and the kind of agent that it drives.
 
-Whatever an agent speaks (a terminal's screen, a protocol, a page), its adapter only observes,
+Whatever an agent uses (a terminal's screen, a protocol, a page), its adapter only observes,
 delivers and reads. What may be done, and when, is decided by the session's core (core.py). At
 most one of the methods of an adapter's agents is called at a time, `messages` aside; `deliver`,
 `choose` and `change` are called right after `ready`, and a message after `show`, too.
@@ -23,11 +23,11 @@ from outrider.contract.resources import (
 
 @dataclass(frozen=True)
 class Observation:
-    """What an agent is seen to be doing now.
+    """The present state of an agent.
 
     `pending` is set exactly while `status` is `waiting_approval`, and keeps its id for as
     long as it is the same question. `error` says, while `status` is `error`, what the
-    person must do. `gone` tells that the agent no longer runs, `listed` that the session names
+    person must do. `gone` means that the agent no longer runs, `listed` that the session lists
     it among its agents (an IDE's agents, once its window has shown them).
     """
 
@@ -44,14 +44,14 @@ class Observation:
 
 
 Observer = Callable[[str, Observation], None]
-"""Takes the type of an agent and what it is seen to be doing, on the event loop's thread.
+"""Takes the type of an agent and its state, on the event loop's thread.
 
 Called in the order of what happens. Repeated observations are harmless.
 """
 
 
 NoteRefusal = Callable[[str, str, str], None]
-"""Told the session, the action and the target of what an agent was kept from, for the audit."""
+"""Takes the session id, the action and the target of an agent's request that was refused."""
 
 
 class Camera(Protocol):
@@ -73,11 +73,11 @@ class Camera(Protocol):
 
 
 class Agent(Protocol):
-    """One agent, as the core has it acted upon."""
+    """One agent, as the session acts upon it."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name, for people."""
 
     async def ready(self) -> None:
         """Return once the agent can be acted upon; its present state has been observed by then.
@@ -87,7 +87,7 @@ class Agent(Protocol):
         """
 
     async def show(self) -> None:
-        """Have the agent's chat take a message; a question that it asks then is observed.
+        """Make the agent's chat accept a message; a question that it asks then is observed.
 
         Raises:
             ApiError: 500, it does not get there.
@@ -154,11 +154,11 @@ class Adapter(Protocol):
         """End the agent and every process of it. Harmless if it is gone already."""
 
     async def detach(self) -> None:
-        """Stop looking, within 4 s: the daemon is about to stop.
+        """Stop observing, within 4 s: the daemon is about to stop.
 
-        The agent goes on where it can. One that cannot live without this daemon is ended, and
-        what `restore` needs is kept.
+        The agent keeps running if it can. One that cannot live without this daemon is ended,
+        and what `restore` needs is kept.
         """
 
     def evidence(self) -> dict[str, Any]:
-        """Return what the status was judged from, for the debug bundle (JSON values)."""
+        """Return what the status was derived from, for the debug bundle (JSON values)."""

@@ -9,10 +9,10 @@ from outrider.daemon.debug.redaction import Redactor
 _LINES: Final = 10
 _CHARACTERS: Final = 1500
 _MARGIN: Final = 4096
-"""Characters that are redacted in front of those kept, so that no part of a secret is left."""
+"""Characters before those kept that are redacted too, so that a cut secret is recognised."""
 
 NOTHING: Final = "(nothing)"
-"""What `output_end` returns of an output without text."""
+"""What `output_end` returns for an output without text."""
 
 
 def output_end(text: str) -> str:
@@ -26,7 +26,7 @@ def output_end(text: str) -> str:
 
 
 def start_failure(file: ProviderSpec, error: ApiError) -> ApiError:
-    """Return why an agent did not start, without secrets, with the hint that its file has for it.
+    """Return why an agent did not start, redacted, with the hint of the provider spec.
 
     An error of the request itself (400) is returned as it is.
     """

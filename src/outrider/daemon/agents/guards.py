@@ -1,4 +1,4 @@
-"""How a message is escaped that an agent would act on instead of reading it."""
+"""Escape messages that an agent would execute as commands instead of reading them."""
 
 import re
 
@@ -7,8 +7,8 @@ class Guards:
     """Escapes messages that an agent would take for commands of its own.
 
     Args:
-        before: messages in which this pattern is found get `mark` in front.
-        behind: messages in which this pattern is found get a space at the end.
+        before: messages that match this pattern get `mark` in front.
+        behind: messages that match this pattern get a space at the end.
     """
 
     def __init__(
@@ -19,13 +19,13 @@ class Guards:
         self._behind = None if behind is None else re.compile(behind)
 
     def add(self, text: str) -> str:
-        """Return `text` as the agent is given it."""
+        """Return `text` as it is sent to the agent."""
         before = self._mark if self._before is not None and self._before.search(text) else ""
         behind = " " if self._behind is not None and self._behind.search(text) else ""
         return before + text + behind
 
     def remove(self, text: str) -> str:
-        """Return what `add` was given; the agent may have taken the last space off itself."""
+        """Return the argument of `add`; the agent may have stripped the space at the end."""
         bare = text.removeprefix(self._mark)
         if self._before is not None and bare != text and self._before.search(bare):
             text = bare

@@ -37,7 +37,7 @@ _Make = Callable[[ProviderTable], Provider]
 """Makes a provider from a table without an error; raises `ProviderFileError` where it is wrong."""
 
 _State = tuple[tuple[str, int, int, int], ...]
-"""What tells whether files have changed: path, time of change, size and inode of each."""
+"""Identifies a version of the files: path, modification time, size and inode of each."""
 
 
 def load_providers(
@@ -51,12 +51,12 @@ def load_providers(
 ) -> "Providers":
     """Return every provider of the built-in files and of this machine's own ones, by type.
 
-    The chats and other files of sessions that the journal does not know are deleted.
+    Chats and other files of sessions that the journal does not know are deleted.
 
     Args:
-        config_dir: where chats and the state of IDEs are kept.
-        note_refusal: told what agents were kept from.
-        environment: what agents inherit, the daemon's own where it is not given.
+        config_dir: the directory of chats and of the state of IDEs.
+        note_refusal: gets every refusal of a request of an agent, for the audit.
+        environment: what agents inherit, by default the daemon's own.
         own: the directory of this machine's own files, `<config_dir>/providers` if not given.
     """
     given = os.environ if environment is None else environment
@@ -103,8 +103,8 @@ def load_providers(
 class Providers(Mapping[str, Provider]):
     """The providers that the files of some directories describe, by type.
 
-    A type whose file is wrong is there too: it cannot be launched, and says why. Sessions keep
-    the provider that they were started with when a file changes.
+    A type whose file is invalid is included: it cannot be launched, and its error says why.
+    When a file changes, sessions keep the provider that they were started with.
 
     Attributes:
         errors: by type, which file is wrong and why.
