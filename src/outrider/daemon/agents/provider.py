@@ -27,6 +27,9 @@ MAX_BYTES: Final = 1024 * 1024
 """Bytes of the largest provider file that is read."""
 
 _MAX_ERROR: Final = 500
+_MAX_TEXT: Final = 4000
+"""Characters of an error, of which 4,096 fit into the frame that tells it."""
+
 _TYPE: Final = r"^[a-z0-9][a-z0-9-]{0,63}$(?!\n)"
 _TYPE_LINE: Final = re.compile(
     r"""^\s{0,8}type\s{0,8}=\s{0,8}["']([a-z0-9][a-z0-9-]{0,63})["']""", re.MULTILINE
@@ -56,7 +59,7 @@ class ProviderFileError(OutriderError):
     """
 
     def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(printable(f"{path}: {problem[:_MAX_ERROR]}"))
+        super().__init__(printable(f"{path}: {problem[:_MAX_ERROR]}")[-_MAX_TEXT:])
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
