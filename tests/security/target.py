@@ -159,10 +159,14 @@ class Target:
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a TCP connection for bytes of the test's own; it is dropped at the end."""
         reader, writer = await asyncio.open_connection(self.host, self.port)
-        self._held.callback(writer.transport.abort)
+        self._held.callback(_drop, writer)
         return reader, writer
 
     async def _default(self) -> Account:
         if self._account is None:
             self._account = await self.account()
         return self._account
+
+
+def _drop(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()

@@ -5,6 +5,7 @@ or drops the socket. With `obliges` a machine answers every command by itself.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -119,6 +120,11 @@ class ScriptedMachine:
     async def say_raw(self, data: str | bytes) -> None:
         """Send a message that may not be a frame: text or binary."""
         await self._socket.send(data)
+
+    async def pings(self, count: int) -> None:
+        """Send empty pings, and wait for no answer."""
+        for _ in range(count):
+            await self._socket.ping(random.randbytes(4))
 
     async def settled(self) -> None:
         """Return once the service has read what was said so far."""

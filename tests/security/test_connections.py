@@ -1,0 +1,268 @@
+"""Attacks on a connection, mostly before anybody knows who is at its other end.
+
+Holds issue 12, B1 to B4 and B17.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+
+from outrider.contract.frames import MAX_HELLO_BYTES
+from tests.security.conftest import StartTarget
+from tests.security.target import MB, Target
+from tests.service.machine import ScriptedMachine, hello
+
+POST = "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = (POST + "Transfer-Encoding: chunked\r\n\r\n").encode()
+UPGRADE = (
+    "GET /api/v1/daemon/connect HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+    "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+PING = Frame(Opcode.PING, b"").serialize(mask=True, extensions=[])
+
+PATIENCE = 60.0
+"""Seconds for what takes the service 20: a head, or a body without progress."""
+
+
+async def flood(target: Target, begin: bytes, endless: bytes, most: int) -> int:
+    """Open a connection, send `begin` and then `endless` again and again.
+
+    Returns the bytes that the service took until it dropped the connection, or `most`.
+    """
+    _, writer = await target.connect()
+    writer.write(begin)
+    sent = 0
+    with suppress(ConnectionError):
+        while sent < most:
+            writer.write(endless)
+            await writer.drain()
+            sent += len(endless)
+    return sent
+
+
+async def until_ended(reader: asyncio.StreamReader) -> bytes:
+    """Return what comes until the service ends the connection."""
+    data = b""
+    with suppress(ConnectionError):
+        async with asyncio.timeout(PATIENCE):
+            while part := await reader.read(65536):
+                data += part
+    return data
+
+
+async def healthy_meanwhile(target: Target, attack: Awaitable[object]) -> int:
+    """Run an attack; return how often another client was answered meanwhile, every time."""
+    attacking = asyncio.ensure_future(attack)
+    answered = 0
+    while not attacking.done() or not answered:
+        assert await target.healthy()
+        answered += 1
+    await attacking
+    return answered
+
+
+class TestWhatFollowsTheHead:
+    """B1: trailers of one connection took the service from 105 to 1,975 MB."""
+
+    @pytest.mark.parametrize(
+        ("begin", "endless"),
+        [
+            pytest.param(CHUNKED + b"0\r\n", b"X-Y: " + b"z" * 995 + b"\r\n", id="trailers"),
+            pytest.param(CHUNKED + b"0\r\nX: ", b"z" * 1000, id="one trailer's value"),
+            pytest.param(CHUNKED + b"0\r\n", b"z" * 1000, id="one trailer's name"),
+            pytest.param(CHUNKED + b"1;", b"z" * 1000, id="a chunk's extension"),
+            pytest.param(CHUNKED, b"1;zzzzzzzzzzzzzzzzzzzz\r\nx\r\n" * 40, id="every extension"),
+            pytest.param(b"\r\n", b"\r\n" * 500, id="blank lines"),
+            pytest.param(POST.encode(), b"X-Y: " + b"z" * 995 + b"\r\n", id="headers"),
+            pytest.param(POST.encode() + b"X: ", b"z" * 1000, id="one header's value"),
+        ],
+    )
+    async def test_endless(self, target: Target, begin: bytes, endless: bytes) -> None:
+        most = 200 * MB
+        async with target.grows_at_most(10 * MB):
+            sent = await flood(target, begin, endless * 64, most)
+        # The network's buffers hold some of it.
+        assert sent < 20 * MB
+
+    async def test_on_many_connections_at_once(self, target: Target) -> None:
+        begin, endless = CHUNKED + b"0\r\n", b"X-Y: " + b"z" * 995 + b"\r\n"
+        floods = [flood(target, begin, endless * 64, 5 * MB) for _ in range(100)]
+        async with target.grows_at_most(60 * MB):
+            assert await healthy_meanwhile(target, asyncio.gather(*floods)) >= 1
+
+    async def test_a_head_of_many_small_headers(self, target: Target) -> None:
+        request = POST.encode() + b"a:b\r\n" * 50_000 + b"\r\n"
+        async with target.grows_at_most(30 * MB):
+            for _ in range(20):
+                _, writer = await target.connect()
+                writer.write(request)
+                await asyncio.sleep(0)
+
+    async def test_requests_that_wait_for_an_earlier_one(self, target: Target) -> None:
+        """Thousands in one packet: each would be kept until those before it are answered."""
+        request = f"GET /readyz HTTP/1.1\r\nHost: {'x' * 20}\r\n\r\n".encode() * 5000
+        async with target.grows_at_most(30 * MB):
+            for _ in range(50):
+                _, writer = await target.connect()
+                writer.write(request)
+                await asyncio.sleep(0)
+
+
+class TestSlow:
+    """B1: every connection has a time limit for a request's head and for its body's progress."""
+
+    BEGUN = (
+        b"",
+        b"GET /api",
+        POST.encode() + b"X-A: b\r\n",
+        (POST + "Content-Length: 1000\r\n\r\nx").encode(),
+        CHUNKED + b"1\r\nx\r\n",
+        CHUNKED + b"0\r\nX: y\r\n",
+    )
+
+    async def test_connections_that_do_not_go_on(self, target: Target) -> None:
+        connections = [(begun, await target.connect()) for begun in self.BEGUN * 50]
+        for begun, (_, writer) in connections:
+            writer.write(begun)
+        async with target.grows_at_most(20 * MB):
+            ends = [until_ended(reader) for _, (reader, _) in connections]
+            assert await healthy_meanwhile(target, asyncio.gather(*ends)) > 1
+
+    async def test_connections_that_drip(self, target: Target) -> None:
+        """A byte now and then is no progress: a head and a body have limits as a whole."""
+        connections = [await target.connect() for _ in self.BEGUN[2:]]
+        ended = [asyncio.create_task(until_ended(reader)) for reader, _ in connections]
+        for begun, (_, writer) in zip(self.BEGUN[2:], connections, strict=True):
+            writer.write(begun)
+        while not all(task.done() for task in ended):
+            for _, writer in connections:
+                writer.write(b"x")
+            await asyncio.sleep(0.2)
+
+
+class TestFramesWithoutACredential:
+    """B2 and B3: what is sent on a socket whose token is worth nothing is not even read."""
+
+    @pytest.mark.parametrize("token", [None, "omt_" + "x" * 43], ids=["none", "unknown"])
+    async def test_tiny_frames(self, target: Target, token: str | None) -> None:
+        reader, writer = await target.connect()
+        credential = "" if token is None else f"Authorization: Bearer {token}\r\n"
+        writer.write((UPGRADE + credential + "\r\n").encode())
+        received = asyncio.create_task(until_ended(reader))
+
+        async def pings() -> None:
+            with suppress(ConnectionError):
+                while not received.done():
+                    writer.write(PING * 10_000)
+                    await writer.drain()
+                    await asyncio.sleep(0.05)
+
+        async with target.grows_at_most(10 * MB):
+            assert await healthy_meanwhile(target, pings()) >= 1
+        head, _, frames = (await received).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101 ")
+        assert frames[0] & 0x0F == Opcode.CLOSE
+        assert frames[2:4] == (4401).to_bytes(2, "big")
+        assert len(frames) == 2 + frames[1], "a close, and no pong"
+
+    async def test_frames_of_many_megabytes(self, target: Target) -> None:
+        """16 MiB were kept of each, of any number."""
+        large = Frame(Opcode.TEXT, b" " * 15 * MB).serialize(mask=True, extensions=[])
+        connections = [await target.connect() for _ in range(50)]
+        async with target.grows_at_most(20 * MB):
+            for _, writer in connections:
+                writer.write((UPGRADE + "\r\n").encode() + large)
+            ends = [until_ended(reader) for reader, _ in connections]
+            assert await healthy_meanwhile(target, asyncio.gather(*ends)) >= 1
+
+    async def test_handshakes_of_one_address(self, start_target: StartTarget) -> None:
+        target = await start_target(rate_limit_ip="30")
+        statuses = []
+        for _ in range(60):
+            reader, writer = await target.connect()
+            writer.write((UPGRADE + "\r\n").encode())
+            statuses.append((await reader.readline()).split()[1])
+            writer.transport.abort()
+        assert statuses.count(b"101") == 30
+        assert statuses[30:] == [b"429"] * 30
+
+
+class TestFramesOfAMachine:
+    """B2 and B3, by a machine with a token: it is bounded, too, before its welcome and after."""
+
+    async def test_tiny_frames(self, target: Target) -> None:
+        machine = await target.machine()
+        bystander = await target.machine()
+        async with target.grows_at_most(10 * MB):
+            with suppress(ConnectionClosed):
+                await machine.pings(10_000)
+            assert (await machine.closed())[0] == 1008
+        await bystander.settled()
+
+    async def test_hellos_that_do_not_end(self, target: Target) -> None:
+        """Of all the connections of a machine that are not welcome yet, one is open."""
+        token = await target.token()
+        part = Frame(Opcode.TEXT, b" " * (MAX_HELLO_BYTES - 1000), fin=False)
+        data = part.serialize(mask=True, extensions=[])
+        async with target.grows_at_most(4 * MAX_HELLO_BYTES):
+            connections = [await target.connect() for _ in range(20)]
+            for _, writer in connections:
+                writer.write(f"{UPGRADE}Authorization: Bearer {token}\r\n\r\n".encode())
+                with suppress(ConnectionError):
+                    await writer.drain()
+            for (reader, writer), _ in zip(connections, range(20), strict=True):
+                await reader.readuntil(b"\r\n\r\n")
+                with suppress(ConnectionError):
+                    writer.write(data)
+                    await writer.drain()
+            ends = [until_ended(reader) for reader, _ in connections[:-1]]
+            await asyncio.gather(*ends)
+
+    async def test_an_endless_hello(self, target: Target) -> None:
+        token = await target.token()
+        headers = {"Authorization": f"Bearer {token}"}
+        async with target.grows_at_most(4 * MAX_HELLO_BYTES):
+            for _ in range(5):
+                async with connect(
+                    target.gateway, additional_headers=headers, proxy=None, close_timeout=1
+                ) as socket:
+                    with suppress(ConnectionClosed):
+                        await socket.send([b"x" * MB] * 16)
+                    with pytest.raises(ConnectionClosed):
+                        await socket.recv()
+        machine = ScriptedMachine(target.gateway, token, hello())
+        async with machine:
+            await machine.settled()
+
+
+class TestDocuments:
+    """B4: `/docs` took 22 ms each time it was asked for, by anybody."""
+
+    async def test_a_thousand_times(self, target: Target) -> None:
+        client = target.site.client()
+        (await client.get("/docs")).raise_for_status()
+
+        async def ask() -> None:
+            for _ in range(250):
+                for path in ("/docs", "/openapi.json"):
+                    assert (await client.get(path)).status_code == 200
+
+        async with target.grows_at_most(20 * MB):
+            assert await healthy_meanwhile(target, asyncio.gather(ask(), ask())) > 1
+
+
+class TestRebinding:
+    """B17: a page whose name leads here, with the credential of a user of this machine."""
+
+    @pytest.mark.parametrize("path", ["/", "/docs", "/device", "/api/v1/daemons", "/api/v1/x"])
+    async def test_another_host(self, target: Target, path: str) -> None:
+        client = await target.login()
+        for host in ("evil.example", f"evil.example:{target.port}", "localhost.evil.example"):
+            assert (await client.get(path, headers={"Host": host})).status_code == 421
+        assert (await client.get(path)).status_code in {200, 404}
