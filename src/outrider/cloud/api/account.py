@@ -97,7 +97,7 @@ class SessionView(Wire, kw_only=True):
 
 
 class SessionList(Wire, kw_only=True):
-    """The user's sessions, the newest first."""
+    """The user's sessions, newest first."""
 
     sessions: list[SessionView]
     """The sessions."""
@@ -113,7 +113,7 @@ class SessionsEnded(Wire, kw_only=True):
 
 
 class AuditRecord(Wire, kw_only=True):
-    """Something that was asked of the service."""
+    """A request to the service and its outcome."""
 
     id: str
     """The record's id, for `before`."""
@@ -221,7 +221,7 @@ async def list_sessions(services: Services, call: Call) -> SessionList:
 
 
 async def end_session(services: Services, call: Call) -> Deleted:
-    """End one of the user's sessions: every token of it is worth nothing from now on."""
+    """End one of the user's sessions: its tokens are no longer valid."""
     session_id = call.path("sessionId")
     if not await services.sessions.end_of_user(call.caller, session_id):
         raise not_found(f"No session {session_id!r} of this user")
@@ -236,7 +236,7 @@ async def end_other_sessions(services: Services, call: Call) -> SessionsEnded:
 
 
 async def audit_trail(services: Services, call: Call) -> AuditTrail:
-    """Who asked for what, and its outcome: changes, terminal commands and refusals.
+    """Who requested what, and its outcome: changes, terminal commands and refusals.
 
     Kept for 90 days. There are no message bodies and no secrets in it.
     """

@@ -27,7 +27,7 @@ from outrider.contract.structs import Wire
 from outrider.contract.text import Name, printable
 
 NewPassword = Annotated[str, Meta(extra_json_schema={"minLength": SHORTEST, "maxLength": LONGEST})]
-"""What is to become a password; `passwords.check_new` says what is wrong with it."""
+"""A new password; `passwords.check_new` checks it."""
 
 
 class LoginRequest(Wire, kw_only=True):
@@ -50,7 +50,7 @@ class PasswordChange(Wire, kw_only=True):
     """The password of the session's user, and the one that replaces it."""
 
     current: str
-    """The password as it is."""
+    """The current password."""
     new: NewPassword
     """The password as it is to be: 10 characters or more, and not one of the common ones."""
 
@@ -101,7 +101,7 @@ async def reauthenticate(services: Services, call: Call) -> LoggedIn:
 
 
 async def logout(services: Services, call: Call) -> Done:
-    """End the session: every token of it is worth nothing from now on."""
+    """End the session: its tokens are no longer valid."""
     session = call.caller.session
     assert session is not None, "only sessions are let in here"
     await services.sessions.end(session.id)
@@ -123,7 +123,7 @@ async def change_password(services: Services, call: Call) -> Done:
 
 
 async def reset_password(services: Services, call: Call) -> Done:
-    """Set a password by a one-time link, which the operator has made. Every session ends."""
+    """Set a password with a one-time link from the operator. All of the user's sessions end."""
     request: PasswordReset = call.body
     user = await services.sessions.reset_password(request.token, request.password, _origin(call))
     call.acted_for = user.account_id
@@ -173,7 +173,7 @@ async def waiting_device(services: Services, call: Call) -> WaitingDevice:
 
 
 async def decide_device(services: Services, call: Call) -> Done:
-    """Let the machine that shows this user code join the account, or refuse it."""
+    """Approve or deny the machine that shows this user code."""
     decision: DeviceDecision = call.body
     await services.enrollment.decide_device(
         call.account_id, decision.user_code, approve=decision.action == "approve"
@@ -188,26 +188,26 @@ async def new_enrolment_code(services: Services, call: Call) -> OneTimeCode:
 
 
 def _origin(call: Call) -> Origin:
-    """Return where a request comes from."""
+    """Return the origin of a request."""
     agent = dict(call.scope["headers"]).get(b"user-agent")
     shown = None if agent is None else printable(agent.decode("latin-1"))[:_MAX_USER_AGENT]
     return Origin(call.address[:64], bucket(call.address)[:64], shown)
 
 
 def _limited_name(email: str) -> str:
-    """Return what logins to an account are counted by: short, and no address in clear."""
+    """Return the rate limit key of logins to an account: a digest without the email address."""
     return digest(email.strip().lower()).hex()
 
 
 def set_cookie(services: Services, call: Call, token: str, seconds: int) -> None:
-    """Have a browser keep a session's token for so long; 0 seconds make it forget the token."""
+    """Set the session cookie for so many seconds; 0 seconds delete it."""
     secure = "; Secure" if services.addresses.is_https(call.scope) else ""
     cookie = f"{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     call.response_headers.append((b"set-cookie", cookie.encode()))
 
 
 def _page(services: Services, scope: AsgiScope) -> str:
-    """Return where the dashboard asks for the user code, at the address that was called."""
+    """Return the URL of the page for the user code, at the host of the request."""
     host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
     scheme = "https" if services.addresses.is_https(scope) else "http"
     return f"{scheme}://{host}/device"
