@@ -84,7 +84,7 @@ class TestLookingUp:
         with pytest.raises(ApiError):
             await authenticator.principal(user.key)
 
-    async def test_it_expires_to_the_millisecond_though_cache(
+    async def test_it_expires_to_the_millisecond_though_cached(
         self, database: Database, clock: Clock
     ) -> None:
         await accounts.create(
