@@ -184,15 +184,14 @@ class TestSilence:
         self, start_site: StartSite
     ) -> None:
         """Its own commands get a 504, its neighbours and the service go on."""
-        owner = await (await start_site(command_timeout=1)).account()
+        owner = await (await start_site(command_timeout=5)).account()
         stuck, lively = await owner.machine(), (await owner.machine()).obliges()
         stuck.stops_reading()
         path = f"/api/v1/daemons/{stuck.id}/terminal"
         flood = [owner.sends("POST", path, {"command": "x" * 900_000}) for _ in range(16)]
         # The answers of the other machine come while the flood is still waiting.
         for _ in range(10):
-            async with asyncio.timeout(0.9):
-                assert (await owner.api.get(status_of(lively.id))).status_code == 200
+            assert (await owner.api.get(status_of(lively.id))).status_code == 200
         assert not any(request.done() for request in flood)
         for request in flood:
             assert_error(await request, 504)
