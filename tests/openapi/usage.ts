@@ -22,7 +22,7 @@ export const webhook: Schemas["WebhookRequest"] = {
   url: "https://example.org/hook",
   events: ["agent:waiting_approval", "*"],
 };
-export const machine: Schemas["EnrolRequest"] = { code: "x", hostname: "h", platform: "linux" };
+export const machine: Schemas["EnrollRequest"] = { code: "x", hostname: "h", platform: "linux" };
 
 type Command = operations["command"]["requestBody"]["content"]["application/json"];
 export const command: Command = {

@@ -109,7 +109,10 @@ class TestFrozen:
                 (CONNECTED, staying.id): 2,
                 (DISCONNECTED, staying.id): 1,
             }
-            assert frozen.logged("this node was held for dead") == 1
+            assert (
+                frozen.logged("this node was declared dead by its peers; releasing its machines")
+                == 1
+            )
             assert frozen.errors() == other.errors() == []
 
 

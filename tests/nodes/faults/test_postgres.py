@@ -73,7 +73,9 @@ async def test_without_it_nothing_is_lost_and_nobody_held_for_dead(
         assert all(socket.is_open for socket in sockets[:2])
         for node, client in zip(two.nodes, clients, strict=True):
             assert await listed(client) == {machine.id for machine in machines[:2]}
-            assert node.logged("this node was held for dead") == 0
+            assert (
+                node.logged("this node was declared dead by its peers; releasing its machines") == 0
+            )
             assert node.errors() == []
 
 
