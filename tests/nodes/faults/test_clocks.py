@@ -92,8 +92,8 @@ async def test_nothing_is_told_twice_and_nothing_expires(start_fleet: StartFleet
             assert await listed(client) == {machine.id for machine in machines}
             for machine, socket in zip(machines, sockets, strict=True):
                 await answered(client, machine, socket)
-            for event in ("node declared dead", DECLARED_DEAD):
-                assert node.logged(event) == 0
+            for logged in ("node declared dead", DECLARED_DEAD):
+                assert node.logged(logged) == 0
             assert node.errors() == []
 
         moved = await machines[0].connects(fast)
