@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
@@ -52,7 +51,7 @@ from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.clock import SharedClock
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.redis import Redis
 from outrider.cloud.webhooks.addresses import AddressPolicy
 from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
@@ -278,7 +277,7 @@ class Service:
             states["node"] = "stopping"
         try:
             await self._database.ping()
-        except (SQLAlchemyError, OSError) as error:
+        except DATABASE_ERRORS as error:
             states["database"] = str(error)
         if self._bus.is_shared:
             try:
@@ -296,7 +295,7 @@ class Service:
     async def _deregister(self) -> None:
         try:
             await self._nodes.leave()
-        except (SQLAlchemyError, OSError) as error:
+        except DATABASE_ERRORS as error:
             _log.warning("node deregistration failed", error=str(error))
 
     def _bus_down(self) -> None:
@@ -311,7 +310,7 @@ class Service:
         """Release machines that have connected to other nodes since."""
         try:
             await self._gateway.reclaim()
-        except (SQLAlchemyError, OSError) as error:
+        except DATABASE_ERRORS as error:
             _log.warning("machine reconciliation failed", error=str(error))
 
     async def _account_changed(self, account_id: str) -> None:

@@ -1,14 +1,13 @@
 """Checks before a service uses its database: exclusive use, the schema, lost tables."""
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import structlog
 
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import OutriderError
+from outrider.lock_file import FileLockedError, locked_file
 
 _log = structlog.get_logger(__name__)
 
@@ -31,26 +30,17 @@ def lock(database: Database) -> Iterator[None]:
         yield
         return
     path = database.file.with_name(f"{database.file.name}.lock")
-    try:
-        handle = os.open(
-            path, os.O_RDWR | os.O_CREAT, 0o600
-        )  # close-on-exec: children do not inherit it
-    except OSError as error:
-        raise InstallationError(f"{path} cannot be written: {error.strerror}") from error
-    try:
+    with ExitStack() as held:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
+            held.enter_context(locked_file(path))
+        except FileLockedError as error:
             raise InstallationError(
-                f"A service uses the database {database.file} already (process {holder}): stop "
-                "that one first, or choose another OUTRIDER_DATA_DIR"
+                f"A service uses the database {database.file} already (process {error.holder}): "
+                "stop that one first, or choose another OUTRIDER_DATA_DIR"
             ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            raise InstallationError(f"{path} cannot be written: {error.strerror}") from error
         yield
-    finally:
-        os.close(handle)
 
 
 async def prepare(database: Database, *, used_before: bool) -> None:

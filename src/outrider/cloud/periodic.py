@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
+
+from outrider.cloud.store.database import DATABASE_ERRORS
 
 _log = structlog.get_logger(__name__)
-
-UNAVAILABLE = (SQLAlchemyError, OSError)
-"""Errors of an unavailable database. Some drivers raise OSError unwrapped."""
 
 
 async def run_periodically(
@@ -24,5 +22,5 @@ async def run_periodically(
         await asyncio.sleep(seconds)
         try:
             await work()
-        except UNAVAILABLE as error:
+        except DATABASE_ERRORS as error:
             _log.warning("periodic work failed", work=name, error=str(error))

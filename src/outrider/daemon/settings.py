@@ -1,11 +1,10 @@
 """Where the machine agent keeps what it knows: its connection, its journal, its lock."""
 
-import fcntl
 import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ import msgspec
 
 from outrider.contract.errors import OutriderError
 from outrider.contract.structs import Wire
+from outrider.lock_file import FileLockedError, locked_file
 
 CONNECT_PATH: Final = "/api/v1/daemon/connect"
 
@@ -153,25 +153,18 @@ class DaemonSettings:
             SettingsError: another one holds it, or it cannot be written.
         """
         self.make_directory()
-        path = self.config_dir / "daemon.lock"
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._not_writable(error) from error
-        try:
+        with ExitStack() as held:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
+                held.enter_context(locked_file(self.config_dir / "daemon.lock"))
+            except FileLockedError as error:
                 raise SettingsError(
-                    f"A machine agent runs with {self.config_dir} already (process {holder}): "
+                    f"A machine agent runs with {self.config_dir} already "
+                    f"(process {error.holder}): "
                     "stop that one first, or choose another OUTRIDER_CONFIG_DIR"
                 ) from None
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            except OSError as error:
+                raise self._not_writable(error) from error
             yield
-        finally:
-            os.close(handle)
 
     def _not_writable(self, error: OSError) -> SettingsError:
         return SettingsError(

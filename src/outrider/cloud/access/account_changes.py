@@ -4,13 +4,12 @@ Operator commands write to the database and do not contact any node. Without thi
 caches and the connections of an account's machines would outlive the account.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
+from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import account_changes
 from outrider.cloud.store.database import Database
 
@@ -38,12 +37,7 @@ class AccountChanges:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self.look()
-            except (SQLAlchemyError, OSError) as error:
-                _log.warning("account changes poll failed", error=str(error))
+        await run_periodically(self.look, LOOK_SECONDS, "poll account changes")
 
     async def look(self) -> None:
         """Call `changed` for each account that has changed since the last call.

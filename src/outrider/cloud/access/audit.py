@@ -12,7 +12,6 @@ returns the reason, and the service rejects requests that it could not record (s
 `OUTRIDER_AUDIT_REQUIRED`).
 """
 
-import asyncio
 import re
 import time
 from collections import OrderedDict
@@ -25,10 +24,10 @@ import structlog
 
 from outrider.cloud.access.client_address import bucket
 from outrider.cloud.access.rate_limits import MemoryWindows
-from outrider.cloud.periodic import UNAVAILABLE
+from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import audit
 from outrider.cloud.store.audit import Record
-from outrider.cloud.store.database import Database, cannot_store, is_unavailable
+from outrider.cloud.store.database import DATABASE_ERRORS, Database, cannot_store, is_unavailable
 from outrider.contract.events import Refused
 from outrider.contract.ids import new_id
 from outrider.contract.text import printable
@@ -111,13 +110,7 @@ class Audit:
 
     async def keep_writing(self) -> None:
         """Write waiting records and delete expired ones, until cancelled."""
-        while True:
-            await asyncio.sleep(_WRITE_SECONDS)
-            try:
-                await self.write()
-                await self._prune()
-            except UNAVAILABLE as error:
-                _log.warning("audit write failed", error=str(error))
+        await run_periodically(self._write_and_prune, _WRITE_SECONDS, "write audit")
 
     async def write(self) -> None:
         """Write the waiting records.
@@ -136,7 +129,7 @@ class Audit:
             await audit.add(self._database, records)
         except BaseException as error:
             self._waiting = records + self._waiting
-            if isinstance(error, UNAVAILABLE) and (
+            if isinstance(error, DATABASE_ERRORS) and (
                 cannot_store(error) or not is_unavailable(error)
             ):
                 self._failure = str(getattr(error, "orig", None) or error)
@@ -145,7 +138,7 @@ class Audit:
 
     async def of_account(self, account_id: str, *, limit: int, before: str | None) -> list[Record]:
         """Return the account's records, newest first; only those older than the id `before`."""
-        with suppress(*UNAVAILABLE):  # records that still wait are missing from this page
+        with suppress(*DATABASE_ERRORS):  # records that still wait are missing from this page
             await self.write()
         return await audit.of_account(self._database, account_id, limit=limit, before=before)
 
@@ -158,6 +151,10 @@ class Audit:
         if len(self._strangers) > _MAX_STRANGERS:
             self._strangers.popitem(last=False)
         return False
+
+    async def _write_and_prune(self) -> None:
+        await self.write()
+        await self._prune()
 
     async def _prune(self) -> None:
         now = self._clock()

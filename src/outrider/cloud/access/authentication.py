@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from outrider.cloud.access import credentials
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.access.sessions import Sessions
+from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import api_keys, sessions
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError, ErrorCode
@@ -106,12 +106,7 @@ class Authenticator:
 
     async def keep_saving(self) -> None:
         """Save every few seconds when keys and sessions were last used, until cancelled."""
-        while True:
-            await asyncio.sleep(_SAVE_SECONDS)
-            try:
-                await self.save_last_used()
-            except (SQLAlchemyError, OSError) as error:
-                _log.warning("saving last use failed", error=str(error))
+        await run_periodically(self.save_last_used, _SAVE_SECONDS, "save last use")
 
     async def save_last_used(self) -> None:
         """Save when keys and sessions were last used, since the last call.

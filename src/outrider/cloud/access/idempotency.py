@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from outrider.cloud.access.encryption import Cipher
+from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import idempotency
-from outrider.cloud.store.database import Database, is_unavailable
+from outrider.cloud.store.database import DATABASE_ERRORS, Database, is_unavailable
 from outrider.contract.errors import bad_request, conflict
 
 KEPT_SECONDS: Final = 86400.0
@@ -102,12 +102,7 @@ class Idempotency:
 
     async def keep_pruning(self) -> None:
         """Delete expired responses periodically, until cancelled."""
-        while True:
-            await asyncio.sleep(_PRUNE_SECONDS)
-            try:
-                await self.prune()
-            except (SQLAlchemyError, OSError) as error:
-                _log.warning("pruning idempotency keys failed", error=str(error))
+        await run_periodically(self.prune, _PRUNE_SECONDS, "prune idempotency keys")
 
     async def prune(self) -> None:
         """Delete expired keys and responses."""
@@ -138,7 +133,7 @@ class Idempotency:
 
         try:
             await complete()
-        except (SQLAlchemyError, OSError) as error:
+        except DATABASE_ERRORS as error:
             if not is_unavailable(error):
                 raise
             # The response is known. Without a retry the key would answer 409 for a day.
@@ -150,7 +145,7 @@ class Idempotency:
             await asyncio.sleep(_COMPLETION_SECONDS)
             try:
                 await complete()
-            except (SQLAlchemyError, OSError) as error:
+            except DATABASE_ERRORS as error:
                 _log.warning("storing an idempotent response failed", error=str(error))
             else:
                 return

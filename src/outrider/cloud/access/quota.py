@@ -15,9 +15,8 @@ from functools import lru_cache
 from math import ceil
 from typing import Final, Literal, NamedTuple
 
-from outrider.cloud.periodic import UNAVAILABLE
 from outrider.cloud.store import usage
-from outrider.cloud.store.database import Database, cannot_store
+from outrider.cloud.store.database import DATABASE_ERRORS, Database, cannot_store
 from outrider.contract.errors import ApiError, ErrorCode
 
 PlanName = Literal["free", "pro", "team", "enterprise"]
@@ -139,7 +138,7 @@ class Quota:
             granted = await usage.set_aside(
                 self._database, account_id, month, limit, most=_MAX_BATCH
             )
-        except UNAVAILABLE as error:
+        except DATABASE_ERRORS as error:
             if limit is not None or not cannot_store(error):
                 raise
             # The plan is unlimited: keep serving reads although calls cannot be counted.

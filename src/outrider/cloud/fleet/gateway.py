@@ -9,7 +9,6 @@ from math import ceil
 from typing import Final, Protocol
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
 from outrider import __version__
@@ -20,7 +19,7 @@ from outrider.cloud.fleet.machine_state import MachineState, TooMuchState
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.store import machines
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.frames import (
@@ -136,7 +135,7 @@ class Gateway:
                 reason=refusal.reason,
             )
             await connection.close(refusal.code, refusal.reason)
-        except (SQLAlchemyError, OSError) as error:
+        except DATABASE_ERRORS as error:
             _log.warning("machine sent away: the database is unavailable", error=str(error))
             await connection.close(CloseCode.TRY_AGAIN_LATER, "The database is away")
 

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
+from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import nodes
 from outrider.cloud.store.clock import SharedClock
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import DATABASE_ERRORS, Database
 
 _HEARTBEATS_PER_TIMEOUT: Final = 5
 
@@ -88,18 +88,13 @@ class Nodes:
         """Return whether there are other nodes, as far as is known."""
         try:
             return bool((await nodes.beats(self._database)).keys() - {self._node})
-        except (SQLAlchemyError, OSError):
+        except DATABASE_ERRORS:
             return False
 
     async def run(self) -> None:
         """Send heartbeats and watch the other nodes, until cancelled."""
-        while True:
-            await asyncio.sleep(self._timeout / _HEARTBEATS_PER_TIMEOUT)
-            try:
-                async with asyncio.timeout(self._timeout):
-                    await self.beat()
-            except (SQLAlchemyError, OSError) as error:  # a time-out is an OSError too
-                _log.warning("node heartbeat failed, database unavailable", error=str(error))
+        interval = self._timeout / _HEARTBEATS_PER_TIMEOUT
+        await run_periodically(self._beat_in_time, interval, "send node heartbeat")
 
     async def beat(self) -> None:
         """Send one heartbeat and check the other nodes."""
@@ -109,6 +104,10 @@ class Nodes:
             await self._revived()
         if await self._look():
             await self._take_over()
+
+    async def _beat_in_time(self) -> None:
+        async with asyncio.timeout(self._timeout):  # a TimeoutError is an OSError
+            await self.beat()
 
     async def _look(self) -> bool:
         """Remove dead nodes; return whether machines may need a new node."""

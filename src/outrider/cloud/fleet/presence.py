@@ -22,13 +22,12 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from outrider.cloud.fleet.directory import FleetDirectory
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.store import machines
 from outrider.cloud.store.batches import Batches
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.transaction import Transaction
 from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Hello, Snapshot
@@ -263,7 +262,7 @@ class Presence:
             return
         try:
             await machines.save_snapshots(self._database, self._node, rows)
-        except (SQLAlchemyError, OSError) as error:
+        except DATABASE_ERRORS as error:
             _log.warning("saving machines postponed", error=str(error))
             self._unsaved |= unsaved
 
@@ -328,7 +327,7 @@ class Presence:
         while self._local.get(state.id) is state and not state.online:
             try:
                 await self._set_offline(state, anywhere=False)
-            except (SQLAlchemyError, OSError) as error:
+            except DATABASE_ERRORS as error:
                 _log.warning("setting machine offline failed, retrying", error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
 

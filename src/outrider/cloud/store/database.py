@@ -24,6 +24,7 @@ from sqlalchemy.exc import (
     InternalError,
     InvalidRequestError,
     OperationalError,
+    SQLAlchemyError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -52,6 +53,11 @@ _SQLITE_CANNOT_STORE: Final = frozenset(
 )
 _POSTGRESQL_CANNOT_STORE: Final = frozenset(("53100", "25006", "58030"))
 """SQLSTATE codes of a full disk, a read-only transaction, and a disk failure."""
+
+
+DATABASE_ERRORS: Final = (SQLAlchemyError, OSError)
+"""The errors of using the database; some drivers raise OSError unwrapped. `is_unavailable` and
+`cannot_store` tell them apart."""
 
 
 class DatabaseError(OutriderError):

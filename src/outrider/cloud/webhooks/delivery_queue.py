@@ -18,9 +18,8 @@ from typing import Final, NamedTuple
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from outrider.cloud.periodic import UNAVAILABLE
 from outrider.cloud.store import deliveries, webhooks
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.webhooks import retry_policy
 from outrider.cloud.webhooks.endpoint_limiter import DEFAULT_LIMITS, EndpointLimiter, EndpointLimits
@@ -185,7 +184,7 @@ class DeliveryQueue:
         """Attempt a delivery; return whether its receiver was prompt, None if not contacted."""
         try:
             outcome = await self._attempt(delivery, body)
-        except UNAVAILABLE as error:
+        except DATABASE_ERRORS as error:
             _log.warning(
                 "delivery postponed, database unavailable", delivery=delivery.id, error=str(error)
             )
@@ -295,7 +294,7 @@ class DeliveryQueue:
         while True:
             try:
                 await work()
-            except UNAVAILABLE as error:
+            except DATABASE_ERRORS as error:
                 _log.warning("delivery queue paused, database unavailable", error=str(error))
                 await asyncio.sleep(self._poll_interval)
             await pause()
@@ -323,7 +322,7 @@ class DeliveryQueue:
             await self._flush()
             if self._claims:
                 await deliveries.renew(self._database, list(self._claims), 0)
-        except UNAVAILABLE as error:
+        except DATABASE_ERRORS as error:
             _log.warning("releasing claims failed, they expire within a minute", error=str(error))
 
 

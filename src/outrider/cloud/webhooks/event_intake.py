@@ -19,9 +19,8 @@ import msgspec
 import structlog
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
-from outrider.cloud.periodic import UNAVAILABLE
 from outrider.cloud.store import deliveries
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.deliveries import Delivery, Event
 from outrider.cloud.store.transaction import Transaction
 from outrider.cloud.webhooks import retry_policy
@@ -174,7 +173,7 @@ class EventIntake:
             except (IntegrityError, DataError) as error:
                 await self._store_one_by_one(batch, error)
                 return
-            except UNAVAILABLE as error:
+            except DATABASE_ERRORS as error:
                 _log.warning("storing events failed, retrying", count=len(batch), error=str(error))
                 await asyncio.sleep(self._retry_interval)
                 is_retry = True
