@@ -105,16 +105,15 @@ class AgentProcess:
         """End it and every process that it started. Idempotent.
 
         Its standard input is closed first, upon which a well-behaved agent exits. SIGTERM follows
-        after `grace` seconds, and SIGKILL after `_TERMINATE_GRACE` more.
+        after `grace` seconds, and SIGKILL after `_TERMINATE_GRACE` more. What an agent that has
+        exited left running gets no such time. Returns when none runs, or 5 s after SIGKILL.
         """
         # Descendants are collected while the leader runs: those that left its session can no
         # longer be found once it has exited.
         known = await self._process.group.members()
         self.writer.close()
-        if await self._exits_within(grace):
-            await self._process.group.kill(known)
-        else:
-            await self._process.group.end(_TERMINATE_GRACE, known)
+        exited = await self._exits_within(grace)
+        await self._process.group.end(0 if exited else _TERMINATE_GRACE, known)
         await self._exits_within(_KILL_TIMEOUT)
         self._stderr_task.cancel()
         self._process.close()
