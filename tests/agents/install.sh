@@ -7,7 +7,7 @@
 set -eu
 cache=$1
 shift
-[ $# -gt 0 ] || set -- claude-code codex opencode gemini-cli aider claude-acp opencode-acp gemini-acp codex-acp
+[ $# -gt 0 ] || set -- claude-code codex opencode gemini-cli aider claude-acp opencode-acp gemini-acp codex-acp llm-chat
 
 # npm_agent PACKAGE VERSION [COMMAND [SCRIPT]]: into $folder, with the SCRIPT of the package
 npm_agent() {
@@ -46,6 +46,7 @@ for agent in "$@"; do
         opencode-acp) npm_agent opencode-ai 1.18.33 opencode postinstall.mjs ;;
         gemini-acp) npm_agent @google/gemini-cli 0.61.0 gemini ;;
         codex-acp) npm_agent @zed-industries/codex-acp 0.16.0 ;;
+        llm-chat) pip_agent llm 0.36 llm ;;
         *)
             echo "install.sh: no agent $agent is known" >&2
             exit 1

@@ -35,6 +35,7 @@ class ScriptedAdapter:
         self.answered: list[tuple[str, str]] = []
         self.chat: list[Message] = []
         self.refuse: ApiError | None = None
+        self.never: ApiError | None = None
         self.refused = 0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -60,6 +61,10 @@ class ScriptedAdapter:
 
     async def show(self) -> None:
         pass
+
+    def check(self, message: ChatInput) -> None:
+        if self.never is not None:
+            raise self.never
 
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         await self.gate.wait()

@@ -248,3 +248,18 @@ def test_questions_of_the_others(
     assert question is not None
     assert question.message.startswith(begins)
     assert [(o.option.kind, " ".join(o.keys)) for o in question.offers] == offers
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        ("aider", ["─" * 30, "a" * 120]),
+        ("codex", ["  1. a list", *[" " * 60 + "x"] * 48]),
+        ("claude-code", ["  1. a list", *[" " * 110 + "x"] * 4]),
+    ],
+)
+def test_no_screen_takes_for_ever(kind: str, lines: list[str]) -> None:
+    """Patterns that match one text in many ways took longer than anybody waits."""
+    judge(kind).input_is_empty("\n".join(lines))
+    assert judge(kind).read("\n".join(lines), "").status != "waiting_approval"

@@ -11,7 +11,13 @@ from outrider.contract.errors import ApiError, ErrorCode, bad_request
 from outrider.contract.events import EventName
 from outrider.contract.resources import AgentSummary
 from outrider.daemon.agents.adapter import Observation
-from outrider.daemon.agents.core import INTERRUPT_TIMEOUT, MAX_QUEUED, AgentCore
+from outrider.daemon.agents.core import (
+    INTERRUPT_TIMEOUT,
+    MAX_ATTEMPTS,
+    MAX_QUEUED,
+    RETRY_AFTER,
+    AgentCore,
+)
 from outrider.daemon.agents.core_protocol import (
     Answer,
     Change,
@@ -203,13 +209,73 @@ def test_a_queued_message_that_is_not_taken_waits_for_the_next_change(generating
     assert (
         generating
         >> Failed(error)
-        << Postpone("msg_1", error)
+        << [Postpone("msg_1", error), SetTimer(RETRY_AFTER)]
         >> sees(IDLE)
         << []
         >> sees(GENERATING)
         << [STARTED, *CHANGED]
         >> sees(IDLE)
         << [COMPLETED, *CHANGED, for_message()]
+    )
+
+
+def test_a_queued_message_that_is_not_taken_is_tried_again_though_nothing_changes(
+    generating: Playbook,
+) -> None:
+    generating.play(submit(1), sees(IDLE), Ready(), Failed(ApiError(500, "not now")))
+    assert generating >> seconds(RETRY_AFTER) >> Tick() << for_message() >> Ready() << deliver(1)
+
+
+def test_a_message_that_is_never_taken_is_an_error_and_the_next_has_its_turn(
+    generating: Playbook,
+) -> None:
+    generating.play(submit(1), submit(2), sees(IDLE))
+    for _ in range(MAX_ATTEMPTS - 1):
+        generating.play(Ready(), Failed(ApiError(500, "not now")), Tick())
+    assert (
+        generating
+        >> Ready()
+        << deliver(1)
+        >> Failed(ApiError(500, "not now"))
+        << [Dequeue("msg_1"), ERROR, *CHANGED, for_message()]
+        >> Ready()
+        << deliver(2)
+    )
+    assert generating.core.observation.error == "A queued message was dropped: not now"
+
+
+def test_a_message_that_the_agent_cannot_take_is_dropped_at_once(generating: Playbook) -> None:
+    generating.play(submit(1), sees(IDLE), Ready())
+    assert generating >> Failed(bad_request("one line only")) << [Dequeue("msg_1"), ERROR, *CHANGED]
+
+
+def test_a_question_is_no_attempt(generating: Playbook) -> None:
+    """However often the agent asks something just when it is given a message."""
+    generating.play(submit(1), sees(IDLE))
+    for number in range(MAX_ATTEMPTS + 1):
+        generating.play(sees(asks(f"act_{number}")), Ready(), sees(GENERATING), sees(IDLE))
+    assert generating >> Ready() << deliver(1)
+
+
+def test_the_next_message_has_as_many_attempts(generating: Playbook) -> None:
+    generating.play(submit(1), submit(2), sees(IDLE))
+    for _ in range(MAX_ATTEMPTS - 1):
+        generating.play(Ready(), Failed(ApiError(500, "not now")), Tick())
+    generating.play(Ready(), sees(GENERATING), Done(), sees(IDLE), Ready())
+    error = ApiError(500, "not now")
+    assert generating >> Failed(error) << [Postpone("msg_2", error), SetTimer(RETRY_AFTER)]
+
+
+def test_an_answer_takes_the_timer_and_gives_it_back(generating: Playbook) -> None:
+    generating.play(submit(1), sees(IDLE), Ready(), Failed(ApiError(500, "not now")))
+    generating.play(sees(asks("act_1")), approve(2), Ready())
+    assert (
+        generating
+        >> Done()
+        << SetTimer(ANSWER_TIMEOUT)
+        >> sees(IDLE)
+        << [COMPLETED, *CHANGED, SetTimer(None), resolved(2, "act_1", status="idle")]
+        << for_message()
     )
 
 

@@ -93,6 +93,13 @@ class Agent(Protocol):
             ApiError: 500, it does not get there.
         """
 
+    def check(self, message: ChatInput) -> None:
+        """Check that the agent can take such a message, before it is accepted.
+
+        Raises:
+            ApiError: 400, it never can; the text says what to change.
+        """
+
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Give the agent a message and return once it has taken it.
 

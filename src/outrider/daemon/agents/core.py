@@ -22,7 +22,8 @@ agent as it is when it is acted upon:
 Invariants, for a daemon that is killed at any moment:
 
 - A queued message is in the journal (`Enqueue`) before its sender is told that it is accepted,
-  and leaves the journal (`Dequeue`) only after the agent has taken it. Killed in between, it is
+  and leaves the journal (`Dequeue`) only after the agent has taken it, or after `MAX_ATTEMPTS` at
+  which it did not: that is an error, which is emitted. Killed in between, it is
   delivered again after the restart, under the same id, and `Agent.deliver` does not give an
   agent a message that it has taken already. So it is given once, and never lost.
 - A message that is not queued is accepted only after the agent has taken it. Killed before that,
@@ -81,6 +82,12 @@ MAX_QUEUED: Final = 16
 INTERRUPT_TIMEOUT: Final = 10.0
 """Seconds within which an agent that was interrupted must have ended its turn."""
 
+RETRY_AFTER: Final = 30.0
+"""Seconds after which a queued message that was not taken is tried again; at once on a change."""
+
+MAX_ATTEMPTS: Final = 5
+"""Times that the agent is given a queued message, before it is dropped with an error."""
+
 _MAX_ANSWERED: Final = 64
 """Ids of answered actions that are remembered: more than a screen can be late by."""
 
@@ -137,6 +144,8 @@ class AgentCore:
         self._is_first = True  # this daemon has observed nothing yet
         self._queue = deque(queue)
         self._retry_on_change = False  # the oldest message was not taken: try again after a change
+        self._retry_timer = False  # the timer that is set is for that
+        self._attempts = 0  # times that the oldest message was not taken
         self._jobs: deque[_Job] = deque()
         self._job: _Job | None = None
         self._answered_ids: deque[str] = deque(maxlen=_MAX_ANSWERED)
@@ -346,6 +355,8 @@ class AgentCore:
         found = next((entry for entry in waiting if entry[0] == event.message_id), None)
         if found is None:
             raise conflict(f"The message {event.message_id} is not in the queue any more")
+        if found is self._queue[0]:
+            self._attempts = 0
         self._queue.remove(found)
         yield Dequeue(event.message_id)
         yield Reply(event.request)
@@ -425,6 +436,9 @@ class AgentCore:
         elif self._queue and self._takes_messages and not self._retry_on_change:
             self._job = _Job(Deliver(self.selected, *self._queue[0]), None)
         else:
+            if self._retry_on_change and not self._retry_timer and not self.observation.gone:
+                self._retry_timer = True
+                yield SetTimer(RETRY_AFTER)
             return
         act = self._job.act
         yield Prepare(act.agent, for_message=isinstance(act, Deliver))
@@ -463,6 +477,7 @@ class AgentCore:
         else:
             job.done = True
             is_answer = isinstance(job.act, Choose)
+            self._retry_timer = False
             yield SetTimer(self._answer_timeout if is_answer else INTERRUPT_TIMEOUT)
 
     def _has_effect(self, job: _Job) -> bool:
@@ -484,6 +499,7 @@ class AgentCore:
         act, submit, request = job.act, job.submit, job.request
         if request is None:
             message_id, _ = self._queue.popleft()
+            self._attempts = 0
             yield Dequeue(message_id)
         elif isinstance(act, Deliver):
             yield self._accepted(request, act.message_id)
@@ -519,10 +535,29 @@ class AgentCore:
         if job.request is not None:
             yield Refuse(job.request, error)
         elif isinstance(job.act, Deliver):
+            yield from self._postpone(job.act.message_id, error)
+
+    def _postpone(self, message_id: str, error: ApiError) -> Iterator[Command]:
+        """Try the oldest queued message again later, unless the agent will never take it.
+
+        That one is dropped, which is an error, so that those behind it have their turn.
+        """
+        if error.status != 409 and not self.observation.gone:
+            self._attempts += 1
+        if self._attempts < MAX_ATTEMPTS and (error.status == 409 or error.status >= 500):
             self._retry_on_change = True
-            yield Postpone(job.act.message_id, error)
+            yield Postpone(message_id, error)
+            return
+        self._attempts = 0
+        self._queue.popleft()
+        yield Dequeue(message_id)
+        dropped = f"A queued message was dropped: {error.message}"
+        yield from self._update(replace(self.observation, status="error", error=dropped))
 
     def _time_out(self) -> Iterator[Command]:
+        if self._retry_timer:
+            self._retry_timer = self._retry_on_change = False
+            return
         job = self._job
         if job is None or not job.done:
             return

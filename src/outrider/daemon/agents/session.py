@@ -244,10 +244,12 @@ class AgentSession:
         Controls are changed at once, before the message and whatever waits in the queue.
 
         Raises:
-            ApiError: 400, no such control or value; 409, the agent waits for an approval, or
-                the queue is full; 500, the agent is gone or did not take it.
+            ApiError: 400, no such control or value, or the agent takes no such message; 409, it
+                waits for an approval, or the queue is full; 500, it is gone or did not take it.
         """
         message = request.as_input() if request.has_message else None
+        if message is not None:
+            self.adapter.agents[self._core.agent(request.agent_type)].check(message)
         submit = Submit(
             self._request(), new_id("msg"), message, request.agent_type, request.controls
         )

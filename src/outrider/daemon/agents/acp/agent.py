@@ -106,6 +106,9 @@ class AcpAgent:
     async def show(self) -> None:
         """Do nothing: the agent always accepts a message."""
 
+    def check(self, message: ChatInput) -> None:
+        """Do nothing: the agent takes any message, images as text if need be."""
+
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Send the agent a message; return once it has accepted it."""
         running, session = await self._lifecycle.ready()

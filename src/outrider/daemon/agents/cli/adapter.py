@@ -16,7 +16,7 @@ from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.daemon.agents.adapter import Observation, Observer
 from outrider.daemon.agents.cli.control import TmuxError
 from outrider.daemon.agents.cli.decision import Decider
-from outrider.daemon.agents.cli.keyboard import Keyboard, typeable
+from outrider.daemon.agents.cli.keyboard import MAX_LINES, Keyboard, lines_to_type, typeable
 from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.scrollback import Scrollback
@@ -121,18 +121,34 @@ class CliAdapter:
     async def show(self) -> None:
         """Do nothing: the agent's input is on its screen, and is cleared before a message."""
 
+    def check(self, message: ChatInput) -> None:
+        """Check that a message can be typed."""
+        keys, name = self._file.input, self._file.display_name
+        text = typeable(message.as_text())
+        if not text.strip():
+            raise bad_request("The message has nothing that can be typed", "message")
+        lines = text.strip("\n").count("\n") + 1
+        if keys.single_line and keys.multi_line is None and lines > 1:
+            raise bad_request(f"{name} takes messages of one line: take out line breaks", "message")
+        if keys.single_line and lines > MAX_LINES:
+            raise bad_request(
+                f"{name} takes a message line by line: send at most {MAX_LINES} lines", "message"
+            )
+
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Type a message and return once the agent has taken it."""
         text = typeable(message.as_text())
+        self.check(message)
         if self._taken_before(message_id, text):
             return
+        lines = lines_to_type(self._file.input, self._guards, message_id, text)
         keyboard = self._keyboard()
         after = 0 if self._transcript is None else self._transcript.prompts
         self._state.delivery = Delivery(message_id, after)
         self._journal.save_session(self._record)
         with self._watch.held():
             try:
-                typed = await keyboard.type(self._guards.add(text))
+                typed = await keyboard.type(lines)
                 await self._until_taken(keyboard, text, after, message_id, typed)
             except TmuxError as error:
                 raise ApiError(500, f"The agent did not take the message: {error}") from error

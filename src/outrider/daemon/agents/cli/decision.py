@@ -17,6 +17,7 @@ from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Question, Reading
 from outrider.daemon.agents.cli.transcripts.record import ToolCall, Transcript
+from outrider.daemon.agents.failure import output_end
 from outrider.daemon.session_record import SessionRecord
 
 CALL_WAIT: Final = 0.3
@@ -78,9 +79,30 @@ class Decider:
         self._answered_calls: set[str] = set()
         self._prompts = 0
         self._since: dict[str, float] = {}
+        self._screen = ""
+        self._drawn_at = clock()
 
     def decide(self, reading: Reading, screen: str) -> Iterator[Observation]:
         """Return what to tell of it now, in order: nothing, where it is not decided yet."""
+        if screen != self._screen:
+            self._screen, self._drawn_at = screen, self._clock()
+        if not self._is_silent(reading):
+            yield from self._judge(reading, screen)
+            return
+        self.settled = True
+        yield self.idle(
+            error=f"The agent has shown nothing new for {self._file.silence:.0f} s; "
+            f"its screen ends with:\n{output_end(screen)}"
+        )
+
+    def _is_silent(self, reading: Reading) -> bool:
+        """Tell whether only the screen could show that it is at work, and has not for too long."""
+        if self._transcript is not None or not self._started:
+            return False
+        at_work = reading.question is None and reading.status in {None, "generating"}
+        return at_work and self._clock() - self._drawn_at >= self._file.silence
+
+    def _judge(self, reading: Reading, screen: str) -> Iterator[Observation]:
         self.settled = True
         if self._answered is not None:
             if not self._is_gone(self._answered, reading.question):
@@ -135,6 +157,7 @@ class Decider:
         """The messages that the record holds have been told of. What was asked before is past."""
         self._leaving = None
         self._rested = self._unrecorded = False
+        self._drawn_at = self._clock()
         self._prompts = 0 if self._transcript is None else self._transcript.prompts
 
     @property

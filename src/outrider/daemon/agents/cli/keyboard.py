@@ -3,17 +3,23 @@
 import asyncio
 import re
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from outrider.daemon.agents.cli.provider_file import Input
 from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
+from outrider.daemon.agents.guards import Guards
+from outrider.daemon.agents.provider import fill_placeholders
 
 PASTE_TIMEOUT: Final = 3.0
 """Seconds that a text may take to be drawn before it is submitted all the same."""
 
 CLEAR_TIMEOUT: Final = 0.5
 """Seconds after which keys that clear the input and change nothing have found it empty."""
+
+MAX_LINES: Final = 500
+"""Lines of a message that is typed line by line: each takes 30 ms or more."""
 
 _MAX_CLEAR: Final = 200
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -28,21 +34,35 @@ class Keyboard:
         self._judge = judge
         self._keys = keys
 
-    async def type(self, text: str) -> Snapshot:
-        """Type `text` and submit it; return what the screen was just before it was submitted."""
+    async def type(self, lines: Sequence[str]) -> Snapshot:
+        """Type these lines and submit each; return the screen just before the last one was."""
         await self.clear()
+        for line in lines[:-1]:
+            before = await self._tmux.snapshot(self._pane)
+            await self._paste(line)
+            await self.submit()
+            # What comes while the agent does not read is shown twice: now, and when it reads.
+            await self._until_drawn(before, pause=0.01)
         before = await self._tmux.snapshot(self._pane)
-        await self._tmux.paste(self._pane, text)
-        last = before
-        deadline = time.monotonic() + PASTE_TIMEOUT
-        while time.monotonic() < deadline:  # until it has been drawn: Enter must come after it
-            await asyncio.sleep(0.03)
-            shown = await self._tmux.snapshot(self._pane)
-            if shown.text == last.text != before.text:
-                break
-            last = shown
+        await self._paste(lines[-1])
+        drawn = await self._until_drawn(before, pause=0.03)  # Enter must come after it
         await asyncio.sleep(self._keys.pause)
         await self.submit()
+        return drawn
+
+    async def _paste(self, text: str) -> None:
+        if text:
+            await self._tmux.paste(self._pane, text)
+
+    async def _until_drawn(self, before: Snapshot, pause: float) -> Snapshot:
+        """Return the screen once it has changed and stays so for `pause` seconds, or in time."""
+        last, deadline = before, time.monotonic() + PASTE_TIMEOUT
+        while time.monotonic() < deadline:
+            await asyncio.sleep(pause)
+            shown = await self._tmux.snapshot(self._pane)
+            if shown.text != before.text and (shown, shown.cursor) == (last, last.cursor):
+                return shown
+            last = shown
         return last
 
     async def submit(self) -> None:
@@ -68,6 +88,25 @@ class Keyboard:
                     return  # there is nothing that these keys take away
                 await asyncio.sleep(0.02)
                 shown = await self._tmux.snapshot(self._pane)
+
+
+def lines_to_type(keys: Input, guards: Guards, message_id: str, text: str) -> list[str]:
+    """Return what is typed for a message, each to be submitted: one, unless `multi_line` is set.
+
+    Text of several lines is one of them where the agent takes it as one message.
+    """
+    lines = text.rstrip("\n").split("\n")
+    if not keys.single_line:
+        return [guards.add(text)]
+    way = keys.multi_line
+    if len(lines) == 1 or way is None:
+        return [guards.add(line) for line in lines]
+    token = {"token": message_id.rpartition("_")[2]}
+    return [
+        fill_placeholders(way.begin, token),
+        *(guards.add(line) if line.strip() else line or way.blank for line in lines),
+        fill_placeholders(way.end, token),
+    ]
 
 
 def typeable(text: str) -> str:

@@ -20,6 +20,18 @@ from outrider.daemon.agents.provider import (
 )
 
 
+class MultiLine(Part, kw_only=True):
+    """How an agent that takes one line at a time is given several: line by line.
+
+    `begin` and `end` are typed before and behind them; `{token}` is a word that no message has.
+    `blank` is typed for a blank line, where the agent would leave it out.
+    """
+
+    begin: Text
+    end: Text
+    blank: str = ""
+
+
 class Input(Part, kw_only=True):
     """How text gets into the agent.
 
@@ -29,6 +41,8 @@ class Input(Part, kw_only=True):
     `empty` is what the screen matches when nothing stands in the input; `pause` is seconds
     between the text and the keys that submit it. `prompt` is what stands in front of a line that
     was typed; it is needed only where the chat is read off the screen.
+    `single_line` is for an agent that takes each line of a paste for a message: one of several
+    lines is refused, or goes as `multi_line` says.
     """
 
     clear: list[Text] = []
@@ -40,10 +54,14 @@ class Input(Part, kw_only=True):
     guard_behind: Text | None = None
     guard_mark: Text = " "
     pause: Annotated[float, Meta(ge=0, le=5)] = 0.0
+    single_line: bool = False
+    multi_line: MultiLine | None = None
 
     def __post_init__(self) -> None:
         for name in ("empty", "prompt", "guard_before", "guard_behind"):
             check_pattern(name, getattr(self, name))
+        if self.multi_line is not None and not self.single_line:
+            raise ValueError("`multi_line` needs `single_line = true`")
 
 
 class Kind(Part, kw_only=True):
@@ -140,12 +158,14 @@ class ProviderFile(ProviderSpec, kw_only=True):
     """One kind of agent that runs in a terminal.
 
     Times are seconds. `settle` is how long a screen must look idle before that is believed
-    where the agent's record does not say so.
+    where the agent's record does not say so, `silence` how long an agent without a record may
+    show nothing new while it is at work, before that is an error.
     """
 
     category: Literal["cli"] = "cli"
     record: Literal["aider", "claude", "codex", "gemini", "opencode"] | None = None
     settle: Annotated[float, Meta(ge=0, le=60)] = 1.0
+    silence: Annotated[float, Meta(gt=0, le=24 * 3600)] = 300.0
     prepare: Prepare | None = None
     input: Input = msgspec.field(default_factory=Input)
     rules: Annotated[list[Rule], Meta(min_length=1)]

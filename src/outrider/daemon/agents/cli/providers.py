@@ -8,6 +8,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import Final
@@ -17,6 +18,7 @@ from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.cli.adapter import CliAdapter
 from outrider.daemon.agents.cli.control import TmuxError
+from outrider.daemon.agents.cli.keyboard import lines_to_type
 from outrider.daemon.agents.cli.provider_file import ProviderFile
 from outrider.daemon.agents.cli.screen import Judge
 from outrider.daemon.agents.cli.scrollback import HISTORY as WHOLE_HISTORY
@@ -27,6 +29,7 @@ from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.record import OfProcess, Transcript
 from outrider.daemon.agents.cli.watch import END_GRACE
 from outrider.daemon.agents.failure import output_end
+from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.agents.transcript import Transcript as Chat
@@ -139,7 +142,11 @@ class CliProvider:
 
     def _scrollback(self, record: SessionRecord) -> Scrollback:
         chat = Chat(chat_file(self._chats, record.id), self._clock)
-        return Scrollback(chat, self.spec.input.prompt, record, self._journal)
+        keys = self.spec.input
+        guards = Guards(keys.guard_before, keys.guard_behind, keys.guard_mark)
+        return Scrollback(
+            chat, keys.prompt, partial(lines_to_type, keys, guards), record, self._journal
+        )
 
     def _arguments(self, record: SessionRecord) -> list[str]:
         file = self.spec

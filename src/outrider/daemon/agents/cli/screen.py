@@ -27,11 +27,16 @@ class Offer:
 
 @dataclass(frozen=True)
 class Question:
-    """A dialog on the screen. `tool` tells that it is about a tool call of the agent."""
+    """A dialog on the screen. `tool` tells that it is about a tool call of the agent.
+
+    `drawn` is all of it as it stands there, to the end of the screen, without white space: from
+    the dialog's `head` on, else from where the rule's pattern was found.
+    """
 
     message: str
     offers: tuple[Offer, ...]
     tool: bool
+    drawn: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -93,7 +98,8 @@ class Judge:
             if dialog is None:
                 error = _error(rule, match) if rule.status == "error" else None
                 return Reading(rule.status, rule.name, error=error, rows=rows)
-            question = read_question(dialog, lines, tool=rule.tool)
+            drawn = "" if match is None else match.string[match.start() :]
+            question = read_question(dialog, lines, tool=rule.tool, drawn=drawn)
             if question is not None:
                 return Reading(rule.status, rule.name, question)
         return Reading(None, None)
@@ -106,8 +112,11 @@ class Judge:
         return self._empty.search(filled) is not None
 
 
-def read_question(dialog: Dialog, lines: list[str], *, tool: bool) -> Question | None:
-    """Return the question that stands on the screen, None where its options do not."""
+def read_question(dialog: Dialog, lines: list[str], *, tool: bool, drawn: str) -> Question | None:
+    """Return the question that stands on the screen, None where its options do not.
+
+    `drawn` is the screen from where the rule's pattern was found on.
+    """
     last = _last(re.compile(dialog.end), lines) if dialog.end else None
     first = len(lines) if last is None else last
     offers: tuple[Offer, ...] = ()
@@ -120,9 +129,17 @@ def read_question(dialog: Dialog, lines: list[str], *, tool: bool) -> Question |
         Offer(ActionOption(id=choice.id, label=choice.label, kind=choice.kind), tuple(choice.keys))
         for choice in dialog.choices
     )
-    begin = _last(re.compile(dialog.head or dialog.begin or r"(?!)"), lines[:first])
-    start = 0 if begin is None else begin if dialog.head else begin + 1
-    return Question(_plain(lines[start:first]), (*offers, *always), tool)
+    shown = lines[:first]
+    if dialog.head is not None:
+        head = re.compile(dialog.head)
+        start = _last(head, shown)
+        if start is not None and (match := head.search(shown[start])) is not None:
+            shown = [shown[start][match.start() :], *shown[start + 1 :]]
+            drawn = "\n".join([*shown, *lines[first:]])
+    else:
+        begin = _last(re.compile(dialog.begin or r"(?!)"), shown)
+        shown = shown[0 if begin is None else begin + 1 :]
+    return Question(_plain(shown), (*offers, *always), tool, "".join(drawn.split()))
 
 
 def _options(

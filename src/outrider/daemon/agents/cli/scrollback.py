@@ -1,12 +1,13 @@
 """The chat with an agent that keeps no record of it: what its terminal has shown, turn by turn.
 
 When a turn is over, what has come onto the screen since the last one is read from the
-terminal's history: lines that were typed there are the user's, the others the agent's. Where
-that has been read to is kept with the session, the chat in a file, so both outlive the daemon.
+terminal's history: lines that were typed there are the user's, the others the agent's, and a
+question with its answer is nobody's. Where that has been read to is kept with the session, the
+chat in a file, so both outlive the daemon.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -22,17 +23,28 @@ HISTORY: Final = 50_000
 """Lines that a terminal keeps whose screen is the only record of the chat."""
 
 _ANCHOR: Final = 12
+_ANCHOR_WIDTH: Final = 200
+"""Characters of a line by which it is found again."""
+
+_MAX_QUESTIONS: Final = 64
+
+_INVISIBLE: Final = re.compile(r"[\s\u200b-\u200f\u2060\ufeff]+")
+
+LinesToType = Callable[[str, str], Sequence[str]]
+"""Returns what was typed for the message with this id and text."""
 
 
 class _Read(msgspec.Struct):
     """How far the history has been read: so many lines, the last of which are `anchor`.
 
-    `sent` has the ids of the messages whose echo is still to come; `turns` counts the reads.
+    `sent` has the ids of the messages whose echo is still to come, `questions` the lines of what
+    the agent has asked meanwhile; `turns` counts the reads.
     """
 
     lines: int = 0
     anchor: list[str] = []
     sent: list[str] = []
+    questions: list[list[str]] = []
     turns: int = 0
 
 
@@ -42,13 +54,20 @@ class Scrollback:
     Args:
         chat: where it is kept.
         prompt: what stands in front of what is typed; None where an agent shows nothing there.
+        lines_to_type: what a message looks like when it is typed.
     """
 
     def __init__(
-        self, chat: Transcript, prompt: str | None, record: SessionRecord, journal: Journal
+        self,
+        chat: Transcript,
+        prompt: str | None,
+        lines_to_type: LinesToType,
+        record: SessionRecord,
+        journal: Journal,
     ) -> None:
         self._chat = chat
         self._prompt = None if prompt is None else re.compile(prompt)
+        self._lines_to_type = lines_to_type
         self._record = record
         self._journal = journal
         self._state = CliState(record)
@@ -69,6 +88,25 @@ class Scrollback:
         self._read.sent.append(message_id)
         self._save()
 
+    def asked(self, lines: Sequence[str], drawn: str) -> None:
+        """Take a question that stands at the end of the history `lines`; it is no chat.
+
+        `drawn` is the question without white space.
+        """
+        end = len(lines)
+        while end and not lines[end - 1].strip():
+            end -= 1
+        start, missing = end, len(drawn)
+        while start and missing > 0:
+            start -= 1
+            missing -= len(_bare(lines[start]))
+        question = [line.rstrip() for line in lines[start:end]]
+        if missing < 0:  # what the agent said before it stands in the same line
+            question[0] = _behind(question[0], -missing)
+        if drawn and _bare("".join(question)) == drawn:
+            self._read.questions = [*self._read.questions, question][-_MAX_QUESTIONS:]
+            self._save()
+
     def take(self, lines: Sequence[str]) -> bool:
         """Take what has come since the last time: `lines` is all of the history, no prompt.
 
@@ -77,15 +115,17 @@ class Scrollback:
         if self._read.turns == 0:  # what an agent shows when it starts is no chat
             self._go_on(lines)
             return False
-        new = lines[self._start(lines) :]
+        new = _without(lines[self._start(lines) :], self._read.questions)
         said: list[str] = []
         echo = self._echo()
         part, by_hand = 0, False
         for line in new:
             match = None if self._prompt is None else self._prompt.match(line)
             typed = line if match is None else line[match.end() :]
-            if echo and typed.strip() == echo[0].strip():
+            if echo and _visible(typed) == echo[0]:
                 echo.pop(0)
+            elif echo and not said and not typed.strip():
+                pass  # a blank line of the message
             elif match is None:
                 said.append(line)
             elif typed.strip():
@@ -113,28 +153,82 @@ class Scrollback:
         return part + 1
 
     def _echo(self) -> list[str]:
-        """Return the lines that were sent, as they will be seen again."""
+        """Return the lines that were typed, as they will be seen again."""
         entries = (self._chat.get(message_id) for message_id in self._read.sent)
-        return [
-            line
+        lines = (
+            _visible(line)
             for entry in entries
             if entry is not None
-            for line in entry.content.split("\n")
-            if line.strip()
-        ]
+            for typed in self._lines_to_type(entry.id, entry.content)
+            for line in typed.split("\n")
+        )
+        return [line for line in lines if line]
 
     def _start(self, lines: Sequence[str]) -> int:
         """Return where what is new begins; the terminal may have dropped its oldest lines."""
-        anchor, end = self._read.anchor, min(self._read.lines, len(lines))
+        anchor, end = _shortened(self._read.anchor), min(self._read.lines, len(lines))
         for start in range(end, len(anchor) - 1, -1):
-            if list(lines[start - len(anchor) : start]) == anchor:
+            if _shortened(lines[start - len(anchor) : start]) == anchor:
                 return start
         return 0  # it was cleared
 
     def _go_on(self, lines: Sequence[str]) -> None:
-        self._read = _Read(len(lines), list(lines[-_ANCHOR:]), [], self._read.turns + 1)
+        anchor = _shortened(lines[-_ANCHOR:])
+        self._read = _Read(len(lines), anchor, turns=self._read.turns + 1)
         self._save()
 
     def _save(self) -> None:
         self._state.scrollback = msgspec.json.encode(self._read).decode()
         self._journal.save_session(self._record)
+
+
+def _shortened(lines: Sequence[str]) -> list[str]:
+    return [line[:_ANCHOR_WIDTH] for line in lines]
+
+
+def _bare(text: str) -> str:
+    return "".join(text.split())
+
+
+def _visible(text: str) -> str:
+    """Return a line without what a terminal may draw in another way, or not at all."""
+    return _INVISIBLE.sub("", text)
+
+
+def _behind(line: str, count: int) -> str:
+    """Return what stands behind so many characters of a line, white space not counted."""
+    for position, character in enumerate(line):
+        count -= not character.isspace()
+        if count < 0:
+            return line[position:]
+    return ""
+
+
+def _without(lines: Sequence[str], questions: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Return lines without these questions, in their order, and what was answered behind them."""
+    kept: list[str] = []
+    done = 0
+    for question in questions:
+        found = next((at for at in range(done, len(lines)) if _stands(question, lines, at)), None)
+        if found is None:
+            continue  # the agent has taken it off its screen
+        kept += lines[done:found]
+        before = lines[found][: lines[found].rindex(question[0])]
+        kept += [before] if before.strip() else []
+        done = found + len(question)
+    return [*kept, *lines[done:]]
+
+
+def _stands(question: Sequence[str], lines: Sequence[str], at: int) -> bool:
+    """Tell whether a question begins in this line; an answer may stand behind its last one."""
+    *whole, last = question
+    if at + len(whole) >= len(lines):
+        return False
+    if not whole:
+        return last in lines[at]
+    if not lines[at].rstrip().endswith(whole[0]) or not lines[at + len(whole)].startswith(last):
+        return False
+    return all(
+        line.rstrip() == expected
+        for line, expected in zip(lines[at + 1 : at + len(whole)], whole[1:], strict=True)
+    )

@@ -67,6 +67,7 @@ class Watch:
         self._transcript = transcript
         self._scrollback = scrollback
         self._taken: Snapshot | None = None
+        self._noted: str | None = None
         self._record = record
         self._observer: Observer | None = None
         self._following: asyncio.Task[None] | None = None
@@ -178,6 +179,8 @@ class Watch:
                 if observation.status == "idle" and not await self._read_chat(pane, snapshot):
                     self._decider.settled = False
                     return
+                if observation.pending is not None:
+                    await self._read_question(pane, snapshot, observation.pending.id)
                 self.tell(observation)
 
     async def _read_chat(self, pane: Pane, snapshot: Snapshot) -> bool:
@@ -196,6 +199,16 @@ class Watch:
             self.tell(self._decider.generating())  # a turn, even if it is over by now
         self._taken = snapshot
         return True
+
+    async def _read_question(self, pane: Pane, snapshot: Snapshot, action_id: str) -> None:
+        """Note where a question stands, so that the chat is without it."""
+        question = self.reading.question
+        if self._scrollback is None or question is None or action_id == self._noted:
+            return
+        shown, lines = await self._tmux.history(pane)
+        if shown == snapshot.text:
+            self._scrollback.asked(lines, question.drawn)
+            self._noted = action_id
 
     def _gone(self, error: str) -> None:
         self.tell(replace(self._decider.idle(error=error), gone=True))

@@ -54,6 +54,9 @@ class IdeAgent:
         except WindowError as error:
             raise self._delivery_error(error) from error
 
+    def check(self, message: ChatInput) -> None:
+        """Do nothing: the agent takes any message, images as text."""
+
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Write a message into the agent's input and return once the chat shows it."""
         chat = self._chats[self._kind]
