@@ -13,7 +13,7 @@ marked `one_store`. Each process of pytest-xdist starts servers of its own when 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,8 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
+from outrider.cloud.api.endpoint import Endpoint
+from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
 from servers.postgres import Postgres
@@ -179,10 +181,10 @@ async def start_site(tmp_path: Path, store: Store) -> AsyncIterator[StartSite]:
     """Start a service of the test's own, with these settings."""
     sites: list[Site] = []
 
-    async def start(**changes: Any) -> Site:
+    async def start(endpoints: Sequence[Endpoint] = ENDPOINTS, **changes: Any) -> Site:
         if any(name.startswith("rate_limit_") for name in changes):
             await early_in_a_window()
-        mine = Site(settings(tmp_path / f"site{len(sites)}", store, **changes))
+        mine = Site(settings(tmp_path / f"site{len(sites)}", store, **changes), endpoints)
         sites.append(mine)
         await mine.start()
         return mine

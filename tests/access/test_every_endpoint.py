@@ -181,7 +181,8 @@ async def test_the_table_is_the_specification_s() -> None:
         assert endpoint.path.startswith(V1)
         assert set(re.findall(r"{(\w+)}", endpoint.path)) <= NOWHERE.keys(), "a new kind of id"
         takes_credentials = endpoint.path.startswith(f"{V1}/auth/")
-        assert (endpoint.credential_limit is not None) == takes_credentials
+        limit = endpoint.rate_limit
+        assert (limit is not None and limit.name == "auth") == takes_credentials
 
 
 # A body of each operation that changes something of what an id names, good enough to reach it.

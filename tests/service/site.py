@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,8 @@ import httpx
 from outrider.cli.admin import issue_key
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.api.endpoint import Endpoint
+from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts
@@ -35,8 +37,9 @@ class Site:
     What it hands out (clients, machines) ends with it, or earlier by the test's hand.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, endpoints: Sequence[Endpoint] = ENDPOINTS) -> None:
         self.settings = settings
+        self._endpoints = endpoints
         self.database = Database(settings.sqlalchemy_url)
         self.url = ""
         self._stop = asyncio.Event()
@@ -61,7 +64,7 @@ class Site:
         listener = listen(settings)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self._stop, ready = asyncio.Event(), asyncio.Event()
-        work = run_service(settings, [listener], self._stop, ready.set)
+        work = run_service(settings, [listener], self._stop, ready.set, endpoints=self._endpoints)
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)

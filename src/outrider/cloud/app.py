@@ -7,7 +7,7 @@ end, machines are disconnected), then `running` cancels the tasks and saves what
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,6 +36,7 @@ from outrider.cloud.api.operations import Readiness
 from outrider.cloud.api.paths import Paths
 from outrider.cloud.api.pipeline import Resource, nowhere
 from outrider.cloud.api.responses import Outermost, http_exception, unexpected
+from outrider.cloud.api.streaming import Streams
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.directory import FleetDirectory
@@ -71,9 +72,16 @@ class Service:
 
     Args:
         limit_loopback: whether rate limits by address also apply to loopback addresses.
+        endpoints: what the API consists of.
     """
 
-    def __init__(self, settings: Settings, *, limit_loopback: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        limit_loopback: bool = True,
+        endpoints: Sequence[Endpoint] = ENDPOINTS,
+    ) -> None:
         self._settings = settings
         self._is_draining = False
         self._database = database = Database(settings.sqlalchemy_url)
@@ -146,6 +154,8 @@ class Service:
         self._account_changes = AccountChanges(database, self._account_changed)
         self._quota = Quota(database, clock)
         self._idempotency = Idempotency(database, cipher, clock)
+        self._streams = Streams()
+        limits = [e.rate_limit.definition for e in endpoints if e.rate_limit is not None]
         services = Services(
             settings=settings,
             database=database,
@@ -156,6 +166,7 @@ class Service:
                 ip=settings.rate_limit_ip,
                 auth=settings.rate_limit_auth,
                 login=settings.rate_limit_login,
+                others=[limit for limit in limits if limit is not None],
                 shared=None if redis is None else RedisWindows(redis),
             ),
             authenticator=self._authenticator,
@@ -170,6 +181,7 @@ class Service:
             subscriptions=subscriptions,
             queue=self._queue,
             intake=self._intake,
+            streams=self._streams,
         )
         registry = self._registry
         machines = Gauge("outrider_machines", "Machines with a socket here.", registry=registry)
@@ -179,14 +191,14 @@ class Service:
         gate = Gate(services, clock)
         others = Starlette(
             routes=[
-                *operations.routes(ENDPOINTS, self._readiness, registry),
+                *operations.routes(endpoints, self._readiness, registry),
                 *pages.routes(),
                 Route("/api/{path:path}", nowhere(services, gate)),
             ],
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
         others.router.redirect_slashes = False
-        paths = Paths(_resources(services, gate), others, {GATEWAY_PATH: self._gateway})
+        paths = Paths(_resources(endpoints, services, gate), others, {GATEWAY_PATH: self._gateway})
         hosts = settings.served_hosts
         self.app = Outermost(paths if hosts is None else AllowedHosts(paths, hosts), registry)
 
@@ -265,7 +277,8 @@ class Service:
             await self._gateway.move()
 
     async def drain(self) -> None:
-        """Wait a few seconds for commands in flight, then close the machines' connections."""
+        """End streams, wait a few seconds for commands in flight, then disconnect the machines."""
+        self._streams.drain()  # the server then waits until their last chunks are sent
         await self._dispatcher.drain()
         await self._idempotency.drain(1)
         await self._gateway.close()
@@ -353,8 +366,8 @@ def _log_failure(task: asyncio.Task[None]) -> None:
         _log.critical("background task failed", task=task.get_name(), exc_info=task.exception())
 
 
-def _resources(services: Services, gate: Gate) -> list[Resource]:
+def _resources(endpoints: Sequence[Endpoint], services: Services, gate: Gate) -> list[Resource]:
     by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     return [Resource(path, methods, services, gate) for path, methods in by_path.items()]

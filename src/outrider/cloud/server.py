@@ -10,6 +10,8 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from outrider.cloud.api.endpoint import Endpoint
+from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.app import Service
 from outrider.cloud.http_protocol import http_protocol
 from outrider.cloud.settings import Settings
@@ -66,6 +68,7 @@ async def run_service(
     ready: Callable[[], None] = lambda: None,
     *,
     limit_loopback: bool = True,
+    endpoints: Sequence[Endpoint] = ENDPOINTS,
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
@@ -78,6 +81,7 @@ async def run_service(
         listeners: closed at the end, even if the service does not start.
         ready: called when the service accepts requests.
         limit_loopback: whether rate limits by address also apply to loopback addresses.
+        endpoints: what the API consists of.
 
     Raises:
         OutriderError: the service could not start; the text says why.
@@ -85,7 +89,7 @@ async def run_service(
     with ExitStack() as stack:
         for listener in listeners:
             stack.enter_context(listener)
-        service = Service(settings, limit_loopback=limit_loopback)
+        service = Service(settings, limit_loopback=limit_loopback, endpoints=endpoints)
         await _serve(service, settings, listeners, stop, ready)
 
 

@@ -11,8 +11,8 @@ directly: a hit takes 1.1 us, against 4.2 us through the library's strategy.
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final, Literal
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -21,23 +21,6 @@ from limits.aio.storage.base import SlidingWindowCounterSupport
 
 from outrider.cloud.store.redis import Redis, RedisUnavailable
 from outrider.contract.errors import ApiError, ErrorCode
-
-LimitName = Literal["key", "session", "ip", "auth", "login"]
-
-_SECONDS: Final[dict[LimitName, int]] = {
-    "key": 60,
-    "session": 60,
-    "ip": 60,
-    "auth": 300,
-    "login": 3600,
-}
-_SUBJECTS: Final[dict[LimitName, str]] = {
-    "key": "this API key",
-    "session": "this session",
-    "ip": "this address",
-    "auth": "this address on routes that take credentials",
-    "login": "addresses that have never logged in to this account",
-}
 
 _WARN_SECONDS: Final = 10.0
 
@@ -218,17 +201,32 @@ class RedisWindows:
 class RateLimitStatus(msgspec.Struct, frozen=True, gc=False):
     """The state of a caller's limit: hits left, and seconds until there are more."""
 
-    limit: LimitName
+    limit: str
     remaining: int
     reset: int
+
+
+class RateLimit(NamedTuple):
+    """A limit: so many requests in each window of so many seconds.
+
+    Args:
+        name: names the limit in the `RateLimit` headers.
+        subject: who is limited, as the error says it.
+    """
+
+    name: str
+    requests: int
+    seconds: int
+    subject: str
 
 
 class _Limit(msgspec.Struct, frozen=True):
     """One of the limits, with the counters of this node."""
 
-    name: LimitName
+    name: str
     amount: int
     seconds: int
+    subject: str
     windows: MemoryWindows
 
     def status(self, hit: Hit) -> RateLimitStatus:
@@ -252,7 +250,7 @@ class _Limit(msgspec.Struct, frozen=True):
     def refusal(self, status: RateLimitStatus) -> "RateLimited":
         """Return the error with the time at which to try again."""
         return RateLimited(
-            f"Over {self.amount} requests in {self.seconds} seconds by {_SUBJECTS[self.name]}: "
+            f"Over {self.amount} requests in {self.seconds} seconds by {self.subject}: "
             f"try again in {status.reset} s",
             status,
         )
@@ -265,9 +263,13 @@ class RateLimits:
         key, session, ip: requests per minute of one API key, session, address.
         auth: requests per 5 minutes of one address on the routes that take credentials.
         login: logins per hour to one account from all addresses that it does not know.
+        others: limits of single endpoints; one may be given several times.
         shared: the windows of all nodes. While Redis is unavailable each node counts by itself, so
             that a limit holds for each node and no request fails for the outage.
         clock: seconds since the epoch.
+
+    Raises:
+        ValueError: two different limits have the same name.
     """
 
     def __init__(
@@ -278,26 +280,28 @@ class RateLimits:
         auth: int,
         session: int = 600,
         login: int = 30,
+        others: Iterable[RateLimit] = (),
         shared: RedisWindows | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._shared = shared
         self._clock = clock
         self._warned_at = 0.0
-        amounts: dict[LimitName, int] = {
-            "key": key,
-            "session": session,
-            "ip": ip,
-            "auth": auth,
-            "login": login,
-        }
-        self._limits = {
-            name: _Limit(name, amount, _SECONDS[name], MemoryWindows(clock=clock))
-            for name, amount in amounts.items()
-        }
-        self._header_cache: dict[tuple[LimitName, ...], tuple[Header, bytes]] = {}
+        self._limits: dict[str, _Limit] = {}
+        for limit in (
+            RateLimit("key", key, 60, "this API key"),
+            RateLimit("session", session, 60, "this session"),
+            RateLimit("ip", ip, 60, "this address"),
+            RateLimit("auth", auth, 300, "this address on routes that take credentials"),
+            RateLimit("login", login, 3600, "addresses that have never logged in to this account"),
+            *dict.fromkeys(others),
+        ):
+            if limit.name in self._limits:
+                raise ValueError(f"two rate limits have the name {limit.name}")
+            self._limits[limit.name] = _Limit(*limit, MemoryWindows(clock=clock))
+        self._header_cache: dict[tuple[str, ...], tuple[Header, bytes]] = {}
 
-    def hit_local(self, name: LimitName, who: str) -> RateLimitStatus | None:
+    def hit_local(self, name: str, who: str) -> RateLimitStatus | None:
         """Count a request without waiting; None, and nothing counted, where nodes share windows.
 
         Raises:
@@ -308,7 +312,7 @@ class RateLimits:
         limit = self._limits[name]
         return limit.status(limit.windows.hit(who, limit.amount, limit.seconds, 1))
 
-    async def hit(self, name: LimitName, who: str) -> RateLimitStatus:
+    async def hit(self, name: str, who: str) -> RateLimitStatus:
         """Count a request.
 
         Raises:
@@ -317,7 +321,7 @@ class RateLimits:
         limit = self._limits[name]
         return limit.status(await self._hit(limit, who, 1))
 
-    async def check(self, name: LimitName, who: str) -> RateLimitStatus:
+    async def check(self, name: str, who: str) -> RateLimitStatus:
         """Raise as `hit` would, without counting."""
         limit = self._limits[name]
         status = limit.status(await self._hit(limit, who, 0))
@@ -327,7 +331,7 @@ class RateLimits:
 
     def headers(self, statuses: list[RateLimitStatus]) -> list[Header]:
         """Return the `RateLimit-Policy` and `RateLimit` headers of these statuses."""
-        names: list[LimitName] = []
+        names: list[str] = []
         state: list[int] = []
         for status in statuses:
             names.append(status.limit)
@@ -342,7 +346,7 @@ class RateLimits:
         policy, form = cached
         return [policy, (b"ratelimit", form % tuple(state))]
 
-    def _make_headers(self, names: tuple[LimitName, ...]) -> tuple[Header, bytes]:
+    def _make_headers(self, names: tuple[str, ...]) -> tuple[Header, bytes]:
         """Return the policy header of these limits, and the format of the status header."""
         limits = [self._limits[name] for name in names]
         policies = [f'"{limit.name}";q={limit.amount};w={limit.seconds}' for limit in limits]

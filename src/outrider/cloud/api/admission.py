@@ -1,7 +1,8 @@
 """Authorization: the checks before a request's body is read, in the contract's order.
 
 IP limit → authentication → key limit → scope → recent login → monthly quota. Requests of a session
-count against the session instead of the address, so a session is authenticated first.
+count against the session instead of the address, so a session is authenticated first. An endpoint's
+own rate limit follows the IP limit if it is by address, and the key limit otherwise.
 """
 
 import time
@@ -14,7 +15,7 @@ from starlette.types import Scope as AsgiScope
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.access.rate_limits import RateLimited, RateLimitStatus
 from outrider.cloud.access.sessions import COOKIE
-from outrider.cloud.api.endpoint import Endpoint, Services
+from outrider.cloud.api.endpoint import Endpoint, EndpointLimit, Services
 from outrider.contract.errors import ApiError, ErrorCode
 
 Headers = Mapping[bytes, bytes]
@@ -90,15 +91,16 @@ class Gate:
                 admission.principal = await self._session(session_id, token, address, statuses)
             elif address is not None:
                 statuses.append(rates.hit_local("ip", address) or await rates.hit("ip", address))
-            if endpoint.credential_limit is not None and address is not None:
-                count = rates.hit if endpoint.credential_limit == "counted" else rates.check
-                statuses.append(await count("auth", address))
+            limit = endpoint.rate_limit
+            if limit is not None and limit.by == "address" and address is not None:
+                statuses.append(await self._count(limit, address))
             if endpoint.who == "anyone":
                 _refuse_cross_site(headers)
                 return
             if problem is not None:
                 raise problem
             if admission.principal is not None:
+                await self._count_principal(endpoint, admission.principal, statuses)
                 self._authorize(endpoint, admission.principal)
                 return
             cached = self._authenticator.remembered(token)
@@ -106,6 +108,8 @@ class Gate:
             admission.principal = principal
             who = principal.id
             statuses.append(rates.hit_local("key", who) or await rates.hit("key", who))
+            if limit is not None:
+                await self._count_principal(endpoint, principal, statuses)
             self._authorize(endpoint, principal)
             if not self._quota.spend_here(principal.account_id):
                 await self._quota.spend(principal.account_id)
@@ -150,6 +154,19 @@ class Gate:
             if address is not None:
                 statuses.append(await self._rates.hit("ip", address))
             raise
+
+    async def _count_principal(
+        self, endpoint: Endpoint, principal: Principal, statuses: list[RateLimitStatus]
+    ) -> None:
+        limit = endpoint.rate_limit
+        if limit is not None and limit.by != "address":
+            who = principal.id if limit.by == "principal" else principal.account_id
+            statuses.append(await self._count(limit, who))
+
+    async def _count(self, limit: EndpointLimit, who: str) -> RateLimitStatus:
+        if limit.counted == "request":
+            return await self._rates.hit(limit.name, who)
+        return await self._rates.check(limit.name, who)
 
     def _authorize(self, endpoint: Endpoint, principal: Principal) -> None:
         if endpoint.scope is not None and endpoint.scope not in principal.scopes:

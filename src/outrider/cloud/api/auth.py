@@ -1,5 +1,6 @@
 """Logging in and out, and how machines join an account."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from msgspec import Meta
@@ -9,7 +10,7 @@ from outrider.cloud.access.client_address import bucket
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.passwords import LONGEST, SHORTEST
 from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn
-from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit, Services
 from outrider.cloud.api.responses import Done
 from outrider.cloud.store.sessions import Origin
 from outrider.contract.enrollment import (
@@ -215,6 +216,9 @@ def _page(services: Services, scope: AsgiScope) -> str:
 
 _MAX_USER_AGENT = 300
 _PATH = "/api/v1/auth"
+_GUESSES = EndpointLimit(name="auth", by="address")
+"""The limit on routes that take credentials. A machine that polls with a valid code is not counted
+on `device/token`: its handler counts the wrong codes."""
 
 ENDPOINTS = [
     Endpoint(
@@ -225,7 +229,7 @@ ENDPOINTS = [
         handler=login,
         response=LoggedIn,
         body=LoginRequest,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Authentication",
     ),
     Endpoint(
@@ -236,7 +240,7 @@ ENDPOINTS = [
         handler=reauthenticate,
         response=LoggedIn,
         body=PasswordRequest,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Authentication",
     ),
     Endpoint(
@@ -246,7 +250,7 @@ ENDPOINTS = [
         summary="Log out",
         handler=logout,
         response=Done,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Authentication",
     ),
     Endpoint(
@@ -258,7 +262,7 @@ ENDPOINTS = [
         handler=change_password,
         response=Done,
         body=PasswordChange,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Authentication",
     ),
     Endpoint(
@@ -269,7 +273,7 @@ ENDPOINTS = [
         handler=reset_password,
         response=Done,
         body=PasswordReset,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Authentication",
     ),
     Endpoint(
@@ -280,7 +284,7 @@ ENDPOINTS = [
         handler=enroll,
         response=Enrolled,
         body=EnrollRequest,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Enrollment",
     ),
     Endpoint(
@@ -292,7 +296,7 @@ ENDPOINTS = [
         response=OneTimeCode,
         body=OneTimeCodeRequest,
         body_optional=True,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Enrollment",
     ),
     Endpoint(
@@ -303,7 +307,7 @@ ENDPOINTS = [
         handler=authorize_device,
         response=DeviceAuthorization,
         body=MachineInfo,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Enrollment",
     ),
     Endpoint(
@@ -314,7 +318,7 @@ ENDPOINTS = [
         handler=device_token,
         response=Enrolled,
         body=TokenRequest,
-        credential_limit="handler",
+        rate_limit=replace(_GUESSES, counted="handler"),
         tag="Enrollment",
     ),
     Endpoint(
@@ -325,7 +329,7 @@ ENDPOINTS = [
         handler=waiting_device,
         response=WaitingDevice,
         query=UserCodeQuery,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Enrollment",
     ),
     Endpoint(
@@ -336,7 +340,7 @@ ENDPOINTS = [
         handler=decide_device,
         response=Done,
         body=DeviceDecision,
-        credential_limit="counted",
+        rate_limit=_GUESSES,
         tag="Enrollment",
     ),
 ]

@@ -13,8 +13,9 @@ from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.principal import Principal, Scope
 from outrider.cloud.access.quota import Quota
-from outrider.cloud.access.rate_limits import RateLimits
+from outrider.cloud.access.rate_limits import RateLimit, RateLimits
 from outrider.cloud.access.sessions import Sessions
+from outrider.cloud.api.streaming import Stream, Streams
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.presence import Presence
@@ -31,9 +32,48 @@ Who = Literal["scope", "principal", "session", "anyone"]
 """Who may call an endpoint: credentials with its scope; any valid credential; dashboard sessions;
 anyone without a credential."""
 
-CredentialLimit = Literal["counted", "handler"]
-"""How the limit on routes that take credentials is counted: at every request, or by the handler
-for wrong guesses only (a machine that polls with a valid code is not counted)."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointLimit:
+    """A rate limit of an endpoint, in addition to those of every request.
+
+    Args:
+        name: names the limit in the `RateLimit` headers. Endpoints with the same name share its
+            windows.
+        by: what has a window of its own. Requests by address are counted before authentication,
+            the others after it.
+        requests: the requests in `seconds` seconds; None for a limit that the settings define.
+        counted: whether every request is counted, or only those that the handler counts, such as
+            wrong guesses. Either way a request is refused while the window is full.
+    """
+
+    name: str
+    by: Literal["address", "principal", "account"]
+    requests: int | None = None
+    seconds: int = 60
+    counted: Literal["request", "handler"] = "request"
+
+    @property
+    def definition(self) -> RateLimit | None:
+        """The limit, if the settings do not define it."""
+        if self.requests is None:
+            return None
+        subject = "this credential" if self.by == "principal" else f"this {self.by}"
+        return RateLimit(self.name, self.requests, self.seconds, f"{subject} on this route")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamKind:
+    """What an endpoint streams: its media type, and its description in OpenAPI.
+
+    Args:
+        description: what the stream consists of, and when it ends.
+        example: the beginning of a stream.
+    """
+
+    media_type: str
+    description: str
+    example: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +96,7 @@ class Services:
     subscriptions: Subscriptions
     queue: DeliveryQueue
     intake: EventIntake
+    streams: Streams
 
 
 @dataclass(slots=True)
@@ -95,8 +136,9 @@ class Call:
         return self.caller.account_id
 
 
-Handler = Callable[[Services, Call], Awaitable[bytes | Wire]]
-"""Returns the body of the response, as JSON or to be encoded. Its name is the operation's."""
+Handler = Callable[[Services, Call], Awaitable[bytes | Wire | Stream]]
+"""Returns the body of the response: as JSON, to be encoded, or a stream of the endpoint's kind. Its
+name is the operation's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +149,8 @@ class Endpoint:
         scope: the scope that the credential needs if `who` is `scope`.
         summary: the title in the documentation; the handler's docstring is the description.
         response: the type of the body of a successful response; several if it depends on the
-            request.
+            request; `()` if it always is a stream.
+        stream: what the endpoint streams; its handler may then return a `Stream`.
         body: the type of the request's body, None if it has none.
         described_bodies: the types of body in the API's description, if `body` does not define
             the fields.
@@ -118,7 +161,10 @@ class Endpoint:
             when refused, and its response is not stored under an `Idempotency-Key`.
         is_read: for an endpoint that both reads and writes: returns from the decoded body whether
             the request only reads, with the effects of `reads_only`.
-        credential_limit: how requests count against the limit on routes that take credentials.
+        rate_limit: a limit in addition to those of every request.
+
+    Raises:
+        ValueError: the row contradicts itself.
     """
 
     method: Method
@@ -137,7 +183,14 @@ class Endpoint:
     is_read: Callable[[Any], bool] | None = None
     query: type[Wire] | None = None
     status: int = 200
-    credential_limit: CredentialLimit | None = None
+    rate_limit: EndpointLimit | None = None
+    stream: StreamKind | None = None
+
+    def __post_init__(self) -> None:
+        if self.stream is not None and not self.may_repeat:
+            raise ValueError("a stream cannot be stored under an Idempotency-Key")
+        if self.who == "anyone" and self.rate_limit is not None and self.rate_limit.by != "address":
+            raise ValueError("without a credential, only addresses can be counted")
 
     @property
     def mutates(self) -> bool:

@@ -236,6 +236,9 @@ def _description(endpoint: Endpoint) -> str:
         lines.append("For a dashboard session, not for an API key.")
     if endpoint.recent_login:
         lines.append("Needs a dashboard session with a recent login.")
+    limit = endpoint.rate_limit
+    if limit is not None and limit.requests is not None:
+        lines.append(f"Limit: {limit.requests} requests in {limit.seconds} s by {limit.by}.")
     return "\n\n".join(lines)
 
 
@@ -276,10 +279,16 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 
 def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
+    content = _json(endpoint.responses, schemas) if endpoint.responses else {}
+    if endpoint.stream is not None:
+        content[endpoint.stream.media_type] = {
+            "schema": {"type": "string", "description": endpoint.stream.description},
+            "example": endpoint.stream.example,
+        }
     succeeded = {
         "description": _response_description(endpoint),
         "headers": _header_references("X-Request-Id", "RateLimit-Policy", "RateLimit"),
-        "content": _json(endpoint.responses, schemas),
+        "content": content,
     }
     return {str(endpoint.status): succeeded} | {
         status: {"$ref": f"#/components/responses/{error.name}"}
@@ -290,7 +299,10 @@ def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
 def _response_description(endpoint: Endpoint) -> str:
     if len(endpoint.responses) > 1:
         return "What came of it; which of these it is depends on the request."
-    return schema_description(endpoint.responses[0])
+    if endpoint.responses:
+        return schema_description(endpoint.responses[0])
+    assert endpoint.stream is not None, "an endpoint without a response type has a stream"
+    return endpoint.stream.description
 
 
 def _json(models: Sequence[type[Wire]], schemas: Schemas) -> dict[str, Any]:

@@ -19,12 +19,17 @@ from outrider.cloud.access.rate_limits import RateLimited
 from outrider.cloud.api.admission import Admission, Gate, Headers, headers_of
 from outrider.cloud.api.decode import decode_body, decode_query, read_body
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.streaming import Stream
 from outrider.cloud.fleet.dispatch import ClientGone
 from outrider.cloud.store.database import is_unavailable
 from outrider.contract.errors import ApiError, not_found
+from outrider.contract.structs import Wire
 
 _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
+_NO_BUFFERING: Final = (b"x-accel-buffering", b"no")
+"""Makes nginx forward each chunk of a stream at once."""
+
 _CHALLENGE: Final = (b"www-authenticate", b"Bearer")
 _REPLAYED: Final = (b"idempotency-replayed", b"true")
 _REFUSED: Final = frozenset({401, 403, 429})
@@ -119,7 +124,7 @@ class _EndpointApp:
             self._refuse_unaudited(call)
             answer = await self._answer(call, headers)
             extra = call.response_headers
-            if answer.replayed:
+            if isinstance(answer, Answer) and answer.replayed:
                 extra = [*extra, _REPLAYED]
         except ApiError as error:
             if isinstance(error, RateLimited) and error.limit_status not in admission.statuses:
@@ -133,8 +138,13 @@ class _EndpointApp:
             raise
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
             answer = _failure_response(scope, error)
-        self._audit(scope, admission, call, answer.status)
         extra = [*self._services.rates.headers(admission.statuses), *extra]
+        if isinstance(answer, Stream):
+            assert call is not None, "a handler has returned the stream"
+            self._audit(scope, admission, call, self._endpoint.status)
+            await self._stream(call, answer, send, extra)
+            return
+        self._audit(scope, admission, call, answer.status)
         await _send(send, answer.status, answer.body, extra)
 
     async def _call(
@@ -173,10 +183,33 @@ class _EndpointApp:
                 retry_after=_AUDIT_RETRY_SECONDS,
             )
 
-    async def _answer(self, call: Call, headers: Headers) -> Answer:
+    async def _stream(
+        self, call: Call, stream: Stream, send: Send, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        kind = self._endpoint.stream
+        assert kind is not None, "only an endpoint with `stream` may return one"
+        content_type = (b"content-type", kind.media_type.encode())
+        start = {
+            "type": "http.response.start",
+            "status": self._endpoint.status,
+            "headers": [content_type, _NO_STORE, _NO_BUFFERING, *headers],
+        }
+        await send(start)
+        try:
+            await self._services.streams.send(stream, send, call.gone)
+        except Exception:  # noqa: BLE001  # as in `__call__`
+            # The status is sent. Without the end of the body, the client notices the failure.
+            _log.exception(
+                "stream failed",
+                path=call.scope["path"],
+                request=call.scope["request_id"].decode(),
+            )
+
+    async def _answer(self, call: Call, headers: Headers) -> Answer | Stream:
         key = headers.get(b"idempotency-key")
         if key is None or self._endpoint.may_repeat or call.principal is None:
-            return await self._handle(call)
+            data = await self._endpoint.handler(self._services, call)
+            return data if isinstance(data, Stream) else self._success(data)
         call.gone = _never  # continue without the client, so that a retry finds the response
         return await self._services.idempotency.once(
             principal=call.principal.id,
@@ -191,15 +224,16 @@ class _EndpointApp:
         Every error becomes a response, so that the idempotency key is always finished or released.
         """
         try:
-            return await self._handle(call), True
+            data = await self._endpoint.handler(self._services, call)
+            assert not isinstance(data, Stream), "`Endpoint` excludes it"
+            return self._success(data), True
         except ApiError as error:
             call.response_headers += _headers_of(error)
             return _error_response(error), not error.undone
         except Exception as error:  # noqa: BLE001  # as above
             return _failure_response(call.scope, error), True
 
-    async def _handle(self, call: Call) -> Answer:
-        data = await self._endpoint.handler(self._services, call)
+    def _success(self, data: bytes | Wire) -> Answer:
         return Answer(
             self._endpoint.status, data if isinstance(data, bytes) else _encoder.encode(data)
         )

@@ -1,0 +1,1 @@
+"""Tests of the API's framework, on endpoint tables of their own."""

@@ -1,0 +1,123 @@
+"""Rate limits that a row of the endpoint table declares, on a table of the tests' own."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
+
+from outrider.cloud.access.rate_limits import RateLimit, RateLimits
+from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit, Who
+from outrider.cloud.api.openapi import describe
+from outrider.cloud.api.responses import Done
+from outrider.cloud.api.table import ENDPOINTS
+from tests.access.people import dashboard, person
+from tests.conftest import StartSite, early_in_a_window
+from tests.service.errors import assert_error
+from tests.service.site import Owner
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+V1 = "/api/v1"
+BY_ACCOUNT = EndpointLimit(name="export", by="account", requests=3, seconds=3600)
+BY_PRINCIPAL = EndpointLimit(name="import", by="principal", requests=2, seconds=3600)
+BY_ADDRESS = EndpointLimit(name="knock", by="address", requests=2, seconds=3600)
+
+
+def endpoint(path: str, limit: EndpointLimit, who: Who = "principal") -> Endpoint:
+    async def limited(_services: Any, _call: Call) -> Done:
+        """Do nothing."""
+        return Done()
+
+    limited.__name__ = path
+    return Endpoint(
+        method="GET",
+        path=f"{V1}/{path}",
+        who=who,
+        summary=path,
+        handler=limited,
+        response=Done,
+        rate_limit=limit,
+        tag="Daemons",
+    )
+
+
+TABLE = [
+    *ENDPOINTS,
+    endpoint("export", BY_ACCOUNT),
+    endpoint("export-all", BY_ACCOUNT),
+    endpoint("import", BY_PRINCIPAL),
+    endpoint("knock", BY_ADDRESS, who="anyone"),
+]
+
+
+async def start(start_site: StartSite) -> Owner:
+    await early_in_a_window()
+    return await person(await start_site(endpoints=TABLE))
+
+
+def policies(response: httpx.Response) -> set[str]:
+    return set(response.headers["ratelimit-policy"].split(", "))
+
+
+async def test_a_limit_by_account_counts_all_its_credentials(start_site: StartSite) -> None:
+    owner = await start(start_site)
+    page = await dashboard(owner)
+    first = await owner.api.get(f"{V1}/export")
+    assert policies(first) == {'"ip";q=1000000;w=60', '"key";q=1000000;w=60', '"export";q=3;w=3600'}
+    assert '"export";r=2;' in first.headers["ratelimit"]
+    assert (await page.get(f"{V1}/export")).status_code == 200
+    assert (await owner.api.get(f"{V1}/export-all")).status_code == 200
+    for client in (owner.api, page):
+        refused = await client.get(f"{V1}/export")
+        assert "this account on this route" in assert_error(refused, 429, "RATE_LIMITED")["error"]
+        assert int(refused.headers["retry-after"]) > 0
+    assert (await owner.api.get(f"{V1}/daemons")).status_code == 200, "other routes are served"
+    other = await person(owner.site)
+    assert (await other.api.get(f"{V1}/export")).status_code == 200
+
+
+@pytest.mark.one_store
+async def test_a_limit_by_principal_counts_each_credential(start_site: StartSite) -> None:
+    owner = await start(start_site)
+    clients = [owner.api, await owner.may("agent:read"), await dashboard(owner)]
+    for client in clients:
+        answers = await asyncio.gather(*(client.get(f"{V1}/import") for _ in range(5)))
+        assert Counter(answer.status_code for answer in answers) == {200: 2, 429: 3}
+
+
+@pytest.mark.one_store
+async def test_a_limit_by_address_needs_no_credential(start_site: StartSite) -> None:
+    owner = await start(start_site)
+    answers = [await owner.site.client().get(f"{V1}/knock") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert_error(answers[-1], 429, "RATE_LIMITED")
+
+
+@pytest.mark.one_store
+async def test_authentication_comes_before_a_limit_by_account(start_site: StartSite) -> None:
+    owner = await start(start_site)
+    for _ in range(BY_ACCOUNT.requests or 0):
+        await owner.api.get(f"{V1}/export")
+    assert_error(await owner.site.client().get(f"{V1}/export"), 401, "AUTH_REQUIRED")
+
+
+@pytest.mark.one_store
+async def test_openapi_says_the_limit() -> None:
+    described = describe(TABLE)["paths"][f"{V1}/export"]["get"]["description"]
+    assert "3 requests in 3600 s by account" in described
+
+
+@pytest.mark.one_store
+async def test_two_limits_of_one_name_are_refused() -> None:
+    limits = [RateLimit("export", 1, 60, "this account"), RateLimit("export", 2, 60, "this key")]
+    RateLimits(key=1, ip=1, auth=1, others=[limits[0], limits[0]])
+    with pytest.raises(ValueError, match="export"):
+        RateLimits(key=1, ip=1, auth=1, others=limits)
+
+
+@pytest.mark.one_store
+async def test_a_row_for_anyone_can_only_limit_addresses() -> None:
+    with pytest.raises(ValueError, match="addresses"):
+        endpoint("export", BY_ACCOUNT, who="anyone")
