@@ -8,16 +8,20 @@ from outrider.cli.main import run
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.principal import ALL_SCOPES, Principal
 from outrider.cloud.access.rate_limits import RateLimits, RateLimitStatus
-from outrider.cloud.api.admission import Admission, Gate, Headers
+from outrider.cloud.api.authorization import Authorization, Headers, RequestContext
 from outrider.cloud.api.endpoint import Endpoint
 
 _ANYONE = Principal("key", "key_of_the_benchmark", os.environ["ACCOUNT"], ALL_SCOPES)
 
 
-async def _admit(
-    _gate: Gate, _endpoint: Endpoint, _scope: Scope, _headers: Headers, admission: Admission
+async def _authorize_anyone(
+    _authorization: Authorization,
+    _endpoint: Endpoint,
+    _scope: Scope,
+    _headers: Headers,
+    context: RequestContext,
 ) -> None:
-    admission.principal = _ANYONE
+    context.principal = _ANYONE
 
 
 def _no_headers(_rates: RateLimits, _standings: list[RateLimitStatus]) -> list[tuple[bytes, bytes]]:
@@ -28,7 +32,7 @@ def _no_note(_audit: Audit, **_note: object) -> None:
     return
 
 
-Gate.admit = _admit  # type: ignore[method-assign,assignment]
+Authorization.authorize = _authorize_anyone  # type: ignore[method-assign,assignment]
 RateLimits.headers = _no_headers  # type: ignore[method-assign,assignment]
 Audit.note = _no_note  # type: ignore[assignment]
 run()

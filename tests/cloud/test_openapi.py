@@ -28,8 +28,8 @@ from schemathesis.specs.openapi.checks import (
 
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.access.quota import PLANS
-from outrider.cloud.api.decode import decode_body
 from outrider.cloud.api.openapi import describe
+from outrider.cloud.api.request_body import decode_body
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.contract.commands import PAYLOADS, PUBLIC_COMMANDS, CommandType
 from outrider.contract.events import EventName

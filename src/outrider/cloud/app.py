@@ -30,12 +30,12 @@ from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
 from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.api import operations, pages
-from outrider.cloud.api.admission import Gate
+from outrider.cloud.api.authorization import Authorization
 from outrider.cloud.api.endpoint import Endpoint, Services
 from outrider.cloud.api.operations import Readiness
-from outrider.cloud.api.paths import Paths
-from outrider.cloud.api.pipeline import Resource, nowhere
-from outrider.cloud.api.responses import Outermost, http_exception, unexpected
+from outrider.cloud.api.pipeline import Resource, no_endpoint
+from outrider.cloud.api.responses import RequestMetrics, http_exception, unexpected
+from outrider.cloud.api.router import Router
 from outrider.cloud.api.streaming import Streams
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
@@ -188,19 +188,23 @@ class Service:
         machines.set_function(self._gateway.count)
         tasks = Gauge("outrider_tasks", "Asyncio tasks of this process.", registry=registry)
         tasks.set_function(lambda: len(asyncio.all_tasks()))
-        gate = Gate(services, clock)
+        authorization = Authorization(services, clock)
         others = Starlette(
             routes=[
                 *operations.routes(endpoints, self._readiness, registry),
                 *pages.routes(),
-                Route("/api/{path:path}", nowhere(services, gate)),
+                Route("/api/{path:path}", no_endpoint(services, authorization)),
             ],
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
         others.router.redirect_slashes = False
-        paths = Paths(_resources(endpoints, services, gate), others, {GATEWAY_PATH: self._gateway})
+        router = Router(
+            _resources(endpoints, services, authorization), others, {GATEWAY_PATH: self._gateway}
+        )
         hosts = settings.served_hosts
-        self.app = Outermost(paths if hosts is None else AllowedHosts(paths, hosts), registry)
+        self.app = RequestMetrics(
+            router if hosts is None else AllowedHosts(router, hosts), registry
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -366,8 +370,10 @@ def _log_failure(task: asyncio.Task[None]) -> None:
         _log.critical("background task failed", task=task.get_name(), exc_info=task.exception())
 
 
-def _resources(endpoints: Sequence[Endpoint], services: Services, gate: Gate) -> list[Resource]:
+def _resources(
+    endpoints: Sequence[Endpoint], services: Services, authorization: Authorization
+) -> list[Resource]:
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Resource(path, methods, services, gate) for path, methods in by_path.items()]
+    return [Resource(path, methods, services, authorization) for path, methods in by_path.items()]

@@ -65,7 +65,7 @@ class ApiError(OutriderError):
         code: the cause, for the errors that have one.
         details: the fields that are wrong; only with 400.
         retry_after: seconds after which the same request may succeed.
-        undone: whether nothing has been done, so that the request may be made again as it is.
+        safe_to_retry: whether nothing has been done, so that the same request may be repeated.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ApiError(OutriderError):
         code: ErrorCode | None = None,
         details: list[ErrorDetail] | None = None,
         retry_after: float | None = None,
-        undone: bool | None = None,
+        safe_to_retry: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -84,7 +84,7 @@ class ApiError(OutriderError):
         self.code = code
         self.details = details or []
         self.retry_after = retry_after
-        self.undone = status < 500 if undone is None else undone
+        self.safe_to_retry = status < 500 if safe_to_retry is None else safe_to_retry
 
     def body(self) -> ErrorBody:
         """Return the body that tells this error. `details` is there only on a 400."""

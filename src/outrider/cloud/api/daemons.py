@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Raw
 
 from outrider.cloud.access.principal import Scope
-from outrider.cloud.api.decode import decode_body, fields_as_sent
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.request_body import decode_body, fields_as_sent
 from outrider.cloud.api.responses import Done
 from outrider.cloud.api.targets import check_machine, names_as_sent
 from outrider.cloud.fleet import views

@@ -16,9 +16,9 @@ from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.idempotency import Answer
 from outrider.cloud.access.rate_limits import RateLimited
-from outrider.cloud.api.admission import Admission, Gate, Headers, headers_of
-from outrider.cloud.api.decode import decode_body, decode_query, read_body
+from outrider.cloud.api.authorization import Authorization, Headers, RequestContext, headers_of
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.request_body import decode_body, decode_query, read_body
 from outrider.cloud.api.streaming import Stream
 from outrider.cloud.fleet.dispatch import ClientGone
 from outrider.cloud.store.database import is_unavailable
@@ -46,17 +46,22 @@ class Resource:
     """The ASGI application of one path: its endpoints by method."""
 
     def __init__(
-        self, path: str, endpoints: Mapping[str, Endpoint], services: Services, gate: Gate
+        self,
+        path: str,
+        endpoints: Mapping[str, Endpoint],
+        services: Services,
+        authorization: Authorization,
     ) -> None:
         self.path = path
         self._apps: dict[str, ASGIApp] = {
-            method: _EndpointApp(endpoint, services, gate) for method, endpoint in endpoints.items()
+            method: _EndpointApp(endpoint, services, authorization)
+            for method, endpoint in endpoints.items()
         }
         allow = ", ".join(sorted(self._apps))
-        self._not_found_app = nowhere(services, gate)
+        self._not_found_app = no_endpoint(services, authorization)
         self._wrong_method = Refusal(
             services,
-            gate,
+            authorization,
             ApiError(405, f"This path takes {allow} and no other method"),
             (b"allow", allow.encode()),
         )
@@ -78,77 +83,83 @@ class Refusal:
     path = "none"
 
     def __init__(
-        self, services: Services, gate: Gate, error: ApiError, *headers: tuple[bytes, bytes]
+        self,
+        services: Services,
+        authorization: Authorization,
+        error: ApiError,
+        *headers: tuple[bytes, bytes],
     ) -> None:
         self._services = services
-        self._gate = gate
+        self._authorization = authorization
         self._error = error
         self._headers = headers
 
     async def __call__(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
         """Refuse a request."""
-        admission = Admission(self._services.addresses.client(scope))
+        context = RequestContext(self._services.addresses.client(scope))
         answer, headers = _error_response(self._error), list(self._headers)
         try:
-            await self._gate.limit(scope, admission)
+            await self._authorization.limit(scope, context)
         except ApiError as error:
             answer, headers = _error_response(error), _headers_of(error)
-        headers = [*self._services.rates.headers(admission.statuses), *headers]
+        headers = [*self._services.rates.headers(context.statuses), *headers]
         await _send(send, answer.status, answer.body, headers)
 
 
-def nowhere(services: Services, gate: Gate) -> Refusal:
+def no_endpoint(services: Services, authorization: Authorization) -> Refusal:
     """Return the application for paths of the API without an endpoint."""
-    return Refusal(services, gate, not_found("There is nothing at this path: see /docs"))
+    return Refusal(services, authorization, not_found("There is nothing at this path: see /docs"))
 
 
 class _EndpointApp:
     """ASGI application that serves one endpoint."""
 
-    def __init__(self, endpoint: Endpoint, services: Services, gate: Gate) -> None:
+    def __init__(
+        self, endpoint: Endpoint, services: Services, authorization: Authorization
+    ) -> None:
         self._endpoint = endpoint
         self._services = services
-        self._gate = gate
+        self._authorization = authorization
         self._decoder: msgspec.json.Decoder[Any] | None = (
             msgspec.json.Decoder(endpoint.body) if endpoint.body is not None else None
         )
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
-        admission = Admission(self._services.addresses.client(scope))
+        context = RequestContext(self._services.addresses.client(scope))
         call: Call | None = None
         extra: list[tuple[bytes, bytes]] = []
         try:
-            await self._gate.admit(self._endpoint, scope, headers, admission)
-            call = await self._call(scope, receive, headers, admission)
+            await self._authorization.authorize(self._endpoint, scope, headers, context)
+            call = await self._call(scope, receive, headers, context)
             self._refuse_unaudited(call)
             answer = await self._answer(call, headers)
             extra = call.response_headers
             if isinstance(answer, Answer) and answer.replayed:
                 extra = [*extra, _REPLAYED]
         except ApiError as error:
-            if isinstance(error, RateLimited) and error.limit_status not in admission.statuses:
-                admission.statuses.append(error.limit_status)  # raised by a handler
+            if isinstance(error, RateLimited) and error.limit_status not in context.statuses:
+                context.statuses.append(error.limit_status)  # raised by a handler
             answer = _error_response(error)
             extra = _headers_of(error)
         except (ClientGone, ConnectionError):
-            self._audit(scope, admission, call, _GONE)
+            self._audit(scope, context, call, _GONE)
             return
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
             answer = _failure_response(scope, error)
-        extra = [*self._services.rates.headers(admission.statuses), *extra]
+        extra = [*self._services.rates.headers(context.statuses), *extra]
         if isinstance(answer, Stream):
             assert call is not None, "a handler has returned the stream"
-            self._audit(scope, admission, call, self._endpoint.status)
+            self._audit(scope, context, call, self._endpoint.status)
             await self._stream(call, answer, send, extra)
             return
-        self._audit(scope, admission, call, answer.status)
+        self._audit(scope, context, call, answer.status)
         await _send(send, answer.status, answer.body, extra)
 
     async def _call(
-        self, scope: AsgiScope, receive: Receive, headers: Headers, admission: Admission
+        self, scope: AsgiScope, receive: Receive, headers: Headers, context: RequestContext
     ) -> Call:
         endpoint = self._endpoint
         body = await read_body(receive, headers.get(b"content-length"))
@@ -162,7 +173,7 @@ class _EndpointApp:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        call = Call(scope, admission.principal, admission.address, decoded, body, query, gone)
+        call = Call(scope, context.principal, context.address, decoded, body, query, gone)
         call.reads_only = endpoint.is_read is not None and endpoint.is_read(decoded)
         return call
 
@@ -229,7 +240,7 @@ class _EndpointApp:
             return self._success(data), True
         except ApiError as error:
             call.response_headers += _headers_of(error)
-            return _error_response(error), not error.undone
+            return _error_response(error), not error.safe_to_retry
         except Exception as error:  # noqa: BLE001  # as above
             return _failure_response(call.scope, error), True
 
@@ -239,12 +250,12 @@ class _EndpointApp:
         )
 
     def _audit(
-        self, scope: AsgiScope, admission: Admission, call: Call | None, outcome: int
+        self, scope: AsgiScope, context: RequestContext, call: Call | None, outcome: int
     ) -> None:
         reads_only = call is not None and call.reads_only
         if (reads_only or not self._endpoint.mutates) and outcome not in _REFUSED:
             return
-        principal = admission.principal
+        principal = context.principal
         account_id = principal.account_id if principal else call.acted_for if call else None
         self._services.audit.note(
             principal=None if principal is None else principal.id,
@@ -252,7 +263,7 @@ class _EndpointApp:
             action=self._endpoint.operation,
             target=next(iter(scope["path_params"].values()), None),
             outcome=outcome,
-            address=admission.address,
+            address=context.address,
             request_id=scope["request_id"].decode(),
         )
 

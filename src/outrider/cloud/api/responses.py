@@ -35,7 +35,7 @@ class Deleted(Wire, kw_only=True):
 _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
 
 
-class Outermost:
+class RequestMetrics:
     """ASGI middleware that adds an `X-Request-Id` to every response and counts it."""
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:

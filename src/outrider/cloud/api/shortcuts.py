@@ -6,8 +6,8 @@ from typing import ClassVar
 import msgspec
 
 from outrider.cloud.access.principal import Scope
-from outrider.cloud.api.decode import fields_as_sent
 from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.request_body import fields_as_sent
 from outrider.cloud.api.targets import aim, check_machine, names_as_sent
 from outrider.contract.commands import (
     NO_SESSION,

@@ -115,7 +115,7 @@ class Dispatcher:
                 f"The machine {state.nickname!r} has {MAX_COMMANDS_IN_FLIGHT} commands "
                 "unanswered: wait for some of them",
                 retry_after=BUSY_SECONDS,
-                undone=True,
+                safe_to_retry=True,
             )
         result = await self._exchange(state, command, payload, gone)
         return _checked(state, command, result)
@@ -250,13 +250,13 @@ def _unreachable(state: MachineState) -> ApiError:
             500,
             f"The machine {state.nickname!r} is offline: "
             "start `outrider daemon` on it and try again",
-            undone=True,
+            safe_to_retry=True,
         )
     return ApiError(
         503,
         f"The connection of the machine {state.nickname!r} has dropped; "
         "it is expected back: try again in a few seconds",
-        undone=True,
+        safe_to_retry=True,
     )
 
 
@@ -287,7 +287,7 @@ def _checked(state: MachineState, command: CommandType, answer: CommandResult) -
             code=code,
             details=failure.details,
             retry_after=BUSY_SECONDS if is_busy else None,
-            undone=True if is_busy else None,
+            safe_to_retry=True if is_busy else None,
         )
     data = bytes(answer.result)
     try:

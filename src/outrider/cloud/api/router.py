@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 """The positions of a path's parameters among its segments."""
 
 
-class Paths:
+class Router:
     """ASGI application that passes a request to the resource of its path.
 
     Args:

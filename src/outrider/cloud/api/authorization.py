@@ -39,7 +39,7 @@ def headers_of(scope: AsgiScope) -> dict[bytes, bytes]:
     return headers
 
 
-class Admission:
+class RequestContext:
     """The request context: what the checks have established, also for a refused request."""
 
     __slots__ = ("address", "principal", "statuses")
@@ -50,7 +50,7 @@ class Admission:
         self.statuses: list[RateLimitStatus] = []
 
 
-class Gate:
+class Authorization:
     """Authorizes requests.
 
     Args:
@@ -65,18 +65,18 @@ class Gate:
         self._recent_login = services.settings.recent_login
         self._clock = clock
 
-    async def admit(
-        self, endpoint: Endpoint, scope: AsgiScope, headers: Headers, admission: Admission
+    async def authorize(
+        self, endpoint: Endpoint, scope: AsgiScope, headers: Headers, context: RequestContext
     ) -> None:
-        """Authorize a request; store its principal and rate limit statuses in `admission`.
+        """Authorize a request; store its principal and rate limit statuses in `context`.
 
-        `admission` is filled as far as the checks got, also when this raises.
+        `context` is filled as far as the checks got, also when this raises.
 
         Raises:
             ApiError: 401, 403 or 429, as the contract defines.
         """
-        rates, statuses = self._rates, admission.statuses
-        address = self._addresses.counted_as(admission.address)
+        rates, statuses = self._rates, context.statuses
+        address = self._addresses.counted_as(context.address)
         token, problem = "", None
         if endpoint.who != "anyone":
             try:
@@ -88,7 +88,7 @@ class Gate:
         try:
             session_id = self._authenticator.session_of(token)
             if session_id is not None:
-                admission.principal = await self._session(session_id, token, address, statuses)
+                context.principal = await self._session(session_id, token, address, statuses)
             elif address is not None:
                 statuses.append(rates.hit_local("ip", address) or await rates.hit("ip", address))
             limit = endpoint.rate_limit
@@ -99,42 +99,42 @@ class Gate:
                 return
             if problem is not None:
                 raise problem
-            if admission.principal is not None:
-                await self._count_principal(endpoint, admission.principal, statuses)
-                self._authorize(endpoint, admission.principal)
+            if context.principal is not None:
+                await self._count_principal(endpoint, context.principal, statuses)
+                self._check_permission(endpoint, context.principal)
                 return
             cached = self._authenticator.remembered(token)
             principal = cached or await self._authenticator.principal(token)
-            admission.principal = principal
+            context.principal = principal
             who = principal.id
             statuses.append(rates.hit_local("key", who) or await rates.hit("key", who))
             if limit is not None:
                 await self._count_principal(endpoint, principal, statuses)
-            self._authorize(endpoint, principal)
+            self._check_permission(endpoint, principal)
             if not self._quota.spend_here(principal.account_id):
                 await self._quota.spend(principal.account_id)
         except RateLimited as error:
             statuses.append(error.limit_status)
             raise
 
-    async def limit(self, scope: AsgiScope, admission: Admission) -> None:
+    async def limit(self, scope: AsgiScope, context: RequestContext) -> None:
         """Count a request without an endpoint against its session or address.
 
         Raises:
             ApiError: 429, the rate limit is exceeded.
         """
-        address = self._addresses.counted_as(admission.address)
+        address = self._addresses.counted_as(context.address)
         try:
             session_id, token = None, ""
             with suppress(ApiError):
                 token = _credential(scope, headers_of(scope))
                 session_id = self._authenticator.session_of(token)
             if session_id is not None:
-                await self._session(session_id, token, address, admission.statuses)
+                await self._session(session_id, token, address, context.statuses)
             elif address is not None:
-                admission.statuses.append(await self._rates.hit("ip", address))
+                context.statuses.append(await self._rates.hit("ip", address))
         except RateLimited as error:
-            admission.statuses.append(error.limit_status)
+            context.statuses.append(error.limit_status)
             raise
         except ApiError:
             pass  # an ended session: the request is refused anyway
@@ -168,7 +168,7 @@ class Gate:
             return await self._rates.hit(limit.name, who)
         return await self._rates.check(limit.name, who)
 
-    def _authorize(self, endpoint: Endpoint, principal: Principal) -> None:
+    def _check_permission(self, endpoint: Endpoint, principal: Principal) -> None:
         if endpoint.scope is not None and endpoint.scope not in principal.scopes:
             raise ApiError(
                 403,
