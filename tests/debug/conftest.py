@@ -11,7 +11,7 @@ from outrider.contract.commands import ChatDebug, ChatDebugged, LaunchCli
 from outrider.contract.resources import Message
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
-from outrider.daemon.debug.bundle import debug
+from outrider.daemon.debug.bundle import BundleCollector
 from outrider.daemon.journal import Journal
 from tests.agents.scripted import ScriptedAdapter, ScriptedProvider
 
@@ -39,6 +39,7 @@ class Bench:
             on_remove=lambda session_id: None,
             emit=lambda event: None,
         )
+        self.bundles = BundleCollector(self.sessions)
 
     async def launch(self) -> AgentSession:
         """Launch the scripted agent."""
@@ -53,7 +54,7 @@ class Bench:
 
     async def debugged(self, **request: Any) -> ChatDebugged:
         """Return the answer to a request, as it is after its way over the wire."""
-        answer = await debug(self.sessions, ChatDebug(**request))
+        answer = await self.bundles.collect(ChatDebug(**request))
         return msgspec.json.decode(msgspec.json.encode(answer), type=ChatDebugged)
 
 

@@ -1,20 +1,25 @@
 """The debug bundle of a session: what is in it, how large it gets, and what never is in it."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from outrider.contract.commands import ChatDebug
 from outrider.contract.debug import MAX_RESPONSE_BYTES, MAX_SNAPSHOT_DEPTH
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import Message
+from outrider.daemon.debug import worker
 from outrider.daemon.debug.bounds import Bounds, size
+from outrider.daemon.debug.bundle import MAX_WAITING
 from outrider.daemon.debug.redaction import Redactor
 from tests.debug.conftest import Bench, said
 from tests.debug.corpus import secrets
+from tests.service.patience import eventually
 
 CORPUS = secrets()
 
@@ -227,6 +232,72 @@ class TestBounds:
         bounds = Bounds(Redactor())
         assert "bottom" not in json.dumps(bounds.fit(deep, 4096, "x"))
         assert bounds.omitted
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+def redacts(process: psutil.Process) -> bool:
+    try:
+        return worker.__name__ in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+
+
+class TestCost:
+    """Issue 12: two bundles at once delayed the daemon's other work 89-fold."""
+
+    async def test_the_daemon_itself_redacts_nothing(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def redact(redactor: Redactor, text: str) -> str:
+            pytest.fail("it holds the lock of the interpreter")
+
+        monkeypatch.setattr(Redactor, "text", redact)
+        await bench.launch()
+        answer = await bench.debugged(frontend_snapshot={"text": "password=hunter2"})
+        assert answer.bundle.redactions == {"named-secret": 1}
+
+    async def test_one_bundle_at_a_time_and_few_that_wait(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await bench.launch()
+        gate, at_work = asyncio.Event(), 0
+
+        async def messages() -> Sequence[Message]:
+            nonlocal at_work
+            at_work += 1
+            assert at_work == 1
+            await gate.wait()
+            at_work -= 1
+            return []
+
+        monkeypatch.setattr(bench.agent, "messages", messages)
+        requests = [asyncio.create_task(bench.debugged()) for _ in range(1 + MAX_WAITING)]
+        await eventually(lambda: at_work == 1)
+        with pytest.raises(ApiError, match="already") as refused:
+            await bench.debugged()
+        assert refused.value.status == 503
+        gate.set()
+        for answer in await asyncio.gather(*requests):
+            assert answer.bundle.problems == []
+        assert (await bench.debugged()).bundle.problems == []
+
+    async def test_a_request_that_is_given_up_leaves_no_process(self, bench: Bench) -> None:
+        await bench.launch()
+        slow = {"text": "a\n" * 10_000 + "-----END PRIVATE KEY-----" * 800}
+        request = asyncio.create_task(bench.debugged(frontend_snapshot=slow))
+        await eventually(lambda: any(map(redacts, children())))
+        request.cancel()
+        await asyncio.wait([request])
+        assert not children()
+        assert (await bench.debugged()).bundle.problems == []
+
+    async def test_a_name_that_is_not_utf_8_reaches_the_process(self, bench: Bench) -> None:
+        await bench.launch()
+        bench.agent.proof = {"record": "/home/caf\udce9/chat"}
+        assert (await bench.debugged()).bundle.parser["record"] == "/home/caf?/chat"
 
 
 class TestRequest:

@@ -19,7 +19,7 @@ from outrider.contract.commands import (
     TerminalClosed,
 )
 from outrider.daemon.agents.sessions import Sessions
-from outrider.daemon.debug.bundle import debug
+from outrider.daemon.debug.bundle import BundleCollector
 from outrider.daemon.router import Handler
 from outrider.daemon.terminal import Terminals
 
@@ -31,6 +31,7 @@ def handlers(
 
     `reload` reads provider files that have changed; it is called before each launch.
     """
+    bundles = BundleCollector(sessions)
 
     async def send_chat(payload: SendChat, _: float) -> Result:
         return await sessions.find(payload).send(payload)
@@ -45,7 +46,7 @@ def handlers(
         return sessions.find(payload).state(payload.agent_type)
 
     async def chat_debug(payload: ChatDebug, _: float) -> Result:
-        return await debug(sessions, payload)
+        return await bundles.collect(payload)
 
     async def launch_cli(payload: LaunchCli, _: float) -> Result:
         await reload()

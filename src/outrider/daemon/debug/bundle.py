@@ -1,12 +1,20 @@
-"""Gathers the debug bundle of a session, whatever kind of agent it is.
+"""Collects the debug bundle of a session, whatever kind of agent it is.
 
 Made for a session that is broken: a part that cannot be had is told in `problems`, and the
-others are there all the same. Nothing leaves here but through `Bounds`.
+others are there all the same. The parts are redacted and bounded in a child process:
+
+    daemon   gather ── parts (JSON) ──> child ── redacted bundle (JSON) ──> answer
+
+Redaction takes up to a second of processor time and holds the interpreter's lock all the while:
+on a thread of the daemon, two bundles delayed its other work 89-fold.
 """
 
 import asyncio
+import json
 import platform
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from subprocess import PIPE
 from typing import Any, Final
 
@@ -14,35 +22,23 @@ import msgspec
 
 from outrider import __version__
 from outrider.contract.commands import ChatDebug, ChatDebugged, ReadChat
-from outrider.contract.debug import DebugBundle
 from outrider.contract.errors import ApiError
 from outrider.contract.frames import PROTOCOL_VERSION
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.child import start
-from outrider.daemon.debug.bounds import Bounds, size
-from outrider.daemon.debug.redaction import Redactor
-from outrider.daemon.debug.report import report
+from outrider.daemon.debug import worker
+from outrider.daemon.debug.bounds import size
+from outrider.daemon.processes import clean_environment
 
 MESSAGES: Final = 20
 """How many messages a bundle has."""
 
+MAX_WAITING: Final = 8
+"""Requests that may wait while another bundle is collected."""
+
 _READ_SECONDS: Final = 5.0
 _TMUX_SECONDS: Final = 2.0
-
-_ROOM: Final[Mapping[str, int]] = {
-    "session": 12 * 1024,
-    "provider": 2 * 1024,
-    "versions": 1024,
-    "parser": 24 * 1024,
-    "terminal": 32 * 1024,
-    "events": 12 * 1024,
-    "messages": 60 * 1024,
-    "frontendSnapshot": 40 * 1024,
-    "problems": 2 * 1024,
-}
-"""The bytes of JSON that each part may have. With the redactions (2 KiB), what was omitted
-(11 KiB) and the text (50 KiB) it is less than `MAX_RESPONSE_BYTES`."""
 
 _PICTURE_ROOM: Final = 30 * 1024
 """The bytes of JSON that a picture may have: an IDE has one in place of a terminal."""
@@ -51,18 +47,38 @@ _SCREENS: Final = ("screen", "stderr")
 """What an adapter's evidence calls the text that becomes the bundle's `terminal`."""
 
 
-async def debug(sessions: Sessions, request: ChatDebug) -> ChatDebugged:
-    """Return the debug bundle of the session that `request` is for.
+class BundleCollector:
+    """Collects debug bundles, one at a time. Of a request that waits, nothing is read yet."""
 
-    Raises:
-        ApiError: 404, this machine has no such session, or the session no such agent.
-    """
-    session = sessions.find(request)
-    state = session.state(request.agent_type)
-    parts = await _gather(sessions, session, request.agent_type)
-    parts["parser"].setdefault("updatedAt", state.updated_at)
-    parts["frontendSnapshot"] = request.frontend_snapshot
-    return await asyncio.to_thread(_bundle, parts)  # looking for secrets takes 0.1 to 0.3 s
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def collect(self, request: ChatDebug) -> ChatDebugged:
+        """Return the debug bundle of the session that `request` is for.
+
+        Raises:
+            ApiError: 404, this machine has no such session, or the session no such agent; 503,
+                `MAX_WAITING` requests wait already.
+        """
+        session = self._sessions.find(request)
+        if self._waiting > MAX_WAITING:
+            raise ApiError(
+                503,
+                f"{MAX_WAITING} requests wait for a debug bundle of this machine already: "
+                "try again when one of them is done",
+            )
+        self._waiting += 1
+        try:
+            async with self._turn:
+                state = session.state(request.agent_type)
+                parts = await _gather(self._sessions, session, request.agent_type)
+                parts["parser"].setdefault("updatedAt", state.updated_at)
+                parts["frontendSnapshot"] = request.frontend_snapshot
+                return await _redacted(parts)
+        finally:
+            self._waiting -= 1
 
 
 async def _gather(sessions: Sessions, session: AgentSession, agent: str | None) -> dict[str, Any]:
@@ -154,25 +170,26 @@ async def _tmux_version() -> str | None:
     return output.decode("utf-8", "replace").strip().removeprefix("tmux ")[:40]
 
 
-def _bundle(parts: dict[str, Any]) -> ChatDebugged:
-    """Redact and bound the parts, in a fixed order."""
-    redactor = Redactor()
-    bounds = Bounds(redactor)
-    kept = {name: bounds.fit(parts[name], room, name) for name, room in _ROOM.items()}
-    redactions = dict(sorted(redactor.counts.items()))
-    bundle = DebugBundle(
-        session=kept["session"],
-        provider=kept["provider"],
-        parser=kept["parser"],
-        terminal=kept["terminal"],
-        messages=kept["messages"],
-        events=kept["events"],
-        versions=kept["versions"],
-        frontend_snapshot=kept["frontendSnapshot"],
-        redactions=redactions,
-        truncated=bool(bounds.omitted),
-        omitted=bounds.omitted,
-        problems=kept["problems"],
-        screenshot=parts["screenshot"],
+async def _redacted(parts: dict[str, Any]) -> ChatDebugged:
+    """Redact and bound the parts in a child process, which is killed if this is cancelled."""
+    data = json.dumps(parts).encode()  # not by msgspec: a file's name may have lone surrogates
+    process = await start(
+        [sys.executable, "-P", "-m", worker.__name__],
+        env=clean_environment(),
+        stdin=PIPE,
+        stdout=PIPE,
     )
-    return ChatDebugged(bundle=bundle, text=report(bundle))
+    try:
+        assert process.stdin is not None
+        process.stdin.write(data)
+        with suppress(ConnectionError):  # it has ended: its exit code says more
+            await process.stdin.drain()
+        process.stdin.close()
+        answer = await process.output()
+    finally:
+        process.kill()
+        await process.wait()
+        process.close()
+    if process.returncode != 0:
+        raise RuntimeError(f"the process that redacts has ended with code {process.returncode}")
+    return msgspec.json.decode(answer, type=ChatDebugged)

@@ -6,7 +6,7 @@ import pytest
 
 from outrider.contract.commands import ChatDebug, Screenshot, SendChat
 from outrider.contract.errors import ApiError
-from outrider.daemon.debug.bundle import debug
+from outrider.daemon.debug.bundle import BundleCollector
 from tests.agents.kind import AgentKind
 from tests.agents.machine import running_in, until
 from tests.agents.scenario import stays
@@ -118,7 +118,7 @@ async def test_settings_pictures_and_the_debug_bundle(box: Desk, kind: AgentKind
         assert refused.value.status == 400
 
     assert (await ide.session.screenshot(Screenshot(width=700))).width == 700
-    bundle = (await debug(box.sessions, ChatDebug(session_id=ide.id))).bundle
+    bundle = (await BundleCollector(box.sessions).collect(ChatDebug(session_id=ide.id))).bundle
     assert bundle.problems == []
     assert bundle.screenshot is not None
     assert bundle.screenshot["format"] == "jpeg"

@@ -8,7 +8,7 @@ import pytest
 from outrider.contract.commands import ChatDebug, Picture, Screenshot
 from outrider.contract.debug import DebugBundle
 from outrider.contract.errors import ApiError
-from outrider.daemon.debug.bundle import debug
+from outrider.daemon.debug.bundle import BundleCollector
 from tests.daemon.agents.ide.desk import Desk
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(60)]
@@ -49,7 +49,7 @@ async def test_pictures(faulty: Desk) -> None:
 
 async def bundle_of(desk: Desk) -> DebugBundle:
     """Return the debug bundle of the IDE."""
-    return (await debug(desk.sessions, ChatDebug())).bundle
+    return (await BundleCollector(desk.sessions).collect(ChatDebug())).bundle
 
 
 async def test_the_debug_bundle_has_a_small_one(faulty: Desk) -> None:
