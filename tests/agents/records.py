@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from outrider.daemon.agents.cli.transcripts import READERS
-from outrider.daemon.agents.cli.transcripts.codex import THREAD
-from outrider.daemon.agents.cli.transcripts.record import Transcript
+from outrider.daemon.agents.cli.transcripts.codex_transcript import THREAD
+from outrider.daemon.agents.cli.transcripts.transcript import Transcript
 from tests.agents.test_aider_record import START
 from tests.agents.test_opencode_record import SCHEMA
 

@@ -9,7 +9,7 @@ from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Observation, Observer
-from outrider.daemon.agents.provider import ProviderSpec
+from outrider.daemon.agents.provider_spec import ProviderSpec
 from outrider.daemon.session_record import SessionRecord
 
 OPTIONS = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.ids import derived_id
-from outrider.daemon.agents.cli.transcripts.aider import AiderTranscript
+from outrider.daemon.agents.cli.transcripts.aider_transcript import AiderTranscript
 from outrider.daemon.agents.guards import Guards
 
 ID = "d0711f9a-50c0-5883-8cc4-4a6f3e3f8d11"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.ids import is_id
-from outrider.daemon.agents.cli.transcripts.codex import THREAD, CodexTranscript
+from outrider.daemon.agents.cli.transcripts.codex_transcript import THREAD, CodexTranscript
 from outrider.daemon.agents.guards import Guards
 
 NAME = "01a1fb19-a5ce-71e0-a75a-426013ed9033"
@@ -126,7 +126,7 @@ def test_the_thread_is_the_one_that_the_process_writes(record: Record, lock: Pat
     reader, kept = record.reader(), dict[str, str]()
     reader.poll()
     assert reader.prompts == 0
-    reader.run_by(os.getpid(), kept)
+    reader.find_by_process(os.getpid(), kept)
     reader.poll()
     assert (reader.prompts, kept) == (1, {THREAD: NAME})
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from outrider.contract.resources import ActionOption, Message
-from outrider.daemon.agents.cli.decision import CALL_WAIT, LEAVING, UNRECORDED, Decider
-from outrider.daemon.agents.cli.provider_file import read_provider_files
 from outrider.daemon.agents.cli.screen import Offer, Question, Reading
-from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
+from outrider.daemon.agents.cli.spec import read_cli_specs
+from outrider.daemon.agents.cli.status import CALL_WAIT, LEAVING, UNRECORDED, StatusDecider
+from outrider.daemon.agents.cli.transcripts.transcript import Activity, ToolCall
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.provider import BUILT_IN
+from outrider.daemon.agents.provider_spec import BUILT_IN
 from outrider.daemon.session_record import SessionRecord
 
 OFFERS = (
@@ -56,12 +56,12 @@ class Case:
     def __init__(self, *asks: str) -> None:
         self.now = 100.0
         self.record = Record(list(asks))
-        (file,) = (f for f in read_provider_files([BUILT_IN]) if f.type == "gemini-cli")
+        (file,) = (f for f in read_cli_specs([BUILT_IN]) if f.type == "gemini-cli")
         known = SessionRecord(
             id="session_x", kind="cli", type="gemini-cli", name="Gemini CLI", path="/", model=None,
             created_at=1, last_activity_at=1,
         )  # fmt: skip
-        self.decider = Decider(file, self.record, known, started=True, clock=lambda: self.now)
+        self.decider = StatusDecider(file, self.record, known, started=True, clock=lambda: self.now)
 
     def sees(self, reading: Reading) -> str | None:
         """Return the id of the action that is told of, None where none is."""

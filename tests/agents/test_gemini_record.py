@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outrider.daemon.agents.cli.transcripts.gemini import GeminiTranscript
+from outrider.daemon.agents.cli.transcripts.gemini_transcript import GeminiTranscript
 from outrider.daemon.agents.guards import Guards
 
 ID = "11111111-2222-4333-8444-555555555555"

@@ -13,12 +13,17 @@ import pytest
 
 from outrider.contract.commands import Chat, ReadChat
 from outrider.contract.frames import MAX_FRAME_BYTES
-from outrider.daemon.agents.cli.transcripts import claude
-from outrider.daemon.agents.cli.transcripts.record import Transcript, catch_up
-from outrider.daemon.agents.cli.transcripts.tail import MAX_CHUNK, MAX_LINE, Tail
+from outrider.daemon.agents.chat_log import MAX_CONTENT, bounded
+from outrider.daemon.agents.cli.transcripts import claude_transcript
+from outrider.daemon.agents.cli.transcripts.transcript import (
+    MAX_CHUNK,
+    MAX_LINE,
+    Tail,
+    Transcript,
+    catch_up,
+)
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.session import MAX_CHAT_BYTES, select_messages
-from outrider.daemon.agents.transcript import MAX_CONTENT, bounded
 from tests.agents.records import KINDS, RecordKind
 
 CUT = "\n[outrider: the rest is left out here]"
@@ -191,7 +196,7 @@ def test_entries_of_claude_code_without_parents_are_linear(tmp_path: Path, paren
         if parents != "backwards":
             assert chat(reader) == []
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(claude, "ORPHAN_WAIT", -1)
+                patch.setattr(claude_transcript, "ORPHAN_WAIT", -1)
                 total += work(reader.poll)
         assert chat(reader) == [str(n) for n in range(count)]
         return total

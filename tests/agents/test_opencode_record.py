@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from outrider.daemon.agents.cli.transcripts.opencode import OpencodeTranscript
+from outrider.daemon.agents.cli.transcripts.opencode_transcript import OpencodeTranscript
 from outrider.daemon.agents.guards import Guards
 
 SCHEMA = """

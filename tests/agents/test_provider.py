@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from outrider.daemon.agents.cli.provider_file import read_provider_files
-from outrider.daemon.agents.cli.screen import Judge
+from outrider.daemon.agents.cli.screen import ScreenRules
+from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.provider import BUILT_IN, ProviderFileError, fill_placeholders
+from outrider.daemon.agents.provider_spec import BUILT_IN, ProviderFileError, fill_placeholders
 
 MINIMAL = """
 type = "python"
@@ -37,7 +37,7 @@ keys = ["{", "{key}"]
 
 def test_a_minimal_file(tmp_path: Path) -> None:
     (tmp_path / "python.toml").write_text(MINIMAL)
-    (file,) = read_provider_files([tmp_path])
+    (file,) = read_cli_specs([tmp_path])
     assert (file.type, file.category, file.verified) == ("python", "cli", False)
 
 
@@ -72,7 +72,7 @@ def test_a_minimal_file(tmp_path: Path) -> None:
 def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "python.toml").write_text(text)
     with pytest.raises(ProviderFileError) as error:
-        read_provider_files([tmp_path])
+        read_cli_specs([tmp_path])
     assert str(tmp_path / "python.toml") in str(error.value)
     assert said in str(error.value)
     assert str(error.value).isprintable()
@@ -84,8 +84,8 @@ def test_a_later_file_changes_a_built_in_one(tmp_path: Path) -> None:
         'type = "claude-code"\ncommand = ["my-claude"]\n[environment]\nset = { A = "b" }\n'
         "[[rules]]\nname = 'mine'\nstatus = 'error'\nscreen = 'oh no'\n"
     )
-    built_in = {file.type: file for file in read_provider_files([BUILT_IN])}["claude-code"]
-    changed = {f.type: f for f in read_provider_files([BUILT_IN, tmp_path])}["claude-code"]
+    built_in = {file.type: file for file in read_cli_specs([BUILT_IN])}["claude-code"]
+    changed = {f.type: f for f in read_cli_specs([BUILT_IN, tmp_path])}["claude-code"]
     assert changed.command == ["my-claude"]
     assert changed.environment.set == {**built_in.environment.set, "A": "b"}
     assert changed.environment.unset == built_in.environment.unset
@@ -129,8 +129,8 @@ screen = 'failed: (?P<error>.*)'
 message = "{it} says {error}"
 """
     )
-    (file,) = read_provider_files([tmp_path])
-    assert Judge(file).read("failed: no {disk}", "").error == "{it} says no {disk}"
-    question = Judge(file).read("Which?\n1) Yes\n2) No", "").question
+    (file,) = read_cli_specs([tmp_path])
+    assert ScreenRules(file).read("failed: no {disk}", "").error == "{it} says no {disk}"
+    question = ScreenRules(file).read("Which?\n1) Yes\n2) No", "").question
     assert question is not None
     assert [offer.keys for offer in question.offers] == [("{", "1"), ("{", "2")]

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.contract.providers import BUILT_IN as KNOWN
-from outrider.daemon.agents.cli.provider_file import ProviderFile
-from outrider.daemon.agents.cli.screen import Judge
+from outrider.daemon.agents.cli.screen import ScreenRules
+from outrider.daemon.agents.cli.spec import CliSpec
 from outrider.daemon.agents.cli.tmux import Tmux
-from outrider.daemon.agents.provider import BUILT_IN
+from outrider.daemon.agents.provider_spec import BUILT_IN
 from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.journal import Journal
 
@@ -134,8 +134,8 @@ def check(files: dict[str, bytes]) -> Providers:
             words = [*spec.command, *spec.args, *spec.model_args, *chain(*environment.items())]
             assert not [word for word in words if "\0" in word]
             assert not [name for name in environment if not name or "=" in name]
-            if isinstance(spec, ProviderFile) and kind not in KNOWN:
-                judge = Judge(spec)
+            if isinstance(spec, CliSpec) and kind not in KNOWN:
+                judge = ScreenRules(spec)
                 for screen in SCREENS:
                     judge.read(screen, "a title")
         return providers

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.daemon.agents.cli.provider_file import read_provider_files
-from outrider.daemon.agents.cli.screen import Judge
-from outrider.daemon.agents.provider import BUILT_IN
+from outrider.daemon.agents.cli.screen import ScreenRules
+from outrider.daemon.agents.cli.spec import read_cli_specs
+from outrider.daemon.agents.provider_spec import BUILT_IN
 
 CAPTURES = Path(__file__).with_name("captures")
 
@@ -77,9 +77,9 @@ FOLDERS = {
 TITLES = {"claude-code": "✳ Claude Code", "codex": "stub title | project"}
 
 
-def judge(kind: str) -> Judge:
-    (file,) = [file for file in read_provider_files([BUILT_IN]) if file.type == kind]
-    return Judge(file)
+def judge(kind: str) -> ScreenRules:
+    (file,) = [file for file in read_cli_specs([BUILT_IN]) if file.type == kind]
+    return ScreenRules(file)
 
 
 def capture(agent: str, state: str) -> str:

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.daemon.agents.cli.provider_file import read_provider_files
-from outrider.daemon.agents.cli.screen import MAX_QUESTION, Judge
-from outrider.daemon.agents.provider import BUILT_IN
+from outrider.daemon.agents.cli.screen import MAX_QUESTION, ScreenRules
+from outrider.daemon.agents.cli.spec import read_cli_specs
+from outrider.daemon.agents.provider_spec import BUILT_IN
 from tests.agents.test_screen import CAPTURES
 
 pytestmark = pytest.mark.fuzz
 
 WIDTH, HEIGHT = 120, 50
-JUDGES = {file.type: Judge(file) for file in read_provider_files([BUILT_IN])}
+JUDGES = {file.type: ScreenRules(file) for file in read_cli_specs([BUILT_IN])}
 LINES = sorted({line for path in CAPTURES.glob("*/*.txt") for line in path.read_text().split("\n")})
 
 lines = st.one_of(

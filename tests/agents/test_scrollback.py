@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.daemon.agents.chat_log import ChatLog, chat_file
 from outrider.daemon.agents.cli.keyboard import lines_to_type
-from outrider.daemon.agents.cli.provider_file import Input, MultiLine
 from outrider.daemon.agents.cli.scrollback import Scrollback
+from outrider.daemon.agents.cli.spec import Input, MultiLine
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.transcript import Transcript, chat_file
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
@@ -35,7 +35,7 @@ class Terminal:
 
     def open(self) -> None:
         """Begin to read it, as a daemon that starts does."""
-        chat = Transcript(chat_file(self.folder / "chats", self.record.id), lambda: 1000)
+        chat = ChatLog(chat_file(self.folder / "chats", self.record.id), lambda: 1000)
         self.scrollback = Scrollback(
             chat,
             "> ",

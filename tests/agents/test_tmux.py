@@ -16,8 +16,8 @@ import pytest
 from outrider.contract.commands import LaunchCli
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.cli import launcher
-from outrider.daemon.agents.cli.control import TmuxError, TmuxGone
 from outrider.daemon.agents.cli.tmux import MAX_TITLE, Pane, Tmux
+from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone
 from tests.agents.kind import AgentKind
 from tests.agents.machine import Agent, Machine, kill_server, machine, until
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from outrider.contract.ids import is_id
-from outrider.daemon.agents.cli.transcripts import claude
-from outrider.daemon.agents.cli.transcripts.claude import ClaudeTranscript
-from outrider.daemon.agents.cli.transcripts.tail import Tail
+from outrider.daemon.agents.cli.transcripts import claude_transcript
+from outrider.daemon.agents.cli.transcripts.claude_transcript import ClaudeTranscript
+from outrider.daemon.agents.cli.transcripts.transcript import Tail
 from outrider.daemon.agents.guards import Guards
 
 NAME = "11111111-1111-4111-8111-111111111111"
@@ -153,7 +153,7 @@ def test_an_entry_whose_parent_never_comes_is_not_lost(
     record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record.add("user", "orphan", parentUuid="nowhere")
-    monkeypatch.setattr(claude, "ORPHAN_WAIT", -1)
+    monkeypatch.setattr(claude_transcript, "ORPHAN_WAIT", -1)
     reader = record.reader()
     reader.poll()
     assert [m.content for m in reader.messages({}, Guards())] == ["orphan"]

@@ -27,7 +27,7 @@ def list_() -> None:
     from outrider.cli.running import fail
     from outrider.contract.errors import OutriderError
     from outrider.daemon.agents.inspection import known_providers
-    from outrider.daemon.agents.provider import BUILT_IN
+    from outrider.daemon.agents.provider_spec import BUILT_IN
     from outrider.daemon.settings import DaemonSettings
 
     try:

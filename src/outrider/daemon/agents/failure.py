@@ -3,7 +3,7 @@
 from typing import Final
 
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.provider import ProviderSpec
+from outrider.daemon.agents.provider_spec import ProviderSpec
 from outrider.daemon.debug.redaction import Redactor
 
 _LINES: Final = 10

@@ -18,12 +18,11 @@ from outrider.contract.errors import ApiError, OutriderError
 from outrider.contract.ids import new_id
 from outrider.contract.resources import PendingAction
 from outrider.contract.resources import Provider as Description
-from outrider.daemon.agents.adapter import Observation
-from outrider.daemon.agents.cli.adapter import CliAdapter
-from outrider.daemon.agents.cli.providers import CliProvider
+from outrider.daemon.agents.adapter import Observation, Provider
+from outrider.daemon.agents.cli.agent import CliAgent
+from outrider.daemon.agents.cli.provider import CliProvider
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.failure import start_failure
-from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.sessions import epoch_millis
 from outrider.daemon.child import start
@@ -174,7 +173,7 @@ async def look_at(settings: DaemonSettings, session_id: str) -> Look:
             if await bench.tmux.find(record.id) is None:
                 raise InspectionError(f"The terminal of {record.id} is gone: stop the session")
             adapter = await provider.restore(record)
-            assert isinstance(adapter, CliAdapter)
+            assert isinstance(adapter, CliAgent)
             seen = await _settled(adapter)
             evidence = adapter.evidence()
             await adapter.detach()
@@ -257,7 +256,7 @@ def _recorded(settings: DaemonSettings, session_id: str) -> SessionRecord:
     raise InspectionError(f"This machine has no session {session_id!r}; it has {known or 'none'}")
 
 
-async def _settled(adapter: CliAdapter) -> Observation:
+async def _settled(adapter: CliAgent) -> Observation:
     """Look until screen and record agree, for a while."""
     deadline = time.monotonic() + SETTLE_TIMEOUT
     seen = await adapter.look()

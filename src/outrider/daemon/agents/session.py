@@ -29,6 +29,7 @@ from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Message, Session, SummaryMetadata, Workspace
 from outrider.daemon.agents.adapter import Adapter, Observation
+from outrider.daemon.agents.chat_log import json_size
 from outrider.daemon.agents.core import AgentCore
 from outrider.daemon.agents.core_protocol import (
     Answer,
@@ -55,7 +56,6 @@ from outrider.daemon.agents.core_protocol import (
     Submit,
     Tick,
 )
-from outrider.daemon.agents.transcript import json_size
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 

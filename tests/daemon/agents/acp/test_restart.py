@@ -1,16 +1,11 @@
 """After a restart of the daemon: the session again where the agent can, its chat in any case."""
 
 import asyncio
-import json
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from outrider.contract.commands import SendChat, StopCli
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents import transcript as transcripts
-from outrider.daemon.agents.transcript import Transcript
 from tests.agents.machine import Agent, Machine, running_in, until
 from tests.daemon.agents.acp.conftest import provider_file
 
@@ -144,82 +139,3 @@ async def test_stopped_at_any_moment_of_a_restart(box: Machine) -> None:
         await box.start()
         for _ in range(moment):
             await asyncio.sleep(0)
-
-
-def clock() -> int:
-    return 1_000
-
-
-async def test_a_transcript_is_what_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "chats" / "one.jsonl"
-    transcript = Transcript(path, clock)
-    user = transcript.add("user", "text", "héllo\n\u2028", "msg_1")
-    answer = transcript.add("assistant", "text", "a")
-    transcript.save()
-    transcript.extend(answer, "b")
-    transcript.extend(answer, "c")
-    transcript.save()
-    transcript.replace(answer, "other", role="system")
-    transcript.extend(answer, "!")
-    transcript.save()
-    assert [m.content for m in transcript.messages()] == ["héllo\n\u2028", "other!"]
-    assert Transcript(path, clock).messages() == transcript.messages()
-    assert user.id == "msg_1"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-
-
-async def test_a_transcript_whose_last_line_is_torn(tmp_path: Path) -> None:
-    path = tmp_path / "one.jsonl"
-    transcript = Transcript(path, clock)
-    transcript.add("user", "text", "hello")
-    transcript.save()
-    with path.open("a") as file:
-        file.write('{"id": "msg_2", "rol')
-    again = Transcript(path, clock)
-    assert [m.content for m in again.messages()] == ["hello"]
-    again.add("user", "text", "more")
-    again.save()
-    assert [m.content for m in Transcript(path, clock).messages()] == ["hello", "more"]
-
-
-async def test_streamed_text_is_written_a_few_times_and_in_pieces(tmp_path: Path) -> None:
-    path = tmp_path / "one.jsonl"
-    transcript = Transcript(path, clock)
-    answer = transcript.add("assistant", "text", "")
-    for _ in range(1000):
-        transcript.extend(answer, "x" * 100)
-    await until(path.exists, 2)
-    for _ in range(1000):
-        transcript.extend(answer, "x" * 100)
-    transcript.save()
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(lines) == 2
-    assert path.stat().st_size < 210_000
-
-
-async def test_a_transcript_that_cannot_be_written_is_kept_in_memory(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    transcript = Transcript(tmp_path / "file" / "one.jsonl", clock)
-    transcript.add("user", "text", "hello")
-    transcript.save()
-    assert [m.content for m in transcript.messages()] == ["hello"]
-
-
-@pytest.mark.parametrize("character", ["x", "\n", "\x01", "é", "🎉"], ids=ascii)
-async def test_a_long_message_fits_into_a_frame_whatever_is_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, character: str
-) -> None:
-    monkeypatch.setattr(transcripts, "MAX_CONTENT", 10_000)
-    transcript = Transcript(tmp_path / "one.jsonl", clock)
-    whole = transcript.add("assistant", "text", character * 20_000)
-    pieces = transcript.add("assistant", "text", "")
-    for _ in range(2_000):
-        transcript.extend(pieces, character * 10)
-    transcript.save()
-    for entry in (whole, pieces):
-        text, note = entry.content.split("\n[outrider: ")
-        assert note == "the rest is left out here]"
-        assert set(text) == {character}
-        assert 9_900 < len(msgspec.json.encode(text)) <= 10_002
-    assert Transcript(tmp_path / "one.jsonl", clock).messages() == transcript.messages()

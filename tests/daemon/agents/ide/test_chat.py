@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from outrider.daemon.agents.chat_log import ChatLog
 from outrider.daemon.agents.ide.chat import Chat, Row
-from outrider.daemon.agents.transcript import Transcript
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
@@ -17,7 +17,7 @@ def answered(key: str, content: str) -> Row:
 
 
 def chat(folder: Path, journal: Journal) -> Chat:
-    return Chat("session_1", "alpha", Transcript(folder / "alpha.jsonl", lambda: 1), journal)
+    return Chat("session_1", "alpha", ChatLog(folder / "alpha.jsonl", lambda: 1), journal)
 
 
 def journal_of(folder: Path) -> Journal:

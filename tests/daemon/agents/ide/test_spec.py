@@ -6,7 +6,7 @@ import pytest
 
 from outrider.contract.providers import BUILT_IN as KNOWN
 from outrider.daemon.agents.ide.spec import decode_ide
-from outrider.daemon.agents.provider import BUILT_IN, ProviderFileError, read_tables
+from outrider.daemon.agents.provider_spec import BUILT_IN, ProviderFileError, read_tables
 
 ENOUGH = """
 type = "some"

@@ -27,7 +27,7 @@ from outrider.daemon.agents.acp.spec import AcpSpec
 from outrider.daemon.agents.acp.terminals import Terminals
 from outrider.daemon.agents.acp.turn import Turn, prompt_of
 from outrider.daemon.agents.adapter import NoteRefusal, Observation, Observer
-from outrider.daemon.agents.transcript import Transcript
+from outrider.daemon.agents.chat_log import ChatLog
 from outrider.daemon.session_record import SessionRecord
 
 CANCEL_TIMEOUT: Final = 1.0
@@ -47,7 +47,7 @@ class AcpAgent:
         self,
         spec: AcpSpec,
         record: SessionRecord,
-        transcript: Transcript,
+        chat_log: ChatLog,
         environment: Mapping[str, str],
         *,
         note_refusal: NoteRefusal,
@@ -56,10 +56,10 @@ class AcpAgent:
         self._record = record
         self.name = record.name
         self.agents = {record.type: self}
-        self._transcript = transcript
+        self._chat_log = chat_log
         terminals = Terminals(record.path, environment)
         self._approvals = Approvals(self._notify)
-        self._chat = Chat(transcript, spec.notices_pattern(), terminals.text)
+        self._chat = Chat(chat_log, spec.notices_pattern(), terminals.text)
         self._client = Client(
             Files(record.path),
             terminals,
@@ -112,7 +112,7 @@ class AcpAgent:
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Send the agent a message; return once it has accepted it."""
         running, session = await self._lifecycle.ready()
-        if message_id in self._transcript:
+        if message_id in self._chat_log:
             return  # an earlier daemon delivered it, and was killed before it could record that
         blocks, text = prompt_of(message, running.agent, self._spec)
         self._failure = None
@@ -146,19 +146,19 @@ class AcpAgent:
 
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat."""
-        return self._transcript.messages()
+        return self._chat_log.messages()
 
     async def close(self) -> None:
         """End the agent with every process that it started, and delete its chat."""
         self._observer = None
         await self._end()
-        self._transcript.delete()
+        self._chat_log.delete()
 
     async def detach(self) -> None:
         """End the agent, which cannot outlive this daemon; keep its chat and its session id."""
         self._observer = None
         await self._end()
-        self._transcript.save()
+        self._chat_log.save()
 
     def evidence(self) -> dict[str, Any]:
         """Return what the status follows from."""

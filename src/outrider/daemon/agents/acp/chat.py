@@ -35,7 +35,7 @@ from outrider.daemon.agents.acp.content import (
     to_json,
 )
 from outrider.daemon.agents.acp.controls import Controls
-from outrider.daemon.agents.transcript import Entry, Transcript
+from outrider.daemon.agents.chat_log import ChatLog, Entry
 
 MAX_TOOLS: Final = 512
 """Tool calls that may still be updated; older ones are final."""
@@ -77,7 +77,7 @@ class Chat:
     """Writes what the user and the agent say to the chat log.
 
     Args:
-        transcript: where the messages go.
+        chat_log: where the messages go.
         notices: matches texts of the agent program itself, which it sends as if the model
             had said them; None if it sends none.
         terminal_text: returns what a terminal of the agent printed.
@@ -85,11 +85,11 @@ class Chat:
 
     def __init__(
         self,
-        transcript: Transcript,
+        chat_log: ChatLog,
         notices: re.Pattern[str] | None,
         terminal_text: Callable[[str], str],
     ) -> None:
-        self._transcript = transcript
+        self._chat_log = chat_log
         self._notices = notices
         self._terminal_text = terminal_text
         self._open: _Open | None = None
@@ -99,25 +99,25 @@ class Chat:
     def add_user_message(self, message_id: str, text: str) -> None:
         """Add a message of the user, with which a turn begins."""
         self._open = self._plan = None
-        self._transcript.add("user", "text", text, message_id)
+        self._chat_log.add("user", "text", text, message_id)
 
     def add_notice(self, text: str) -> None:
         """Add a system message; if the agent has just said the same, mark that as one instead."""
         last = self._open
         if last is not None and last.kind == "text" and last.entry.content.strip() == text.strip():
-            self._transcript.replace(last.entry, text, role="system")
+            self._chat_log.replace(last.entry, text, role="system")
         else:
-            self._transcript.add("system", "text", text)
+            self._chat_log.add("system", "text", text)
         self._open = None
 
     def end_turn(self, outcome: str) -> None:
         """End the turn; tool calls without a result get `outcome` as theirs."""
         for tool in self._tools.values():
             if tool.result is None:
-                tool.result = self._transcript.add("tool", "tool_result", f"[{outcome}]")
+                tool.result = self._chat_log.add("tool", "tool_result", f"[{outcome}]")
             tool.contents, tool.raw_output = [], None  # kept in the chat log only
         self._open = self._plan = None
-        self._transcript.save()
+        self._chat_log.save()
 
     def add_chunk(self, chunk: AgentMessageChunk | AgentThoughtChunk) -> None:
         """Add a chunk of text or thought."""
@@ -129,7 +129,7 @@ class Chat:
         )
         if self._notices is not None and kind == "text" and self._notices.search(text):
             self._open = None
-            self._transcript.add("system", "text", text)
+            self._chat_log.add("system", "text", text)
             return
         current, message_id = self._open, chunk.message_id
         if (
@@ -137,9 +137,9 @@ class Chat:
             and current.kind == kind
             and (message_id is None or current.message_id in (None, message_id))
         ):
-            self._transcript.extend(current.entry, text)
+            self._chat_log.extend(current.entry, text)
         else:
-            entry = self._transcript.add("assistant", kind, text)
+            entry = self._chat_log.add("assistant", kind, text)
             self._open = _Open(entry, kind, message_id)
 
     def set_plan(self, update: AgentPlanUpdate) -> None:
@@ -147,23 +147,23 @@ class Chat:
         text = plan_text(update.entries)
         if self._plan is None:
             self._open = None
-            self._plan = self._transcript.add("assistant", "thinking", text)
+            self._plan = self._chat_log.add("assistant", "thinking", text)
         else:
-            self._transcript.replace(self._plan, text)
+            self._chat_log.replace(self._plan, text)
 
     def update_tool_call(self, update: ToolCall | ToolCallUpdate) -> None:
         """Add a tool call or update it, whether or not the agent has announced it."""
         tool = self._tool(update.tool_call_id)
         self._merge(tool, update)
-        self._transcript.replace(tool.call, tool.as_json())
+        self._chat_log.replace(tool.call, tool.as_json())
         if update.status in _ENDED or tool.result is not None:
             text = result_text(tool.contents, tool.raw_output, self._terminal_text)
             if update.status == "failed" and not text:
                 text = "[failed]"
             if tool.result is None:
-                tool.result = self._transcript.add("tool", "tool_result", text)
+                tool.result = self._chat_log.add("tool", "tool_result", text)
             elif text:
-                self._transcript.replace(tool.result, text)
+                self._chat_log.replace(tool.result, text)
 
     def approval_text(self, update: ToolCallUpdate) -> str:
         """Update the tool call that an agent wants approved; return what a person decides on."""
@@ -179,7 +179,7 @@ class Chat:
         tool = self._tools.get(tool_call_id)
         if tool is None:
             self._open = None
-            tool = _Tool(tool_call_id, self._transcript.add("assistant", "tool_call", ""))
+            tool = _Tool(tool_call_id, self._chat_log.add("assistant", "tool_call", ""))
             self._tools[tool_call_id] = tool
             if len(self._tools) > MAX_TOOLS:
                 self._tools.popitem(last=False)

@@ -10,9 +10,9 @@ from outrider.daemon.agents.acp.agent import AcpAgent
 from outrider.daemon.agents.acp.process import SESSION_KEY, cannot_reopen_message
 from outrider.daemon.agents.acp.spec import AcpSpec
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
-from outrider.daemon.agents.provider import fill_placeholders
+from outrider.daemon.agents.chat_log import ChatLog, chat_file
+from outrider.daemon.agents.provider_spec import fill_placeholders
 from outrider.daemon.agents.session import Clock
-from outrider.daemon.agents.transcript import Transcript, chat_file
 from outrider.daemon.session_record import SessionRecord
 
 
@@ -71,11 +71,11 @@ class AcpProvider:
         return agent
 
     def _agent(self, record: SessionRecord) -> AcpAgent:
-        transcript = Transcript(chat_file(self._folder, record.id), self._clock)
+        chat_log = ChatLog(chat_file(self._folder, record.id), self._clock)
         return AcpAgent(
             self.spec,
             record,
-            transcript,
+            chat_log,
             self._environment(),
             note_refusal=self._note_refusal,
         )

@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import Literal
 
-from outrider.daemon.agents.provider import ProviderSpec, Text, check_pattern
+from outrider.daemon.agents.provider_spec import ProviderSpec, Text, check_pattern
 
 
 class AcpSpec(ProviderSpec, kw_only=True):

@@ -1,6 +1,20 @@
-"""Coding agents that run in a terminal: real ones, in windows of a private tmux server.
+"""Coding agents that run in a terminal, in windows of a private tmux server.
 
-`provider_file.py` says what a provider's TOML file holds, `screen.py` judges a screen by
-it, `transcripts/` reads the records that agents keep of their chats, `tmux.py` is the one
-connection to tmux, and `adapter.py` makes an `Adapter` of all that.
+    CliProvider ─ launch, restore ─▶ CliAgent ─ types ─▶ Keyboard ─▶ Tmux ─▶ the agent's window
+                                        │                             │
+    AgentSession ◀── observations ── StatusMonitor ◀── snapshots ─────┘
+                                        ├─ ScreenRules: what the screen says, by the provider file
+                                        ├─ Transcript: what the agent's own record says
+                                        └─ StatusDecider: the status that follows from both
+
+- `provider.py` launches and restores agents of one kind; `launcher.py` is the small program that
+  becomes the agent in its window; `spec.py` is what its TOML file holds.
+- `agent.py` is the adapter: one agent as its session observes and drives it.
+- `status.py` follows the agent and decides its status; `screen.py` reads one screen by the rules.
+- `keyboard.py` types messages and answers. `adapter_state.py` is what the journal keeps.
+- `transcripts/` reads the records that agents keep of their chats; `scrollback.py` reads the chat
+  off the terminal of one that keeps none.
+- `tmux.py` has the windows and what is in them; `tmux_control.py` is the connection to tmux.
+
+docs/providers.md describes the provider files.
 """

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from outrider.daemon.agents.cli.provider_file import Input
-from outrider.daemon.agents.cli.screen import Judge
+from outrider.daemon.agents.cli.screen import ScreenRules
+from outrider.daemon.agents.cli.spec import Input
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.provider import fill_placeholders
+from outrider.daemon.agents.provider_spec import fill_placeholders
 
 PASTE_TIMEOUT: Final = 3.0
 """Seconds that a text may take to be drawn before it is submitted all the same."""
@@ -28,7 +28,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class Keyboard:
     """The keyboard of one agent. Its calls raise TmuxError where the terminal is gone."""
 
-    def __init__(self, tmux: Tmux, pane: Pane, judge: Judge, keys: Input) -> None:
+    def __init__(self, tmux: Tmux, pane: Pane, judge: ScreenRules, keys: Input) -> None:
         self._tmux = tmux
         self._pane = pane
         self._judge = judge

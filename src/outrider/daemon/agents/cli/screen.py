@@ -1,4 +1,4 @@
-"""Judge a screen by the rules of a provider file. Pure: text in, a reading out."""
+"""ScreenRules a screen by the rules of a provider file. Pure: text in, a reading out."""
 
 import hashlib
 import re
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from outrider.contract.resources import ActionOption, AgentStatus, OptionKind
-from outrider.daemon.agents.cli.provider_file import Dialog, Kind, ProviderFile, Rule
-from outrider.daemon.agents.provider import fill_placeholders
+from outrider.daemon.agents.cli.spec import CliSpec, Dialog, Kind, Rule
+from outrider.daemon.agents.provider_spec import fill_placeholders
 
 MAX_QUESTION: Final = 16 * 1024
 """Characters of a question's text that are kept, its end."""
@@ -60,14 +60,14 @@ class Reading:
     rows: int = 0
 
 
-class Judge:
+class ScreenRules:
     """The rules of one provider file, compiled.
 
     Args:
         file: the provider file; its patterns have been checked.
     """
 
-    def __init__(self, file: ProviderFile) -> None:
+    def __init__(self, file: CliSpec) -> None:
         dialogs = {rule.name: rule.dialog for rule in file.rules}
         self._rules = [
             (

@@ -14,8 +14,8 @@ import msgspec
 
 from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.state import CliState
-from outrider.daemon.agents.transcript import Role, Transcript
+from outrider.daemon.agents.chat_log import ChatLog, Role
+from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
@@ -59,7 +59,7 @@ class Scrollback:
 
     def __init__(
         self,
-        chat: Transcript,
+        chat: ChatLog,
         prompt: str | None,
         lines_to_type: LinesToType,
         record: SessionRecord,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from outrider.daemon.agents.cli.control import (
+from outrider.daemon.agents.cli.tmux_control import (
     HEIGHT,
     SESSION,
     WIDTH,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from outrider.daemon.agents.ide.program import Program
-from outrider.daemon.agents.provider import CDP
+from outrider.daemon.agents.provider_spec import CDP
 from outrider.daemon.session_record import SessionRecord
 
 

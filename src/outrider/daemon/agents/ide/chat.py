@@ -16,12 +16,12 @@ from typing import Final, Literal
 import msgspec
 
 from outrider.contract.resources import Message
+from outrider.daemon.agents.chat_log import ChatLog, Entry
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.ide.spec import Agent
 from outrider.daemon.agents.ide.status import StatusMonitor
 from outrider.daemon.agents.ide.window import CALL_TIMEOUT, Window, WindowError, first_line
 from outrider.daemon.agents.session import Clock
-from outrider.daemon.agents.transcript import Entry, Transcript
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
@@ -55,12 +55,10 @@ class Chat:
         kind: the agent's type, the prefix of its rows' names in the journal.
     """
 
-    def __init__(
-        self, session_id: str, kind: str, transcript: Transcript, journal: Journal
-    ) -> None:
+    def __init__(self, session_id: str, kind: str, chat_log: ChatLog, journal: Journal) -> None:
         self._session_id = session_id
         self._prefix = f"{kind}:"
-        self._transcript = transcript
+        self._chat_log = chat_log
         self._journal = journal
         self._entries: dict[str, Entry] = {}
         self._known = journal.message_ids(session_id)
@@ -68,7 +66,7 @@ class Chat:
         self._answered = False
 
     def __contains__(self, message_id: str) -> bool:
-        return message_id in self._transcript
+        return message_id in self._chat_log
 
     def expect(self, message_id: str, text: str) -> None:
         """Expect a row of the user with this text, which becomes the message `message_id`."""
@@ -101,15 +99,15 @@ class Chat:
             if entry is None:
                 self._add(name, row, content)
             elif _plain(entry.content) != _plain(content):
-                self._transcript.replace(entry, content, row.role)
+                self._chat_log.replace(entry, content, row.role)
 
     def messages(self) -> list[Message]:
         """Return every known message, oldest first."""
-        return self._transcript.messages()
+        return self._chat_log.messages()
 
     def save(self) -> None:
         """Write what has not been written yet."""
-        self._transcript.save()
+        self._chat_log.save()
 
     def _turn(self, key: str, content: str, least: int) -> int:
         """Return how often the page has used this key for another message, at least `least`.
@@ -135,7 +133,7 @@ class Chat:
     def _entry(self, name: str) -> Entry | None:
         entry = self._entries.get(name)
         if entry is None and (message_id := self._known.get(name)) is not None:
-            entry = self._transcript.get(message_id)
+            entry = self._chat_log.get(message_id)
             if entry is not None:
                 self._entries[name] = entry
         return entry
@@ -148,7 +146,7 @@ class Chat:
             (message_id, content), self._expected = expected, None
         elif row.role != "user" and self._expected is None:
             self._answered = True
-        entry = self._transcript.add(row.role, row.kind, content, message_id)
+        entry = self._chat_log.add(row.role, row.kind, content, message_id)
         self._entries[name] = entry
         self._known[name] = entry.id
         self._journal.save_message_id(self._session_id, name, entry.id)
@@ -176,7 +174,7 @@ class Chats:
         self._monitor = monitor
         self._session_id = record.id
         self._chats = {
-            kind: Chat(record.id, kind, Transcript(folder / f"{kind}.jsonl", clock), journal)
+            kind: Chat(record.id, kind, ChatLog(folder / f"{kind}.jsonl", clock), journal)
             for kind in monitor.panels
         }
         self._read_lock = asyncio.Lock()

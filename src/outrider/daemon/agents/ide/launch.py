@@ -16,7 +16,7 @@ from outrider.daemon.agents.ide.adapter_state import IdeState
 from outrider.daemon.agents.ide.debugging_port import answers, free_port
 from outrider.daemon.agents.ide.program import Program, output_of
 from outrider.daemon.agents.ide.spec import Browser, IdeSpec
-from outrider.daemon.agents.provider import fill_placeholders
+from outrider.daemon.agents.provider_spec import fill_placeholders
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from outrider.contract.resources import OptionKind
-from outrider.daemon.agents.provider import (
+from outrider.daemon.agents.provider_spec import (
     BUILT_IN,
     Part,
     ProviderFileError,

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from outrider.daemon.agents.cli.transcripts.aider import AiderTranscript
-from outrider.daemon.agents.cli.transcripts.claude import ClaudeTranscript
-from outrider.daemon.agents.cli.transcripts.codex import CodexTranscript
-from outrider.daemon.agents.cli.transcripts.gemini import GeminiTranscript
-from outrider.daemon.agents.cli.transcripts.opencode import OpencodeTranscript
-from outrider.daemon.agents.cli.transcripts.record import Transcript
+from outrider.daemon.agents.cli.transcripts.aider_transcript import AiderTranscript
+from outrider.daemon.agents.cli.transcripts.claude_transcript import ClaudeTranscript
+from outrider.daemon.agents.cli.transcripts.codex_transcript import CodexTranscript
+from outrider.daemon.agents.cli.transcripts.gemini_transcript import GeminiTranscript
+from outrider.daemon.agents.cli.transcripts.opencode_transcript import OpencodeTranscript
+from outrider.daemon.agents.cli.transcripts.transcript import Transcript
 
 MakeTranscript = Callable[[Mapping[str, str], Path, str], Transcript]
 """Takes the agent's environment, its directory and the id of its conversation."""

@@ -17,11 +17,16 @@ import msgspec
 from typeid import TypeID
 
 from outrider.contract.resources import Message
-from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, Role, milliseconds
-from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
-from outrider.daemon.agents.cli.transcripts.tail import Tail
+from outrider.daemon.agents.chat_log import MAX_CONTENT, Role, bounded
+from outrider.daemon.agents.cli.transcripts.transcript import (
+    Activity,
+    Piece,
+    Reader,
+    Tail,
+    ToolCall,
+    milliseconds,
+)
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.transcript import MAX_CONTENT, bounded
 
 TAKEN_WAIT: Final = 2.0
 """Seconds for which a message that was just taken counts as busy, whatever the screen shows."""

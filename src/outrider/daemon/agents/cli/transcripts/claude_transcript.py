@@ -13,15 +13,17 @@ from typing import Any, Final
 
 import msgspec
 
-from outrider.daemon.agents.cli.transcripts.reader import (
+from outrider.daemon.agents.chat_log import Role
+from outrider.daemon.agents.cli.transcripts.transcript import (
+    Activity,
     Piece,
     Reader,
-    Role,
+    Tail,
+    ToolCall,
     as_json,
     milliseconds,
+    read_small_file,
 )
-from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
-from outrider.daemon.agents.cli.transcripts.tail import Tail, read_small_file
 
 ORPHAN_WAIT: Final = 2.0
 """Seconds that an entry waits for its parent; one that has none in the file goes on then."""

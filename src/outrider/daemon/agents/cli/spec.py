@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from outrider.contract.resources import AgentStatus, OptionKind
-from outrider.daemon.agents.provider import (
+from outrider.daemon.agents.provider_spec import (
     Keys,
     Part,
     ProviderFileError,
@@ -154,7 +154,7 @@ class Prepare(Part, kw_only=True):
     timeout: Annotated[float, Meta(gt=0, le=120)] = 30.0
 
 
-class ProviderFile(ProviderSpec, kw_only=True):
+class CliSpec(ProviderSpec, kw_only=True):
     """One kind of agent that runs in a terminal.
 
     Times are seconds. `settle` is how long a screen must look idle before that is believed
@@ -171,7 +171,7 @@ class ProviderFile(ProviderSpec, kw_only=True):
     rules: Annotated[list[Rule], Meta(min_length=1)]
 
 
-def read_provider_files(directories: list[Path]) -> list[ProviderFile]:
+def read_cli_specs(directories: list[Path]) -> list[CliSpec]:
     """Return what the files of these directories that are of this category describe.
 
     Raises:
@@ -186,13 +186,13 @@ def read_provider_files(directories: list[Path]) -> list[ProviderFile]:
     return files
 
 
-def decode_cli(path: Path, table: dict[str, Any]) -> ProviderFile:
+def decode_cli(path: Path, table: dict[str, Any]) -> CliSpec:
     """Return the table of a file of this category, checked.
 
     Raises:
         ProviderFileError: a field is wrong; the text names it.
     """
-    decoded = decode(path, table, ProviderFile)
+    decoded = decode(path, table, CliSpec)
     names = {rule.name: rule for rule in decoded.rules}
     for rule in decoded.rules:
         like = rule.dialog_like

@@ -1,4 +1,4 @@
-"""A provider: one kind of agent that this machine may run, and the TOML file that describes it.
+"""What the TOML file of a provider (one kind of agent) holds, and how such files are read.
 
 What every file holds is a `ProviderSpec`; `cli/`, `acp/` and `ide/` extend it by their category.
 """
@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -17,8 +17,6 @@ from outrider.contract.errors import OutriderError
 from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
 from outrider.contract.text import MAX_NAME, NO_NUL, PRINTABLE, printable
-from outrider.daemon.agents.adapter import Adapter
-from outrider.daemon.session_record import SessionRecord
 
 BUILT_IN: Final = Path(__file__).parents[1] / "providers"
 """The provider files that come with Outrider."""
@@ -136,34 +134,6 @@ class ProviderSpec(Part, kw_only=True):
             if not name.startswith(private) and name not in unset
         }
         return kept | changes.set
-
-
-class Provider(Protocol):
-    """One kind of agent, described by a TOML file."""
-
-    @property
-    def spec(self) -> ProviderSpec:
-        """What the file says."""
-
-    def describe(self) -> Description:
-        """Return what the API tells of it, with whether its program is installed now."""
-
-    async def launch(self, record: SessionRecord) -> Adapter:
-        """Start an agent in `record.path` and return once it is ready for a message, or asks.
-
-        Puts what `restore` will need into `record.adapter_state`. Leaves nothing running where it
-        raises or is cancelled.
-
-        Raises:
-            ApiError: 500, the agent ended or did not become ready; the text says why.
-        """
-
-    async def restore(self, record: SessionRecord) -> Adapter:
-        """Find an agent again that ran before this daemon started.
-
-        Never fails: an agent that is gone is observed as `error`, with `gone` set, and its
-        chat stays readable where the agent left a record of it.
-        """
 
 
 File = TypeVar("File", bound=Part)

@@ -14,17 +14,21 @@ from outrider.contract.commands import ChatInput
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.daemon.agents.adapter import Observation, Observer
-from outrider.daemon.agents.cli.control import TmuxError
-from outrider.daemon.agents.cli.decision import Decider
+from outrider.daemon.agents.cli.adapter_state import CliState, Delivery
 from outrider.daemon.agents.cli.keyboard import MAX_LINES, Keyboard, lines_to_type, typeable
-from outrider.daemon.agents.cli.provider_file import ProviderFile
-from outrider.daemon.agents.cli.screen import Judge
+from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.scrollback import Scrollback
-from outrider.daemon.agents.cli.state import CliState, Delivery
-from outrider.daemon.agents.cli.stillness import Stillness
+from outrider.daemon.agents.cli.spec import CliSpec
+from outrider.daemon.agents.cli.status import (
+    END_GRACE,
+    UNSETTLED,
+    StatusDecider,
+    StatusMonitor,
+    Stillness,
+)
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
-from outrider.daemon.agents.cli.transcripts.record import Transcript, catch_up
-from outrider.daemon.agents.cli.watch import END_GRACE, UNSETTLED, Watch
+from outrider.daemon.agents.cli.tmux_control import TmuxError
+from outrider.daemon.agents.cli.transcripts.transcript import Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.journal import Journal
@@ -63,7 +67,7 @@ ANSWER_LOOK: Final = 1.0
 """Seconds for which an agent is watched closely after an answer; most react at once."""
 
 
-class CliAdapter:
+class CliAgent:
     """A running agent in the window `pane`; None for one that is gone, whose chat remains.
 
     Its chat is in its own record (`transcript`), or is read off its screen (`scrollback`).
@@ -75,8 +79,8 @@ class CliAdapter:
 
     def __init__(
         self,
-        file: ProviderFile,
-        judge: Judge,
+        file: CliSpec,
+        judge: ScreenRules,
         tmux: Tmux,
         pane: Pane | None,
         *,
@@ -99,8 +103,8 @@ class CliAdapter:
         self._guards = Guards(
             file.input.guard_before, file.input.guard_behind, file.input.guard_mark
         )
-        self._decider = Decider(file, transcript, record, started=started)
-        self._watch = Watch(
+        self._decider = StatusDecider(file, transcript, record, started=started)
+        self._watch = StatusMonitor(
             tmux,
             pane,
             judge=judge,

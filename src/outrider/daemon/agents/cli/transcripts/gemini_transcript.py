@@ -13,9 +13,16 @@ from typing import Any, Final
 
 import msgspec
 
-from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, as_json, milliseconds
-from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
-from outrider.daemon.agents.cli.transcripts.tail import Tail, read_small_file
+from outrider.daemon.agents.cli.transcripts.transcript import (
+    Activity,
+    Piece,
+    Reader,
+    Tail,
+    ToolCall,
+    as_json,
+    milliseconds,
+    read_small_file,
+)
 
 TAKEN_WAIT: Final = 2.0
 """Seconds for which a message that was just taken counts as busy, whatever the screen shows."""

@@ -19,9 +19,15 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from outrider.daemon.agents.cli.transcripts.reader import Kind, Piece, Reader, as_json
-from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
-from outrider.daemon.agents.cli.transcripts.tail import MAX_LINE
+from outrider.daemon.agents.chat_log import Kind
+from outrider.daemon.agents.cli.transcripts.transcript import (
+    MAX_LINE,
+    Activity,
+    Piece,
+    Reader,
+    ToolCall,
+    as_json,
+)
 
 _Row = TypeVar("_Row", bound=msgspec.Struct)
 

@@ -80,7 +80,7 @@ class Entry:
         return self._parts[0] if self._parts else ""
 
 
-class Transcript:
+class ChatLog:
     """The messages of one session, oldest first.
 
     Args:

@@ -16,24 +16,23 @@ from typing import Final
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
-from outrider.daemon.agents.cli.adapter import CliAdapter
-from outrider.daemon.agents.cli.control import TmuxError
+from outrider.daemon.agents.chat_log import ChatLog, chat_file
+from outrider.daemon.agents.cli.adapter_state import CliState
+from outrider.daemon.agents.cli.agent import CliAgent
 from outrider.daemon.agents.cli.keyboard import lines_to_type
-from outrider.daemon.agents.cli.provider_file import ProviderFile
-from outrider.daemon.agents.cli.screen import Judge
+from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.scrollback import HISTORY as WHOLE_HISTORY
 from outrider.daemon.agents.cli.scrollback import Scrollback
-from outrider.daemon.agents.cli.state import CliState
+from outrider.daemon.agents.cli.spec import CliSpec
+from outrider.daemon.agents.cli.status import END_GRACE
 from outrider.daemon.agents.cli.tmux import HISTORY, Pane, Tmux, private_file
+from outrider.daemon.agents.cli.tmux_control import TmuxError
 from outrider.daemon.agents.cli.transcripts import READERS
-from outrider.daemon.agents.cli.transcripts.record import OfProcess, Transcript
-from outrider.daemon.agents.cli.watch import END_GRACE
+from outrider.daemon.agents.cli.transcripts.transcript import ProcessTranscript, Transcript
 from outrider.daemon.agents.failure import output_end
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.provider import fill_placeholders
+from outrider.daemon.agents.provider_spec import fill_placeholders
 from outrider.daemon.agents.session import Clock
-from outrider.daemon.agents.transcript import Transcript as Chat
-from outrider.daemon.agents.transcript import chat_file
 from outrider.daemon.child import start
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
@@ -59,7 +58,7 @@ class CliProvider:
 
     def __init__(
         self,
-        file: ProviderFile,
+        file: CliSpec,
         *,
         tmux: Tmux,
         journal: Journal,
@@ -68,7 +67,7 @@ class CliProvider:
         clock: Clock,
     ) -> None:
         self.spec = file
-        self._judge = Judge(file)
+        self._judge = ScreenRules(file)
         self._tmux = tmux
         self._journal = journal
         self._chats = chats
@@ -118,11 +117,11 @@ class CliProvider:
 
     def _adapter(
         self, record: SessionRecord, pane: Pane | None, *, started: bool = False
-    ) -> CliAdapter:
+    ) -> CliAgent:
         transcript = self._transcript(record)
-        if pane is not None and isinstance(transcript, OfProcess):
-            transcript.run_by(pane.pid, CliState(record).values)
-        return CliAdapter(
+        if pane is not None and isinstance(transcript, ProcessTranscript):
+            transcript.find_by_process(pane.pid, CliState(record).values)
+        return CliAgent(
             self.spec,
             self._judge,
             self._tmux,
@@ -141,7 +140,7 @@ class CliProvider:
         return READERS[self.spec.record](environment, Path(record.path), _conversation(record))
 
     def _scrollback(self, record: SessionRecord) -> Scrollback:
-        chat = Chat(chat_file(self._chats, record.id), self._clock)
+        chat = ChatLog(chat_file(self._chats, record.id), self._clock)
         keys = self.spec.input
         guards = Guards(keys.guard_before, keys.guard_behind, keys.guard_mark)
         return Scrollback(

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from outrider.daemon.agents.cli import processes
+import psutil
+
+from outrider.daemon.processes import ProcessGroup
 from outrider.daemon.session_record import SessionRecord
 
 
@@ -32,11 +34,11 @@ class CliState:
 
     def set_process(self, pid: int) -> None:
         """Keep the agent's first process."""
-        self.values |= processes.mark(pid)
+        self.values |= _mark(pid)
 
     async def end_orphan(self, grace: float) -> None:
         """End what is left of an agent whose terminal is gone, as `ProcessGroup.end` does."""
-        left = await asyncio.to_thread(processes.orphaned, self.values)
+        left = await asyncio.to_thread(_orphaned, self.values)
         if left is not None:
             await left.end(grace)
 
@@ -58,3 +60,31 @@ class CliState:
     @scrollback.setter
     def scrollback(self, position: str) -> None:
         self.values["scrollback"] = position
+
+
+def _mark(pid: int) -> dict[str, str]:
+    """Return what tells this process from another one that has its number later."""
+    try:
+        return {"pid": str(pid), "started": repr(psutil.Process(pid).create_time())}
+    except psutil.NoSuchProcess:
+        return {}
+
+
+def _orphaned(marked: Mapping[str, str]) -> ProcessGroup | None:
+    """Return what is left of an agent whose terminal is gone, by what `_mark` returned.
+
+    Not every agent ends with its terminal. One that tmux still holds is no orphan.
+    """
+    if "pid" not in marked:
+        return None
+    pid = int(marked["pid"])
+    try:
+        first = psutil.Process(pid)
+        if repr(first.create_time()) != marked["started"]:
+            return None
+        parent = first.parent()
+        if parent is not None and parent.name().startswith("tmux"):
+            return None
+    except psutil.Error:
+        return ProcessGroup(pid, None)  # others may be left in its session
+    return ProcessGroup(pid, first)

@@ -15,9 +15,15 @@ from uuid import UUID
 import msgspec
 import psutil
 
-from outrider.daemon.agents.cli.transcripts.reader import Piece, Reader, as_json, milliseconds
-from outrider.daemon.agents.cli.transcripts.record import Activity, ToolCall
-from outrider.daemon.agents.cli.transcripts.tail import Tail
+from outrider.daemon.agents.cli.transcripts.transcript import (
+    Activity,
+    Piece,
+    Reader,
+    Tail,
+    ToolCall,
+    as_json,
+    milliseconds,
+)
 
 THREAD: Final = "CODEX_THREAD"
 """Where a session's record keeps the id of its thread."""
@@ -80,7 +86,7 @@ class CodexTranscript(Reader):
         self._calls: dict[str, ToolCall] = {}
         self._open = False
 
-    def run_by(self, pid: int, kept: MutableMapping[str, str]) -> None:
+    def find_by_process(self, pid: int, kept: MutableMapping[str, str]) -> None:
         """Find the thread by the process `pid`, and put its id into `kept`."""
         self._process, self._kept = pid, kept
 
