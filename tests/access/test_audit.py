@@ -135,7 +135,7 @@ class TestWhatIsRecorded:
                 action="agent.fs_read_refused",
                 target=target,
                 timestamp=at,
-                untold=seq - 1,
+                suppressed=seq - 1,
             )
             await machine.say(Refusal(seq=seq, refused=told))
             assert await machine.hears_noted() == Noted(seq=seq)

@@ -15,8 +15,12 @@ from outrider.contract.enrollment import DeviceAuthorization, Enrolled
 from outrider.contract.errors import ErrorCode
 from outrider.contract.structs import Wire
 from outrider.daemon import enrollment
-from outrider.daemon.calling import RefusedError, UnavailableError
-from outrider.daemon.enrollment import EnrollmentError, enroll_by_approval
+from outrider.daemon.enrollment import (
+    EnrollmentError,
+    RefusedError,
+    UnavailableError,
+    enroll_by_approval,
+)
 from outrider.daemon.settings import Connection, DaemonSettings
 from tests.access.people import V1, dashboard
 from tests.service.site import Owner
@@ -33,7 +37,7 @@ ASKED = DeviceAuthorization(
 ENROLLED = Enrolled(daemon_id="machine_7", token="omt_new", nickname="bench")
 PENDING = RefusedError("Not yet", ErrorCode.AUTHORIZATION_PENDING, None)
 SLOWER = RefusedError("Slow down", ErrorCode.SLOW_DOWN, None)
-AWAY = UnavailableError("The service cannot be reached")
+UNAVAILABLE = UnavailableError("The service cannot be reached")
 
 T = TypeVar("T")
 
@@ -47,7 +51,7 @@ class Play:
         self.slept: list[float] = []
         self.shown: list[DeviceAuthorization] = []
 
-    def ask(self, server: str, path: str, request: Wire, answer: type[T]) -> T:
+    def post(self, server: str, path: str, request: Wire, answer: type[T]) -> T:
         assert server == SERVER
         self.asked.append((path, request))
         # The last answer is given again and again.
@@ -77,13 +81,13 @@ def settings(tmp_path: Path) -> DaemonSettings:
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Play]:
     def begin(*answers: Wire | Exception) -> Play:
         scripted = Play(*answers)
-        monkeypatch.setattr(enrollment, "ask", scripted.ask)
+        monkeypatch.setattr(enrollment, "post", scripted.post)
         return scripted
 
     return begin
 
 
-def test_it_asks_until_it_is_let_in(play: Callable[..., Play], settings: DaemonSettings) -> None:
+def test_it_polls_until_it_is_approved(play: Callable[..., Play], settings: DaemonSettings) -> None:
     scripted = play(PENDING, PENDING, ENROLLED)
     connection = scripted.run(settings)
     assert (connection.daemon_id, connection.token) == ("machine_7", "omt_new")
@@ -97,7 +101,7 @@ def test_it_asks_until_it_is_let_in(play: Callable[..., Play], settings: DaemonS
     assert scripted.asked[1][1].device_code == "device"
 
 
-def test_told_to_slow_down_it_adds_five_seconds_for_good(
+def test_slow_down_adds_five_seconds_to_the_interval_permanently(
     play: Callable[..., Play], settings: DaemonSettings
 ) -> None:
     scripted = play(SLOWER, PENDING, SLOWER, PENDING, ENROLLED)
@@ -105,11 +109,11 @@ def test_told_to_slow_down_it_adds_five_seconds_for_good(
     assert scripted.slept == [5, 10, 10, 15, 15]
 
 
-def test_a_service_that_is_away_is_asked_less_and_less_often(
+def test_an_unavailable_service_is_polled_less_and_less_often(
     play: Callable[..., Play], settings: DaemonSettings
 ) -> None:
     """RFC 8628, section 3.5: exponential backoff."""
-    scripted = play(AWAY, AWAY, AWAY, AWAY, PENDING, ENROLLED)
+    scripted = play(UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, PENDING, ENROLLED)
     scripted.run(settings)
     assert scripted.slept == [5, 10, 20, 40, 60, 5]
 
@@ -134,7 +138,7 @@ def test_a_refusal_ends_it(
     assert not settings.connection_file.exists()
 
 
-@pytest.mark.parametrize("answer", [PENDING, SLOWER, AWAY])
+@pytest.mark.parametrize("answer", [PENDING, SLOWER, UNAVAILABLE])
 def test_it_ends_with_the_code(
     play: Callable[..., Play], settings: DaemonSettings, answer: Exception
 ) -> None:

@@ -1,9 +1,9 @@
-"""What agents were kept from is told, and a flood of it is told as one."""
+"""Refused requests of agents are reported; a flood of them is suppressed and counted."""
 
 import pytest
 
 from outrider.contract.events import MAX_REFUSED_TARGET, Refused
-from outrider.daemon.refusals import TOLD_A_MINUTE, RefusalSink
+from outrider.daemon.refusals import MAX_SESSIONS, REPORTED_PER_MINUTE, RefusalSink
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 
 
 @pytest.fixture
-def told() -> list[Refused]:
+def reported() -> list[Refused]:
     return []
 
 
@@ -25,13 +25,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def refusals(told: list[Refused], clock: Clock) -> RefusalSink:
-    return RefusalSink(told.append, clock)
+def refusals(reported: list[Refused], clock: Clock) -> RefusalSink:
+    return RefusalSink(reported.append, clock)
 
 
-def test_a_refusal_is_told_with_a_bound(refusals: RefusalSink, told: list[Refused]) -> None:
+def test_a_refusal_is_reported_with_a_bounded_target(
+    refusals: RefusalSink, reported: list[Refused]
+) -> None:
     refusals.note("session_1", "agent.fs_read_refused", "/" + "x" * 5000)
-    (one,) = told
+    (one,) = reported
     assert (one.session_id, one.action, one.timestamp) == (
         "session_1",
         "agent.fs_read_refused",
@@ -40,34 +42,47 @@ def test_a_refusal_is_told_with_a_bound(refusals: RefusalSink, told: list[Refuse
     assert len(one.target) == MAX_REFUSED_TARGET
 
 
-def test_a_flood_is_counted(refusals: RefusalSink, told: list[Refused]) -> None:
+def test_a_flood_is_counted(refusals: RefusalSink, reported: list[Refused]) -> None:
     for index in range(10_000):
         refusals.note("session_1", "agent.fs_read_refused", str(index))
-    assert [one.target for one in told[:TOLD_A_MINUTE]] == [str(i) for i in range(TOLD_A_MINUTE)]
-    assert [(int(one.target) + 1, one.untold) for one in told[TOLD_A_MINUTE:]] == [
+    assert [one.target for one in reported[:REPORTED_PER_MINUTE]] == [
+        str(i) for i in range(REPORTED_PER_MINUTE)
+    ]
+    assert [(int(one.target) + 1, one.suppressed) for one in reported[REPORTED_PER_MINUTE:]] == [
         (count, count // 2 - 1) for count in (64, 128, 256, 512, 1024, 2048, 4096, 8192)
     ]
 
 
-def test_a_flood_hides_no_other_session(refusals: RefusalSink, told: list[Refused]) -> None:
+def test_a_flood_hides_no_other_session(refusals: RefusalSink, reported: list[Refused]) -> None:
     for _ in range(1000):
         refusals.note("session_1", "agent.fs_read_refused", "/etc/shadow")
     refusals.note("session_2", "agent.fs_write_refused", "/etc/hosts")
-    assert told[-1].session_id == "session_2"
+    assert reported[-1].session_id == "session_2"
 
 
-def test_the_next_minute_tells_how_many_there_were(
-    refusals: RefusalSink, told: list[Refused], clock: Clock
+def test_the_next_minute_reports_how_many_were_suppressed(
+    refusals: RefusalSink, reported: list[Refused], clock: Clock
 ) -> None:
     for _ in range(100):
         refusals.note("session_1", "agent.fs_read_refused", "/etc/shadow")
     clock.now += 60_000
     refusals.note("session_1", "agent.fs_read_refused", "/etc/passwd")
-    assert (told[-1].target, told[-1].untold) == ("/etc/passwd", 36)
+    assert (reported[-1].target, reported[-1].suppressed) == ("/etc/passwd", 36)
 
 
-def test_what_is_kept_of_sessions_is_bounded(refusals: RefusalSink, told: list[Refused]) -> None:
-    for index in range(3_000):
-        refusals.note(f"session_{index}", "agent.fs_read_refused", "/")
-    assert len(told) == 3_000
-    assert len(refusals._minutes) == 1_000
+def test_at_most_max_sessions_are_counted(refusals: RefusalSink, reported: list[Refused]) -> None:
+    """A session that is no longer counted starts again: its 33rd refusal is reported."""
+
+    def refuse(session: str) -> None:
+        refusals.note(session, "agent.fs_read_refused", "/")
+
+    for _ in range(REPORTED_PER_MINUTE + 1):
+        refuse("session_0")
+    assert len(reported) == REPORTED_PER_MINUTE
+    for index in range(1, MAX_SESSIONS):
+        refuse(f"session_{index}")
+    refuse("session_0")
+    assert reported[-1].session_id == f"session_{MAX_SESSIONS - 1}", "it is still counted"
+    refuse("one_more")
+    refuse("session_0")
+    assert reported[-1].session_id == "session_0"

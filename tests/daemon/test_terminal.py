@@ -11,8 +11,13 @@ import pytest
 
 from outrider.contract.commands import Terminal, TerminalOutput
 from outrider.contract.errors import ApiError
-from outrider.daemon.capture import MAX_OUTPUT, Capture
-from outrider.daemon.terminal import MAX_TERMINALS, MAX_WAITING, Terminals
+from outrider.daemon.terminal import (
+    MAX_OUTPUT,
+    MAX_TERMINALS,
+    MAX_WAITING,
+    OutputCapture,
+    Terminals,
+)
 from tests.daemon.conftest import eventually
 
 
@@ -157,7 +162,7 @@ async def test_output_of_exactly_the_limit_is_whole(prompt: Prompt) -> None:
 
 
 def test_a_cut_does_not_break_characters() -> None:
-    capture = Capture()
+    capture = OutputCapture()
     capture.add(b"x" + "€".encode() * MAX_OUTPUT)
     text, truncated = capture.take()
     assert truncated
@@ -304,7 +309,7 @@ async def test_a_late_command_goes_on_and_tells_it_in_the_next_reply(
     with pytest.raises(ApiError) as caught:
         await prompt("echo before; read x < gate; echo $x", "t", within=0.5)
     assert caught.value.status == 504
-    assert "goes on in the terminal 't'" in caught.value.message
+    assert "continues in the terminal 't'" in caught.value.message
     with pytest.raises(ApiError) as caught:
         await prompt("echo never > never", "t", within=0.2)
     assert caught.value.status == 504

@@ -1,8 +1,9 @@
-"""What a machine reports: the events that webhooks carry, and what it refused its agents."""
+"""What a machine reports: the events of its agents, and requests that it refused them."""
 
 from enum import StrEnum
 from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta
 
 from outrider.contract.structs import Count, Timestamp, Wire
@@ -10,7 +11,7 @@ from outrider.contract.text import Excerpt, Id, Name, TargetId, Title
 
 
 class EventName(StrEnum):
-    """Every event, as `event` in a delivery names it."""
+    """The events that webhooks can subscribe to; `event` in a delivery."""
 
     GENERATING_STARTED = "agent:generating_started"
     GENERATING_COMPLETED = "agent:generating_completed"
@@ -29,11 +30,11 @@ AGENT_EVENTS: Final = frozenset(
         EventName.ERROR,
     }
 )
-"""The events that come from a machine; the service makes the others."""
+"""The events that machines report; the service creates the others."""
 
 
 class AgentEvent(Wire, kw_only=True):
-    """Something that happened to an agent. `duration` is seconds, on completion only."""
+    """An event of an agent. `duration` is in seconds, and set on completion only."""
 
     id: Id
     event: EventName
@@ -47,18 +48,20 @@ class AgentEvent(Wire, kw_only=True):
 
 
 MAX_REFUSED_TARGET: Final = 1024
-"""Characters of what an agent was kept from."""
+"""Characters of a refusal's target."""
 
 
 class Refused(Wire, kw_only=True):
-    """Something that a machine kept an agent from doing.
+    """A request of an agent that its machine refused.
 
-    `action` is such as `agent.fs_read_refused`, `target` what it was about (a path), `timestamp`
-    epoch milliseconds. `untold` is how many more of the session's went untold before it.
+    Attributes:
+        action: such as `agent.fs_read_refused`.
+        target: what the request was about, such as a path.
+        suppressed: how many earlier refusals of the session were not reported.
     """
 
     session_id: Annotated[str, Meta(max_length=64)]
     action: Annotated[str, Meta(max_length=64)]
     target: Annotated[str, Meta(max_length=MAX_REFUSED_TARGET)]
     timestamp: Timestamp
-    untold: Count = 0
+    suppressed: Count = msgspec.field(default=0, name="untold")

@@ -1,4 +1,8 @@
-"""The machine agent's composition root: the one place where its parts are made and joined."""
+"""Composition root of the machine agent: creates its parts and connects them.
+
+agents (sessions) ── changes, events, refusals ──> outbox ──> link ──> service
+service ── commands ──> link ──> router ──> sessions, terminals
+"""
 
 import asyncio
 import sqlite3
@@ -12,23 +16,22 @@ from outrider.contract.frames import Snapshot
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.agents.sessions import Sessions, epoch_millis
-from outrider.daemon.handlers import handlers
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
 from outrider.daemon.machine import describe_machine
 from outrider.daemon.outgoing import Outgoing
 from outrider.daemon.refusals import RefusalSink
-from outrider.daemon.router import Router
+from outrider.daemon.router import Router, command_handlers
 from outrider.daemon.settings import DaemonSettings, SettingsError
 from outrider.daemon.terminal import Terminals
 
 _CLOSE_SECONDS: Final = 4.0
-"""What the named terminals and the agents have to end, or to be let go."""
+"""Seconds in which named terminals must end and agents must be detached."""
 
 _TMUX_CLOSE_SECONDS: Final = 2.0
 
-_PROVIDERS_SECONDS: Final = 3.0
-"""Seconds between two looks whether provider files have changed: 0.5 ms of work each."""
+_RELOAD_SECONDS: Final = 3.0
+"""Seconds between two checks for changed provider files; a check takes 0.5 ms."""
 
 _log = structlog.get_logger(__name__)
 
@@ -38,13 +41,15 @@ async def run_daemon(
     stop: asyncio.Event,
     on_connected: Callable[[], None] = lambda: None,
 ) -> None:
-    """Be this machine's agent until `stop` is set; return within 10 s of it, mostly at once.
+    """Run the machine agent until `stop` is set; return at most 10 s after that.
 
-    CLI agents go on in tmux; named terminals and what runs in them are ended.
-    `on_connected` is called whenever the service has welcomed this machine.
+    CLI agents continue in tmux; named terminals and everything in them are killed.
+
+    Args:
+        on_connected: called after each welcome from the service.
 
     Raises:
-        SettingsError: the machine is not set up, or another agent runs with these settings.
+        SettingsError: the machine is not set up, or another machine agent uses these settings.
         LinkRefusedError: the service refuses this machine permanently.
     """
     connection = settings.load_connection()
@@ -77,14 +82,14 @@ async def run_daemon(
                 )
 
             async def reload() -> None:
-                """Read provider files that have changed, and tell the service what follows."""
+                """Read provider files that have changed, and report the result to the service."""
                 if await providers.refresh():
-                    _log.info("provider files read again")
+                    _log.info("provider files reloaded")
                     _log_errors(providers)
                     await sessions.restore_rest()
                     outgoing.snapshot(snapshot)
 
-            router = Router(handlers(sessions, terminals, reload))
+            router = Router(command_handlers(sessions, terminals, reload))
             link = Link(
                 connection,
                 outgoing=outgoing,
@@ -92,15 +97,18 @@ async def run_daemon(
                 snapshot=snapshot,
                 on_connected=on_connected,
             )
-            _log.info("machine agent starts", version=__version__, tmux=settings.tmux_socket)
-            watching = asyncio.create_task(_repeat(reload), name="provider files")
+            _log.info("machine agent started", version=__version__, tmux=settings.tmux_socket)
+            reloading = asyncio.create_task(_reload_regularly(reload), name="provider files")
             _log_errors(providers)
             try:
                 await sessions.restore()
                 await link.run(stop)
             finally:
-                watching.cancel()
-                await asyncio.wait({watching})
+                # The order matters. First nothing may start new work (reloading, commands), then
+                # terminals are killed and agents detached. The journal closes last: the sessions
+                # still write to it while they are detached.
+                reloading.cancel()
+                await asyncio.wait({reloading})
                 await router.close(within=1)
                 await _bounded(_CLOSE_SECONDS, terminals.close(), sessions.detach())
         finally:
@@ -116,7 +124,7 @@ def _open_journal(settings: DaemonSettings) -> Journal:
         raise SettingsError(
             f"The journal {settings.journal_file} cannot be used ({error}): check that the disk "
             "has room and the file is writable; if it is damaged, move it away (its sessions "
-            "are forgotten then)"
+            "are lost then)"
         ) from error
 
 
@@ -125,24 +133,24 @@ def _log_errors(providers: Providers) -> None:
         _log.error("provider file rejected", type=kind, error=error)
 
 
-async def _repeat(work: Callable[[], Awaitable[None]]) -> None:
-    """Do `work` from time to time, also after it has failed."""
+async def _reload_regularly(reload: Callable[[], Awaitable[None]]) -> None:
+    """Call `reload` every `_RELOAD_SECONDS`; failures are logged."""
     while True:
-        await asyncio.sleep(_PROVIDERS_SECONDS)
+        await asyncio.sleep(_RELOAD_SECONDS)
         try:
-            await work()
-        except Exception:  # noqa: BLE001  # the next look may find the files in order
-            _log.exception("provider files not read")
+            await reload()
+        except Exception:  # noqa: BLE001  # the user may be editing the files: try again
+            _log.exception("provider files not reloaded")
 
 
 async def _bounded(seconds: float, *work: Coroutine[Any, Any, None]) -> None:
-    """Do all of `work` side by side; cut short what is not done after `seconds`."""
+    """Run all of `work` concurrently; cancel what is not finished after `seconds`."""
     tasks = [asyncio.create_task(part) for part in work]
-    done, late = await asyncio.wait(tasks, timeout=seconds)
-    for task in late:
-        _log.error("stopping took too long", work=str(task.get_coro()))
+    done, unfinished = await asyncio.wait(tasks, timeout=seconds)
+    for task in unfinished:
+        _log.error("shutdown step timed out", work=str(task.get_coro()))
         task.cancel()
-    if late:
-        await asyncio.wait(late, timeout=0.5)
+    if unfinished:
+        await asyncio.wait(unfinished, timeout=0.5)
     for task in done:
         task.result()

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt to connect."""
+"""Exponential backoff with full jitter, for attempts to connect."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,11 +8,13 @@ LONGEST: Final = 60.0
 
 
 class Backoff:
-    """Waits of any length up to a step, which doubles from 2 s to 60 s.
+    """Random waits of 0 s up to a maximum that doubles from 2 s to 60 s.
+
+    The whole wait is random (full jitter), so that the machines of a service that went down
+    reconnect evenly over the interval and not all at once.
 
     Args:
-        random: returns a number from 0 to 1. All of a wait is chance: so the machines of a
-            service that is lost reconnect evenly over the whole step, not in a crowd.
+        random: returns a number from 0 to 1.
     """
 
     def __init__(self, random: Callable[[], float]) -> None:
@@ -20,11 +22,11 @@ class Backoff:
         self._failures = 0
 
     def reset(self) -> None:
-        """Begin with a short step again."""
+        """Start again at 2 s, after a success."""
         self._failures = 0
 
     def next(self) -> float:
-        """Return the seconds to wait now."""
-        step = min(LONGEST, FIRST * 2.0 ** min(self._failures, 16))
+        """Return the seconds to wait before the next attempt."""
+        longest = min(LONGEST, FIRST * 2.0 ** min(self._failures, 16))
         self._failures += 1
-        return step * self._random()
+        return longest * self._random()

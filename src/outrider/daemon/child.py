@@ -1,15 +1,19 @@
-"""Child processes that inherit standard input, output and error, and no other descriptor.
+"""Child processes that inherit stdin, stdout and stderr and no other file descriptor.
 
-asyncio's own are not used. On uvloop `create_subprocess_exec` ignores `close_fds`, and marks the
-copies that it makes of the child's standard descriptors as inheritable: every command of a terminal
-would have the pipes on which its shell is told what to do and reports how that ended.
+`start` is used in place of `asyncio.create_subprocess_exec`: on uvloop that ignores `close_fds`,
+and makes its copies of the child's standard descriptors inheritable, so that every command in a
+terminal would hold the pipes through which its shell gets commands and reports their end.
+
+`PipeReader` reads a pipe whose write end several processes may share, such as the output of a
+shell and of what it starts.
 """
 
 import asyncio
+import fcntl
 import os
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Final
@@ -19,14 +23,15 @@ import uvloop
 from outrider.daemon.processes import ProcessGroup
 
 _LIMIT: Final = 64 * 1024
+_CHUNK: Final = 64 * 1024
 
 
 class Child:
-    """A running child, the leader of a session of its own. Made by `start`.
+    """A child process that leads its own session. Created by `start`.
 
     Attributes:
-        group: the child and all that it starts.
-        stdin, stdout, stderr: the ends on this side of those that are a `PIPE`.
+        group: the child and everything that it starts.
+        stdin, stdout, stderr: this side's ends of those that are a `PIPE`.
     """
 
     def __init__(
@@ -48,33 +53,33 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """How it ended: negative for a signal, None while it runs."""
+        """The exit status: negative for a signal, None while the process runs."""
         return self._process.returncode
 
     async def wait(self) -> int:
-        """Return how it ended, once it has, whatever its own children still hold open."""
+        """Wait for the process to end and return its status; its children may run on."""
         await self._ended.wait()
         assert self._process.returncode is not None
         return self._process.returncode
 
     async def output(self) -> bytes:
-        """Return all of its standard output, once it has ended and nobody can write more."""
+        """Return all of its standard output, after every writer has closed it."""
         assert self.stdout is not None
-        said = await self.stdout.read()
+        data = await self.stdout.read()
         await self.wait()
-        return said
+        return data
 
     def terminate(self) -> None:
-        """Send SIGTERM. Harmless where it has ended."""
+        """Send SIGTERM; does nothing if the process has ended."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """Send SIGKILL. Harmless where it has ended."""
+        """Send SIGKILL; does nothing if the process has ended."""
         self._process.kill()
 
     def close(self) -> None:
@@ -83,10 +88,10 @@ class Child:
             transport.close()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See to it that `_reap` is called when the process ends."""
+        """Arrange that the process is reaped and `_ended` set when it ends."""
         try:
             handle = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # no Linux, or an old one
+        except (AttributeError, OSError):  # not Linux, or a kernel before 5.3
 
             def wait() -> None:
                 self._process.wait()
@@ -115,37 +120,37 @@ async def start(
 ) -> Child:
     """Start a program.
 
-    Leaves nothing behind where it raises or is cancelled.
+    If it raises or is cancelled, no process and no descriptor is left.
 
     Args:
         argv: the program and its arguments.
-        env: its whole environment; None for this process's.
-        stdin, stdout, stderr: `PIPE`, `DEVNULL`, a file descriptor, or for the last one `STDOUT`.
-        limit: bytes of output that are read ahead, and the longest line.
+        env: its whole environment; None to inherit this process's.
+        stdin, stdout, stderr: `PIPE`, `DEVNULL` or a file descriptor; `STDOUT` for stderr only.
+        limit: bytes of output that are buffered, and the longest line.
 
     Raises:
         OSError: it cannot be started.
         ValueError: an argument has a zero byte.
     """
-    theirs: list[int] = []
+    child_ends: list[int] = []
     transports: list[asyncio.BaseTransport] = []
     writer: asyncio.StreamWriter | None = None
     output: asyncio.StreamReader | None = None
     errors: asyncio.StreamReader | None = None
     try:
         if stdin == PIPE:
-            stdin, ours = os.pipe()
-            theirs.append(stdin)
-            writer = await _writer(ours, transports)
+            stdin, our_end = os.pipe()
+            child_ends.append(stdin)
+            writer = await _writer(our_end, transports)
         if stdout == PIPE:
-            ours, stdout = os.pipe()
-            theirs.append(stdout)
-            output = await _reader(ours, limit, transports)
+            our_end, stdout = os.pipe()
+            child_ends.append(stdout)
+            output = await _reader(our_end, limit, transports)
         if stderr == PIPE:
-            ours, stderr = os.pipe()
-            theirs.append(stderr)
-            errors = await _reader(ours, limit, transports)
-        # Returns once the program is executed, a millisecond later, as asyncio's own does.
+            our_end, stderr = os.pipe()
+            child_ends.append(stderr)
+            errors = await _reader(our_end, limit, transports)
+        # Blocks the loop until the program has been executed, about 1 ms, as asyncio's does.
         process = subprocess.Popen(  # noqa: ASYNC220
             argv,
             cwd=cwd,
@@ -161,7 +166,7 @@ async def start(
             transport.close()
         raise
     finally:
-        for end in theirs:
+        for end in child_ends:
             os.close(end)
     return Child(process, transports, writer, output, errors)
 
@@ -173,7 +178,7 @@ async def _reader(
     reader = asyncio.StreamReader(limit)
     transport, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader),
-        open(end, "rb", 0, closefd=_closes(loop)),  # noqa: ASYNC230, SIM115
+        open(end, "rb", 0, closefd=_file_closes_descriptor(loop)),  # noqa: ASYNC230, SIM115
     )
     transports.append(transport)
     return reader
@@ -183,16 +188,74 @@ async def _writer(end: int, transports: list[asyncio.BaseTransport]) -> asyncio.
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
-        open(end, "wb", 0, closefd=_closes(loop)),  # noqa: ASYNC230, SIM115
+        open(end, "wb", 0, closefd=_file_closes_descriptor(loop)),  # noqa: ASYNC230, SIM115
     )
     transports.append(transport)
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-def _closes(loop: asyncio.AbstractEventLoop) -> bool:
-    """Tell whether the file object of a pipe is what closes its descriptor.
+def _file_closes_descriptor(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether the file object of a pipe has to close its descriptor.
 
-    uvloop closes it by itself, and the file object a second time: by then the number may be that
-    of a file which another thread has opened (https://github.com/MagicStack/uvloop/issues/763).
+    uvloop closes the descriptor by itself. If the file object closed it a second time, the number
+    could by then belong to a file that another thread has opened
+    (https://github.com/MagicStack/uvloop/issues/763).
     """
     return not isinstance(loop, uvloop.Loop)
+
+
+class PipeReader:
+    """A pipe whose bytes are passed to `sink` as they arrive.
+
+    Attributes:
+        write_end: the descriptor to pass to a child; call `close_write_end` after its start.
+        ended: set when every writer has closed the pipe.
+    """
+
+    def __init__(self, sink: Callable[[bytes], None]) -> None:
+        self._sink = sink
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        self.ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._read_end, self._read)
+
+    def close_write_end(self) -> None:
+        """Close this process's copy of the write end; until then the pipe cannot end."""
+        os.close(self.write_end)
+        self.write_end = -1
+
+    def drain(self) -> None:
+        """Read what is in the pipe now: at least all output of processes that have ended.
+
+        Bounded by the pipe's capacity, so that a process that keeps writing cannot keep it here.
+        """
+        for _ in range(1 + self._capacity() // _CHUNK):
+            if self._read_end < 0 or self.ended.is_set() or not self._read():
+                return
+
+    def close(self) -> None:
+        """Stop reading. A process that still writes gets SIGPIPE."""
+        if self._read_end >= 0:
+            self._loop.remove_reader(self._read_end)
+            os.close(self._read_end)
+            self._read_end = -1
+        if self.write_end >= 0:
+            self.close_write_end()
+
+    def _read(self) -> bool:
+        """Read one chunk; return whether there may be more."""
+        try:
+            data = os.read(self._read_end, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            self._sink(data)
+            return True
+        self._loop.remove_reader(self._read_end)
+        self.ended.set()
+        return False
+
+    def _capacity(self) -> int:
+        get_size = getattr(fcntl, "F_GETPIPE_SZ", None)
+        return _CHUNK if get_size is None else fcntl.fcntl(self._read_end, get_size)

@@ -1,4 +1,4 @@
-"""Checks the directories that requests name."""
+"""Validation of the directories that requests name."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ def expanded(text: str, field: str) -> Path:
     """Return a path with `~` and `~user` expanded.
 
     Raises:
-        ApiError: 400, it is not absolute, or there is no such user; the error names `field`.
+        ApiError: 400, the path is not absolute or the user does not exist; it names `field`.
     """
     try:
         path = Path(text).expanduser()
@@ -24,24 +24,24 @@ def expanded(text: str, field: str) -> Path:
 
 
 def directory(text: str, field: str) -> str:
-    """Return the directory that a request names, checked.
+    """Return the path of an existing directory that the machine agent may enter.
 
     Raises:
-        ApiError: 400, there is no such directory, it may not be entered, or its name is not UTF-8.
+        ApiError: 400, the directory does not exist, may not be entered, or is not UTF-8.
     """
     path = expanded(text, field)
     try:
         found = path.is_dir()
-    except (OSError, ValueError) as error:  # a name that is too long, NUL
+    except (OSError, ValueError) as error:  # the name is too long or contains NUL
         raise bad_request(f"`{field}` cannot be used: {error}", field) from error
     if not found:
         raise bad_request(f"The directory {text!r} does not exist on this machine", field)
     try:
         str(path).encode()
-    except UnicodeEncodeError as error:  # a HOME
+    except UnicodeEncodeError as error:  # from $HOME, after ~ was expanded
         raise bad_request(
-            f"The name of the directory {os.fsencode(path)!r} is not UTF-8, and JSON cannot have "
-            f"it: name another one in `{field}`",
+            f"The name of the directory {os.fsencode(path)!r} is not UTF-8, which JSON cannot "
+            f"represent: choose another one in `{field}`",
             field,
         ) from error
     if not os.access(path, os.X_OK):

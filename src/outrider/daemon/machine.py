@@ -1,4 +1,4 @@
-"""This machine, as the API shows it."""
+"""This machine's properties and load, as the API shows them."""
 
 import os
 import platform
@@ -12,10 +12,10 @@ from outrider.contract.resources import Machine
 
 
 def describe_machine() -> Machine:
-    """Return this machine with its figures of now.
+    """Return this machine's properties and current load.
 
-    `platform` is `linux`, `darwin` and so on, as Python's `sys.platform` names it.
-    `free_mem` is what programs could still get, caches included.
+    `platform` is Python's `sys.platform` (`linux`, `darwin`, …). `free_mem` is the memory in
+    bytes that programs can still get, caches included; `uptime` is in seconds.
     """
     memory = psutil.virtual_memory()
     return Machine(

@@ -1,7 +1,7 @@
-"""The processes that a command leaves: what they inherit, and how all of them are ended.
+"""Ending a program together with everything that it started.
 
-Whatever the daemon starts leads a session of its own. A `ProcessGroup` is that session with
-everything that descends from it, and ends as a whole.
+Whatever the daemon starts leads its own session (`setsid`). A `ProcessGroup` is that session plus
+all descendants of its members, and it is terminated as a whole.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ _KILL_SECONDS: Final = 5.0
 
 
 def clean_environment() -> dict[str, str]:
-    """Return this process's environment without the daemon's own settings."""
+    """Return this process's environment without the daemon's settings (`OUTRIDER_*`)."""
     return {name: value for name, value in os.environ.items() if not name.startswith("OUTRIDER_")}
 
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """A process that leads a session, and all that it has started.
+    """A process that leads a session, and everything that it has started.
 
-    `leader` tells the leader from a later process that has its number; it is None where the
-    leader had ended before anybody looked.
+    `leader` identifies the process even if its number is reused later; it is None if the leader
+    had already ended when the group was created.
     """
 
     pid: int
@@ -40,7 +40,7 @@ class ProcessGroup:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessGroup":
-        """Return the group that the process `pid` leads. Call it as soon as that is started."""
+        """Return the group that the process `pid` leads. Call it right after the start."""
         try:
             return cls(pid, psutil.Process(pid))
         except psutil.Error:
@@ -48,41 +48,41 @@ class ProcessGroup:
 
     @property
     def runs(self) -> bool:
-        """Whether the leader runs; what it left behind may go on without it."""
+        """Whether the leader runs; processes that it started may run without it."""
         return self.leader is not None and _runs(self.leader)
 
     async def members(self) -> list[psutil.Process]:
-        """Return every member that runs now."""
+        """Return every running member."""
         return await asyncio.to_thread(lambda: members([self], psutil.process_iter()))
 
     async def end(self, grace: float, known: Sequence[psutil.Process] = ()) -> None:
-        """Ask every member to end (SIGTERM), and kill what still runs `grace` seconds later.
+        """Send SIGTERM to every member, and SIGKILL to those still running after `grace` seconds.
 
-        Returns when none runs, or 5 s after the kill. `known` are as in `kill`.
+        Returns when none is running, but at most 5 s after the kill. For `known` see `kill`.
         """
-        asked = [*known, *await self.members()]
-        for process in asked:
+        terminated = [*known, *await self.members()]
+        for process in terminated:
             _send(process, signal.SIGTERM)
-        await _ended(asked, grace)
-        await self.kill(asked)  # also what was started meanwhile
-        await _ended(asked, _KILL_SECONDS)
+        await _wait_for_end(terminated, grace)
+        await self.kill(terminated)  # includes members that were started in the meantime
+        await _wait_for_end(terminated, _KILL_SECONDS)
 
     async def kill(self, known: Sequence[psutil.Process] = ()) -> None:
-        """Kill every member, and `known`: members found before their parents had ended.
+        """Send SIGKILL to every member and to `known`, members found before their parents ended.
 
-        Returns once the signals are sent. Out of reach is only what has both left the session
-        and lost its parent (a process that made itself a daemon), and what has become another
-        user's (sudo). A call that is cancelled still kills.
+        Returns after the signals are sent. Not reached: processes that both left the session and
+        lost their parent (daemonized), and processes of another user (sudo). A cancelled call
+        still kills.
         """
         await _killer.kill(self, known)
 
 
 class Killer:
-    """Kills process groups on a thread of its own, many with one look at the process table.
+    """Kills process groups on its own thread, many groups per scan of the process table.
 
-    A look takes milliseconds, and each group needs at least two. So the groups that are to be
-    killed while one look goes on wait, and share the next ones: a thousand take little longer
-    than one, and the event loop goes on.
+    A scan takes milliseconds, and killing needs at least two. Groups that arrive during a scan
+    wait and share the next scans, so a thousand groups take little longer than one, and the
+    event loop is not blocked.
     """
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class Killer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kill")
 
     async def kill(self, group: ProcessGroup, known: Sequence[psutil.Process] = ()) -> None:
-        """Kill a group as `ProcessGroup.kill` says."""
+        """Kill a group, see `ProcessGroup.kill`."""
         self._waiting.put(_Target(group, known))
-        # One thread takes the jobs in order. So when a job runs, its own group is still in the
-        # queue, or an earlier job has killed it. The shield keeps a job that has not begun
-        # from being taken back: nobody else might come to empty the queue.
+        # One thread runs the jobs in order: when a job runs, its group is still in the queue, or
+        # an earlier job has killed it. The shield keeps a job that has not started from being
+        # cancelled with its caller: there may be no later job to empty the queue.
         job = asyncio.get_running_loop().run_in_executor(self._thread, self._kill_waiting)
         await asyncio.shield(job)
 
@@ -106,7 +106,7 @@ class Killer:
             self._kill(targets)
 
     def _kill(self, targets: Sequence["_Target"]) -> None:
-        """Stop all members until no new one turns up, so that none forks away; then kill them."""
+        """Send SIGSTOP until a scan finds no new member, so that none can fork; then SIGKILL."""
         stopped: dict[int, psutil.Process] = {}
         known = [process for target in targets for process in target.known]
         for _ in range(_ROUNDS):
@@ -132,9 +132,9 @@ _killer = Killer()
 def members(
     groups: Iterable[ProcessGroup], processes: Iterable[psutil.Process]
 ) -> list[psutil.Process]:
-    """Return those of `processes` that are in the session of one of `groups`, or descend from it.
+    """Return those of `processes` that are in a session of `groups`, or descend from a member.
 
-    Reads from /proc for each process: call it on a thread.
+    Blocks: it reads /proc for each process.
     """
     sessions = {group.pid for group in groups if not _is_reused(group)}
     children: defaultdict[int, list[psutil.Process]] = defaultdict(list)
@@ -145,7 +145,7 @@ def members(
             if os.getsid(process.pid) in sessions:
                 found[process.pid] = process
         except (psutil.Error, OSError):
-            continue  # it has ended meanwhile
+            continue  # it has ended in the meantime
     unseen = list(found)
     while unseen:
         for child in children[unseen.pop()]:
@@ -156,16 +156,16 @@ def members(
 
 
 def _is_reused(group: ProcessGroup) -> bool:
-    """Tell whether the leader's number is another process's now; then no member is left.
+    """Return whether another process has the leader's number; then no member is left.
 
-    The kernel gives no number away that is still the number of a session.
+    The kernel does not reuse a number while it is the id of an existing session.
     """
     is_running = group.leader is not None and group.leader.is_running()
     return not is_running and psutil.pid_exists(group.pid)
 
 
-async def _ended(processes: Sequence[psutil.Process], seconds: float) -> None:
-    """Return when none of these runs, or after `seconds`."""
+async def _wait_for_end(processes: Sequence[psutil.Process], seconds: float) -> None:
+    """Wait until none of these is running, at most `seconds`."""
     deadline = time.monotonic() + seconds
     while any(map(_runs, processes)):
         if time.monotonic() >= deadline:
@@ -181,8 +181,8 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:
-    """Send a signal to exactly this process, not to one that has its number by now."""
+    """Send a signal to exactly this process, not to one that reuses its number."""
     try:
         process.send_signal(number)
     except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return  # it is gone, or it has become another user's (sudo): not ours to end
+        return  # it has ended, or it belongs to another user (sudo)

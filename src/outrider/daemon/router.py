@@ -1,7 +1,11 @@
-"""From a command to its handler, and from its outcome to a result.
+"""Command execution: decode a command, run its handler, encode the result.
 
-Every command runs in a task of its own, so that none waits for another's agent. Errors
-become failures with the status that the HTTP response will have.
+    link ── submit(Command) ──> Router ── payload, deadline ──> handler (sessions, terminals, …)
+         <── reply(CommandResult) ──┘ <── Result or ApiError ──────┘
+
+Each command runs in its own task, so that none waits for another's agent. An error becomes a
+`Failure` with the status that the HTTP response will have. `command_handlers` says which part of
+the daemon carries out which command.
 """
 
 import asyncio
@@ -18,11 +22,18 @@ from outrider.contract.commands import (
     PAYLOADS,
     AgentStatusQuery,
     ChatDebug,
+    CloseTerminal,
     CommandType,
+    LaunchCli,
+    LaunchIde,
     ReadChat,
+    ResolveAction,
     Result,
     Screenshot,
+    SendChat,
+    StopCli,
     Terminal,
+    TerminalClosed,
 )
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.frames import (
@@ -34,75 +45,82 @@ from outrider.contract.frames import (
 )
 from outrider.contract.limits import fitted
 from outrider.contract.structs import Wire
+from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.debug.bundle import BundleCollector
+from outrider.daemon.terminal import Terminals
 
-_REMEMBERED: Final = 4096
-"""Ids of commands that are known to have come, so that a repeat is not done twice."""
+_MAX_SEEN: Final = 4096
+"""Ids of recent commands that are remembered, so that a repeated command runs once."""
 
 _MAX_RESULT: Final = MAX_FRAME_BYTES - 4096
-_MISSING: Final = re.compile(r"missing required field `(\w+)`")
+_MISSING_FIELD: Final = re.compile(r"missing required field `(\w+)`")
 _READS: Final = (ReadChat, AgentStatusQuery, Screenshot, ChatDebug)
 
 _log = structlog.get_logger(__name__)
 
 Reply = Callable[[CommandResult], None]
-"""Takes the result of a command, once, on the event loop's thread."""
+"""Receives the result of a command, at most once, on the event loop's thread."""
 
 Handler = Callable[[Any, float], Awaitable[Result]]
-"""Carries out a payload until a deadline (event loop time)."""
+"""Carries out a payload; the second argument is the deadline in event loop time."""
 
 
 @dataclass
-class _Task:
-    """A command that is being carried out. Without `reply`, nobody waits for it any more."""
+class _Running:
+    """A command that is running. `reply` is None once the service does not wait for it."""
 
     task: asyncio.Task[None]
     reply: Reply | None
-    may_be_cut: bool
+    is_cancellable: bool
 
 
 class Router:
-    """Carries out commands."""
+    """Runs commands, at most `MAX_COMMANDS_IN_FLIGHT` at a time.
+
+    A command that changes something is never cut short by a cancellation or a lost connection:
+    it would leave a message half typed. Only `close` cuts it short.
+    """
 
     def __init__(self, handlers: Mapping[CommandType, Handler]) -> None:
         self._handlers = handlers
-        self._in_flight: dict[str, _Task] = {}
+        self._in_flight: dict[str, _Running] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
 
     def submit(self, command: Command, reply: Reply) -> None:
-        """Begin to carry out a command; `reply` gets its result. A repeated id does nothing."""
+        """Start a command; `reply` receives its result. A repeated command id is ignored."""
         if command.id in self._seen:
-            _log.warning("command came twice", id=command.id, command=command.command)
+            _log.warning("repeated command ignored", id=command.id, command=command.command)
             return
         self._remember(command.id)
         try:
             kind, handler = self._handler(command.command)
             payload = _decode(kind, command.payload)
-            self._check_room()
+            self._check_capacity()
         except ApiError as error:
             reply(CommandResult(id=command.id, error=_failure(error)))
             return
         task = asyncio.create_task(
-            self._carry_out(command, kind, handler, payload), name=f"{kind} {command.id}"
+            self._run(command, kind, handler, payload), name=f"{kind} {command.id}"
         )
-        self._in_flight[command.id] = _Task(task, reply, may_be_cut=_may_be_cut(payload))
+        self._in_flight[command.id] = _Running(task, reply, _is_cancellable(payload))
         task.add_done_callback(lambda _: self._in_flight.pop(command.id, None))
 
     def cancel(self, command_id: str) -> None:
-        """Stop a command that nobody waits for. One that changes something runs to its end."""
+        """Drop the result of a command, and cancel it unless it changes something."""
         running = self._in_flight.get(command_id)
         if running is None:
             return
         running.reply = None
-        if running.may_be_cut:
+        if running.is_cancellable:
             running.task.cancel()
 
     def cancel_all(self) -> None:
-        """Do what `cancel` does with every command: the connection that they came on is gone."""
+        """Cancel every command as `cancel` does; called when the connection is lost."""
         for command_id in list(self._in_flight):
             self.cancel(command_id)
 
     async def close(self, within: float) -> None:
-        """Cut every command short; return when none runs, or after `within` seconds."""
+        """Cancel every command, also those that change something; wait up to `within` seconds."""
         tasks = {running.task for running in self._in_flight.values()}
         for running in self._in_flight.values():
             running.reply = None
@@ -110,7 +128,7 @@ class Router:
         if tasks:
             _, pending = await asyncio.wait(tasks, timeout=within)
             for task in pending:
-                _log.error("command does not end", task=task.get_name())
+                _log.error("cancelled command still running", task=task.get_name())
 
     def _handler(self, name: str) -> tuple[CommandType, Handler]:
         try:
@@ -123,76 +141,80 @@ class Router:
                 "type",
             ) from None
 
-    async def _carry_out(
+    async def _run(
         self, command: Command, kind: CommandType, handler: Handler, payload: Wire
     ) -> None:
-        answer = await _answer(command, kind, handler, payload)
+        result = await _execute(command, kind, handler, payload)
         running = self._in_flight.get(command.id)
         if running is None or running.reply is None:
-            _log.info("answer dropped: nobody waits for it", id=command.id, command=kind)
+            _log.info("result dropped, the command was cancelled", id=command.id, command=kind)
             return
-        running.reply(answer)
+        running.reply(result)
 
-    def _check_room(self) -> None:
+    def _check_capacity(self) -> None:
         if len(self._in_flight) >= MAX_COMMANDS_IN_FLIGHT:
             raise ApiError(
                 503,
                 f"This machine is busy with {MAX_COMMANDS_IN_FLIGHT} commands: "
-                "try again when some of them are done",
+                "try again when some of them have finished",
             )
 
     def _remember(self, command_id: str) -> None:
         self._seen[command_id] = None
-        if len(self._seen) > _REMEMBERED:
+        if len(self._seen) > _MAX_SEEN:
             self._seen.popitem(last=False)
 
 
-async def _answer(
+async def _execute(
     command: Command, kind: CommandType, handler: Handler, payload: Wire
 ) -> CommandResult:
+    """Run a handler and return its result or failure; raises nothing but `CancelledError`.
+
+    Commands that only read end at the deadline here. The others observe it themselves: they know
+    where they can stop without leaving work half done.
+    """
     deadline = asyncio.get_running_loop().time() + command.timeout_ms / 1000
     reads_only = isinstance(payload, _READS)
     try:
         async with asyncio.timeout_at(deadline if reads_only else None) as limit:
             result = await handler(payload, deadline)
-        return CommandResult(id=command.id, result=_encoded(result))
+        return CommandResult(id=command.id, result=_encode(result))
     except ApiError as error:
         failure = _failure(error)
-    except Exception:  # noqa: BLE001  # whatever breaks one command leaves the others be
+    except Exception:  # noqa: BLE001  # a bug in one handler must not end the connection
         if limit.expired():
             failure = Failure(status=504, message=f"The machine did not answer {kind} in time")
         else:
             _log.exception("command broke", id=command.id, command=kind)
             failure = Failure(
                 status=500,
-                message=f"The machine agent failed at {kind}: its log on the machine tells why",
+                message=f"The machine agent failed at {kind}: its log has the reason",
             )
     return CommandResult(id=command.id, error=failure)
 
 
-def _may_be_cut(payload: Wire) -> bool:
-    """Return whether a command may be stopped half-way: nothing of it would be left behind."""
+def _is_cancellable(payload: Wire) -> bool:
+    """Return whether a command can be stopped half-way without leaving anything behind."""
     return isinstance(payload, _READS) or (isinstance(payload, Terminal) and payload.name is None)
 
 
 def _decode(kind: CommandType, payload: msgspec.Raw) -> Wire:
-    """Return the payload, checked. The service has checked it too, in its own version."""
+    """Return the validated payload; a service of another version may have other rules."""
     try:
         return msgspec.json.decode(payload, type=PAYLOADS[kind])
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         message, _, place = str(error).partition(" - at `$")
-        missing = _MISSING.search(message)
+        missing = _MISSING_FIELD.search(message)
         path = place.rstrip("`") + (f".{missing[1]}" if missing else "")
         raise bad_request(f"`payload{path}`: {message}", f"payload{path}") from error
 
 
-def _encoded(result: Result) -> msgspec.Raw:
+def _encode(result: Result) -> msgspec.Raw:
     data = msgspec.json.encode(fitted(result))
     if len(data) > _MAX_RESULT:
         raise ApiError(
             500,
-            f"The answer has {len(data)} bytes, more than the {_MAX_RESULT} that one may have: "
-            "ask for less of it",
+            f"The result has {len(data)} bytes, more than the limit of {_MAX_RESULT}: ask for less",
         )
     return msgspec.Raw(data)
 
@@ -201,3 +223,65 @@ def _failure(error: ApiError) -> Failure:
     return Failure(
         status=error.status, message=error.message, code=error.code, details=error.details
     )
+
+
+def command_handlers(
+    sessions: Sessions, terminals: Terminals, reload: Callable[[], Awaitable[None]]
+) -> dict[CommandType, Handler]:
+    """Return the handler of each command.
+
+    Args:
+        reload: reads provider files that have changed; called before each launch, so that a
+            provider can be used right after its file was written.
+    """
+    bundles = BundleCollector(sessions)
+
+    async def send_chat(payload: SendChat, _: float) -> Result:
+        return await sessions.find(payload).send(payload)
+
+    async def read_chat(payload: ReadChat, _: float) -> Result:
+        return await sessions.find(payload).read(payload)
+
+    async def resolve_action(payload: ResolveAction, _: float) -> Result:
+        return await sessions.find(payload).resolve(payload)
+
+    async def agent_status(payload: AgentStatusQuery, _: float) -> Result:
+        return sessions.find(payload).state(payload.agent_type)
+
+    async def chat_debug(payload: ChatDebug, _: float) -> Result:
+        return await bundles.collect(payload)
+
+    async def launch_cli(payload: LaunchCli, _: float) -> Result:
+        await reload()
+        return await sessions.launch_cli(payload)
+
+    async def launch_ide(payload: LaunchIde, _: float) -> Result:
+        await reload()
+        return await sessions.launch_ide(payload)
+
+    async def stop_cli(payload: StopCli, _: float) -> Result:
+        return await sessions.stop(payload)
+
+    async def screenshot(payload: Screenshot, _: float) -> Result:
+        return await sessions.find(payload).screenshot(payload)
+
+    async def terminal(payload: Terminal, deadline: float) -> Result:
+        return await terminals.run(payload, deadline)
+
+    async def close_terminal(payload: CloseTerminal, _: float) -> Result:
+        await terminals.end(payload.name)
+        return TerminalClosed(terminal=payload.name)
+
+    return {
+        CommandType.SEND_CHAT: send_chat,
+        CommandType.READ_CHAT: read_chat,
+        CommandType.RESOLVE_ACTION: resolve_action,
+        CommandType.SCREENSHOT: screenshot,
+        CommandType.LAUNCH_IDE: launch_ide,
+        CommandType.LAUNCH_CLI: launch_cli,
+        CommandType.STOP_CLI: stop_cli,
+        CommandType.AGENT_STATUS: agent_status,
+        CommandType.TERMINAL: terminal,
+        CommandType.CLOSE_TERMINAL: close_terminal,
+        CommandType.CHAT_DEBUG: chat_debug,
+    }

@@ -1,4 +1,4 @@
-"""What the journal knows of a session: pure data, so that the core of a session may use it."""
+"""What the journal stores about a session: pure data, so that the agent core may use it."""
 
 from typing import Final
 
@@ -11,14 +11,16 @@ _SELECTED: Final = "agent"
 
 
 class SessionRecord(Wire, kw_only=True):
-    """What it takes to find a session again after a restart.
+    """What is needed to restore a session after a restart.
 
-    The names of the fields on disk never change, whatever they are called here.
+    The `emitted_…` fields and `generating_since` prevent an event from being emitted twice. The
+    field names on disk (`name=`) never change.
 
     Attributes:
-        generating_since: when the turn that is not over began; its event has been emitted.
-        emitted_action: the id of the newest action whose event has been emitted.
-        emitted_error: the error that the agent is in and whose event has been emitted.
+        generating_since: start of the current turn in epoch milliseconds, set once its event has
+            been emitted.
+        emitted_action: id of the newest pending action whose event has been emitted.
+        emitted_error: the current error of the agent, if its event has been emitted.
         adapter_state: what the adapter needs to find its agent and its chat again.
     """
 
@@ -37,7 +39,7 @@ class SessionRecord(Wire, kw_only=True):
 
     @property
     def selected_agent(self) -> str | None:
-        """The type of the agent that messages go to, in an IDE with several."""
+        """The type of the agent that receives messages, in an IDE with several agents."""
         return self.adapter_state.get(_SELECTED)
 
     @selected_agent.setter

@@ -1,4 +1,4 @@
-"""Where the machine agent keeps what it knows: its connection, its journal, its lock."""
+"""The configuration directory of a machine agent: its connection, journal and lock files."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ CONNECT_PATH: Final = "/api/v1/daemon/connect"
 
 
 class SettingsError(OutriderError):
-    """The machine agent cannot work with what it finds on this machine."""
+    """The configuration on this machine cannot be used. The text says what to do."""
 
 
 class NotEnrolledError(SettingsError):
@@ -28,7 +28,7 @@ class NotEnrolledError(SettingsError):
 
 
 class Connection(Wire, kw_only=True):
-    """What enrollment gave this machine: the service's base URL, its id there, its token."""
+    """The result of enrollment: the service's base URL, this machine's id and its token."""
 
     server: str
     daemon_id: str
@@ -40,22 +40,22 @@ class Connection(Wire, kw_only=True):
 
     @property
     def websocket_url(self) -> str:
-        """The address of the daemon's WebSocket."""
+        """The URL of the daemon's WebSocket."""
         return f"ws{self.server.removeprefix('http')}{CONNECT_PATH}"
 
 
 @dataclass(frozen=True)
 class DaemonSettings:
-    """The directory of one machine agent (`OUTRIDER_CONFIG_DIR`)."""
+    """The configuration directory of one machine agent (`OUTRIDER_CONFIG_DIR`)."""
 
     config_dir: Path
 
     @classmethod
     def from_environment(cls) -> "DaemonSettings":
-        """Return the settings that the environment asks for.
+        """Return the settings of `OUTRIDER_CONFIG_DIR`, by default `~/.config/outrider`.
 
         Raises:
-            SettingsError: there is no such home directory.
+            SettingsError: the home directory does not exist.
         """
         chosen = os.environ.get("OUTRIDER_CONFIG_DIR")
         try:
@@ -70,30 +70,30 @@ class DaemonSettings:
 
     @property
     def connection_file(self) -> Path:
-        """The file that holds the connection, readable by its owner only."""
+        """The file with the connection; only its owner can read it."""
         return self.config_dir / "connection.json"
 
     @property
     def journal_file(self) -> Path:
-        """The file that holds the journal."""
+        """The SQLite file of the journal."""
         return self.config_dir / "journal.db"
 
     @property
     def tmux_socket(self) -> str:
-        """The name of the private tmux server: `outrider`, and one's own for a chosen directory.
+        """The name of the private tmux server: `outrider`, or one derived from the directory.
 
-        So two machine agents of one user, with a directory each, do not share their windows.
+        So two machine agents of one user with different directories do not share windows.
         """
         if self.config_dir == _default_directory():
             return "outrider"
         return f"outrider-{hashlib.sha256(os.fsencode(self.config_dir)).hexdigest()[:8]}"
 
     def load_connection(self) -> Connection:
-        """Return the connection that the setup has written.
+        """Return the connection that `outrider setup` has saved.
 
         Raises:
-            NotEnrolledError: there is none.
-            SettingsError: it cannot be read.
+            NotEnrolledError: there is no connection file.
+            SettingsError: the file cannot be read.
         """
         path = self.connection_file
         try:
@@ -111,7 +111,7 @@ class DaemonSettings:
         return connection
 
     def save_connection(self, connection: Connection) -> None:
-        """Write the connection in one step, for its owner's eyes only.
+        """Save the connection atomically, readable by its owner only.
 
         Raises:
             SettingsError: the directory cannot be written.
@@ -133,10 +133,10 @@ class DaemonSettings:
             raise self._not_writable(error) from error
 
     def make_directory(self) -> None:
-        """Make the directory, with mode 0700, if it is not there; check that it is writable.
+        """Create the directory with mode 0700 if it is missing; check that it is writable.
 
         Raises:
-            SettingsError: it cannot be made or written.
+            SettingsError: it cannot be created or written.
         """
         try:
             self.config_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -147,15 +147,15 @@ class DaemonSettings:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory: only one machine agent runs in it at a time.
+        """Hold the directory's lock: only one machine agent uses it at a time.
 
         Raises:
-            SettingsError: another one holds it, or it cannot be written.
+            SettingsError: another machine agent holds it, or it cannot be written.
         """
         self.make_directory()
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
-                held.enter_context(locked_file(self.config_dir / "daemon.lock"))
+                stack.enter_context(locked_file(self.config_dir / "daemon.lock"))
             except FileLockedError as error:
                 raise SettingsError(
                     f"A machine agent runs with {self.config_dir} already "
@@ -178,10 +178,10 @@ def _default_directory() -> Path:
 
 
 def server_url(text: str) -> str:
-    """Return the base URL of a service without a slash at its end, checked.
+    """Return the validated base URL of a service, without a trailing slash.
 
     Raises:
-        SettingsError: it is not an http(s) URL of a server.
+        SettingsError: it is not an http or https URL of a server.
     """
     url = text.strip().rstrip("/")
     try:

@@ -1,18 +1,38 @@
-"""Terminal commands: one-shot shells, and named ones that live on until the daemon stops."""
+"""Terminal commands: one-shot shells, and named shells that stay open until the daemon stops.
+
+    Terminals ──┬── name given ──> NamedTerminal ──> Shell (one process, many commands)
+                └── no name ─────> run_once            (one process per command)
+
+- `Terminals` finds the terminal of a request and holds the limits.
+- `NamedTerminal` runs the commands for one name in their order, and replaces a shell that ended.
+- `Shell` feeds commands to a shell through its standard input and learns how each of them ended.
+- `OutputCapture` holds what a command prints, in bounded memory.
+
+The shell is bash where there is one, /bin/sh otherwise, whatever the user's login shell is, so
+that a command means the same on every machine. It reads no start-up file and has no terminal;
+its commands read from /dev/null.
+"""
 
 import asyncio
+import codecs
+import shlex
+import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Final
+
+import structlog
 
 from outrider.contract.commands import Terminal, TerminalOutput
 from outrider.contract.errors import ApiError, bad_request, conflict, not_found
-from outrider.daemon.capture import Capture
+from outrider.daemon.child import Child, PipeReader, start
 from outrider.daemon.directories import directory
-from outrider.daemon.shell import Outcome, Shell, run_once
+from outrider.daemon.processes import clean_environment
 
 MAX_TERMINALS: Final = 32
-"""Named terminals that may live at once."""
+"""Named terminals that may be open at once."""
 
 MAX_WAITING: Final = 16
 """Commands that may wait for one named terminal."""
@@ -20,9 +40,34 @@ MAX_WAITING: Final = 16
 MAX_ARGUMENT: Final = 128 * 1024 - 1
 """Bytes of a one-shot command: what Linux takes as one argument of a program."""
 
+MAX_OUTPUT: Final = 256 * 1024
+"""Bytes of output in a reply; of a longer output, half from the start and half from the end."""
+
+BACKGROUND_GRACE: Final = 0.25
+"""Seconds for which a finished one-shot command's background processes may still add output."""
+
+_HALF_OUTPUT: Final = MAX_OUTPUT // 2
+_KILL_TIMEOUT: Final = 3.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended.
+
+    `cwd` is the directory a one-shot command began in; for a named terminal, the directory that
+    its shell is in now.
+    """
+
+    exit_code: int
+    output: str
+    truncated: bool
+    cwd: str
+
 
 class Terminals:
-    """Every terminal of this machine."""
+    """The terminals of this machine."""
 
     def __init__(self) -> None:
         self._named: dict[str, NamedTerminal] = {}
@@ -31,9 +76,9 @@ class Terminals:
         """Run a command and return what it printed and how it ended.
 
         Args:
-            request: the command; with a `name`, for the terminal that lives under it.
-            deadline: event loop time at which a one-shot command is killed, and a named
-                terminal's command is left to go on.
+            request: the command; with a `name`, it runs in the terminal of that name.
+            deadline: event loop time. At the deadline a one-shot command is killed; a command
+                in a named terminal continues, and its output is in the next reply.
 
         Raises:
             ApiError: 400, `cwd` or `command` cannot be used; 409, too many terminals, or too
@@ -58,10 +103,10 @@ class Terminals:
         )
 
     async def end(self, name: str) -> None:
-        """Kill the terminal of this name with all that runs in it; what waits for it gets a 409.
+        """Kill a named terminal and everything that runs in it; waiting commands get a 409.
 
         Raises:
-            ApiError: 404, there is none.
+            ApiError: 404, no terminal has this name.
         """
         terminal = self._named.pop(name, None)
         if terminal is None:
@@ -69,7 +114,7 @@ class Terminals:
         await terminal.close()
 
     async def close(self) -> None:
-        """Kill every named terminal with all that runs in it."""
+        """Kill every named terminal and everything that runs in them."""
         terminals = list(self._named.values())
         self._named.clear()
         await asyncio.gather(*(terminal.close() for terminal in terminals))
@@ -80,11 +125,16 @@ class Terminals:
         terminal = self._named.get(name)
         if terminal is None:
             await self._make_room()
+            # `_make_room` may have awaited: another command may have created the terminal.
             terminal = self._named.setdefault(name, NamedTerminal(name))
         return await terminal.run(command, cwd, deadline)
 
     async def _make_room(self) -> None:
-        """Delete the terminals whose shells have ended, once there are many."""
+        """Close terminals whose shells have ended, if the limit is reached.
+
+        Raises:
+            ApiError: 409, `MAX_TERMINALS` are still open.
+        """
         if len(self._named) < MAX_TERMINALS:
             return
         for name, terminal in list(self._named.items()):
@@ -99,55 +149,61 @@ class Terminals:
 
 
 class NamedTerminal:
-    """A shell under a name. One that has ended is replaced by its next command."""
+    """A shell with a name. After the shell has ended, the next command starts a new one.
+
+    Commands run one at a time, in the order of their calls: `_lock` is fair. The output capture
+    belongs to the terminal, not to a shell or a call, so that output of a command whose caller
+    has timed out is in the next reply.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._capture = Capture()
+        self._capture = OutputCapture()
         self._shell: Shell | None = None
         self._is_closed = False
-        self._order = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._waiting = 0
 
     @property
     def unused(self) -> bool:
-        """Whether no shell lives here and nobody is about to use one."""
+        """Whether no shell runs and no command waits for one."""
         return self._waiting == 0 and (self._shell is None or self._shell.ended)
 
     async def run(self, command: str, cwd: str | None, deadline: float) -> Outcome:
-        """Run a command after those that came before it.
+        """Run a command after the ones that were submitted before it.
 
         Raises:
-            ApiError: 409, `MAX_WAITING` commands wait already, or the terminal was closed before
-                this one began; 504, the deadline has passed while the command ran (it goes on)
-                or waited (it will not run).
+            ApiError: 409, `MAX_WAITING` commands already wait, or the terminal was closed before
+                this command began; 504, the deadline passed while the command ran (it
+                continues) or waited (it will not run).
         """
         if self._waiting > MAX_WAITING:
             raise conflict(
-                f"{MAX_WAITING} commands wait for the terminal {self._name!r} already: "
+                f"{MAX_WAITING} commands already wait for the terminal {self._name!r}: "
                 "wait for them, or use another name"
             )
         started = False
         self._waiting += 1
         try:
-            async with asyncio.timeout_at(deadline), self._order:
+            async with asyncio.timeout_at(deadline), self._lock:
                 shell = await self._ready(cwd)
                 started = True
                 return await shell.run(command, cwd)
         except TimeoutError:
-            raise ApiError(504, self._late(started=started)) from None
+            raise ApiError(504, self._timeout_message(started=started)) from None
         finally:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Kill the shell with all that runs in it, permanently: commands that wait do not begin."""
+        """Kill the shell and everything that runs in it; waiting commands do not begin."""
         self._is_closed = True
         if self._shell is not None:
             await self._shell.close()
 
-    async def _ready(self, cwd: str | None) -> Shell:
-        """Return a living shell in which nothing runs."""
+    async def _ready(self, cwd: str | None) -> "Shell":
+        """Return a running shell in which no command runs; the caller holds the lock."""
         if self._shell is not None:
+            # The previous caller may have timed out: its command still runs and must end first.
             await self._shell.idle()
             if not self._shell.ended and not self._is_closed:
                 return self._shell
@@ -155,7 +211,8 @@ class NamedTerminal:
         self._check_open()
         shell = Shell(cwd or str(Path.home()), self._capture)
         await shell.start()
-        if self._is_closed:  # while it started
+        # `close` during the start saw no shell to kill: kill it here.
+        if self._is_closed:
             await shell.close()
         self._check_open()
         self._shell = shell
@@ -163,12 +220,12 @@ class NamedTerminal:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise conflict(f"The terminal {self._name!r} was ended before this command began")
+            raise conflict(f"The terminal {self._name!r} was closed before this command began")
 
-    def _late(self, *, started: bool) -> str:
+    def _timeout_message(self, *, started: bool) -> str:
         if started:
             return (
-                f"The command goes on in the terminal {self._name!r}; "
+                f"The command continues in the terminal {self._name!r}; "
                 "its output will be in that terminal's next reply"
             )
         return (
@@ -177,9 +234,219 @@ class NamedTerminal:
         )
 
 
+class Shell:
+    r"""A shell that keeps its directory, variables and history between commands.
+
+    It runs one command at a time. Commands are written to the shell's standard input, wrapped in
+    lines that report the end of each command on a second pipe:
+
+        stdin  ── eval 'make test' </dev/null >&8 2>&8; printf '3 0 /srv' >&9 ──> shell
+        fd 8   <── the command's output ──────────────────────────────── (capture)
+        fd 9   <── "number exit-code directory\0" ────────────────────── (reports)
+
+    Descriptors 8 and 9 stay in the shell: commands do not inherit them (`8>&- 9>&-`). The number
+    tells the report of this command from one of an earlier command that timed out.
+
+    Args:
+        cwd: the directory in which it starts.
+        capture: receives the output; may still hold output of an earlier command.
+    """
+
+    def __init__(self, cwd: str, capture: "OutputCapture") -> None:
+        self._cwd = cwd
+        self._last_exit = 0
+        self._commands = 0
+        self._capture = capture
+        self._output = PipeReader(capture.add)
+        self._reports = PipeReader(self._read_reports)
+        self._report_buffer = bytearray()
+        self._running: asyncio.Future[int] | None = None
+        self._process: Child | None = None
+        self._end: asyncio.Task[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the shell has ended: the next command needs a new one."""
+        return self._process is not None and self._process.returncode is not None
+
+    async def start(self) -> None:
+        """Start the shell.
+
+        Raises:
+            ApiError: 400, it cannot be started in its directory.
+        """
+        try:
+            self._process = await _start(
+                cwd=self._cwd, stdin=PIPE, output=self._output, reports=self._reports
+            )
+        except BaseException:
+            self._close_pipes()
+            raise
+        self._end = asyncio.create_task(self._wait(self._process), name="shell")
+        self._write("exec 8>&1 9>&2 >/dev/null 2>/dev/null; unset HISTFILE\n")
+
+    async def idle(self) -> None:
+        """Wait until no command runs; returns too if the shell ended during a command."""
+        if self._running is not None:
+            await asyncio.wait({self._running})
+
+    async def run(self, command: str, cwd: str | None) -> Outcome:
+        """Run a command, after changing to `cwd` if given. Call it only after `idle`.
+
+        Cancelling this call leaves the command running; its output is in the next outcome.
+        """
+        self._running = asyncio.get_running_loop().create_future()
+        self._commands += 1
+        self._write(self._script(command, cwd))
+        exit_code = await asyncio.shield(self._running)
+        self._output.drain()
+        text, truncated = self._capture.take()
+        return Outcome(exit_code, text, truncated, self._cwd)
+
+    async def close(self) -> None:
+        """Kill the shell and everything that runs in it."""
+        if self._process is not None:
+            await _kill(self._process)
+        if self._end is not None:
+            await asyncio.wait({self._end}, timeout=_KILL_TIMEOUT)
+        self._close_pipes()
+
+    def _script(self, command: str, cwd: str | None) -> str:
+        """Return the lines that run `command` exactly as typed and report its end.
+
+        The command is one quoted word for `eval`: an unclosed quote is an error of that command
+        and cannot swallow the lines after it. `command eval` keeps a plain sh running after such
+        an error. The first subshell sets `$?` to the exit code of the previous command.
+
+        Users may define functions and aliases with the names of builtins. `command` skips
+        functions, a backslash skips aliases, and functions named `command` or `eval` are removed
+        before the next command. The report has to be sent whatever was defined: in its subshell
+        the assignment to POSIXLY_CORRECT switches bash to POSIX mode, where no function can
+        replace the special builtin `unset`.
+        """
+        quoted = shlex.quote(command)
+        lines = ["\\unset -f command eval || :", f"\\command history -s -- {quoted} || :"]
+        if cwd is not None:
+            lines.append(f"CDPATH= \\command cd -- {shlex.quote(cwd)} || :")
+        lines.append(
+            f"(\\command exit {self._last_exit}); "
+            f"\\command eval {quoted} </dev/null >&8 2>&8 8>&- 9>&-; "
+            "(POSIXLY_CORRECT=$?; \\unset -f command; \\command printf "
+            f'"%s %s %s\\0" {self._commands} "$POSIXLY_CORRECT" "${{PWD-}}" >&9)'
+        )
+        return "\n".join(lines) + "\n"
+
+    def _write(self, text: str) -> None:
+        """Write lines to the shell; the buffer stays small, as one command runs at a time."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(text.encode("utf-8", "surrogatepass"))
+
+    def _read_reports(self, data: bytes) -> None:
+        """Read reports: the number of a command, its exit code, the shell's directory."""
+        self._report_buffer += data
+        while b"\0" in self._report_buffer:
+            report, _, self._report_buffer = self._report_buffer.partition(b"\0")
+            number, _, rest = report.partition(b" ")
+            code, _, cwd = rest.partition(b" ")
+            if number == b"%d" % self._commands and code.isdigit():
+                self._cwd = cwd.decode("utf-8", "replace")
+                self._finish(int(code))
+
+    def _finish(self, exit_code: int) -> None:
+        self._last_exit = exit_code
+        if self._running is not None and not self._running.done():
+            self._running.set_result(exit_code)
+
+    async def _wait(self, process: Child) -> None:
+        await process.wait()
+        # The shell may have reported the end of a command right before it ended: that exit code
+        # counts, so the reports are read before the shell's own exit code is taken for it.
+        self._reports.drain()
+        self._output.drain()
+        self._finish(_exit_code(process))
+
+    def _close_pipes(self) -> None:
+        self._output.close()
+        self._reports.close()
+        if self._process is not None:
+            self._process.close()
+
+
+async def run_once(command: str, cwd: str, deadline: float) -> Outcome:
+    """Run `command` in a new shell and return its outcome.
+
+    Background processes of the command continue after it; their further output is lost. At the
+    deadline (event loop time), or when this call is cancelled, the shell and everything that it
+    has started are killed.
+
+    Raises:
+        ApiError: 504, the deadline has passed; 400, the shell cannot be started there.
+    """
+    capture = OutputCapture()
+    output = PipeReader(capture.add)
+    started = asyncio.get_running_loop().time()
+    try:
+        process = await _start("-c", command, cwd=cwd, stdin=DEVNULL, output=output)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await process.wait()
+        except TimeoutError:
+            seconds = round(asyncio.get_running_loop().time() - started)
+            raise ApiError(
+                504,
+                f"The command did not end within {seconds} s and was killed with all its "
+                "children. Run it in a named terminal (`name`) to let it go on",
+            ) from None
+        finally:
+            await _kill(process)
+        output.drain()
+        try:
+            async with asyncio.timeout(BACKGROUND_GRACE):
+                await output.ended.wait()
+        except TimeoutError:
+            pass  # a background process keeps the pipe open
+        text, truncated = capture.take()
+        return Outcome(_exit_code(process), text, truncated, cwd)
+    finally:
+        output.close()
+
+
+class OutputCapture:
+    """Collects output in bounded memory: the first and the last `MAX_OUTPUT / 2` bytes."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def add(self, data: bytes) -> None:
+        """Append bytes."""
+        self._total += len(data)
+        room = _HALF_OUTPUT - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:] if room else data
+        if len(self._tail) > 2 * _HALF_OUTPUT:
+            del self._tail[:-_HALF_OUTPUT]
+
+    def take(self) -> tuple[str, bool]:
+        """Return the output and whether its middle is missing; then start again, empty.
+
+        A marker line stands for the missing middle. Bytes that are not UTF-8 become U+FFFD.
+        """
+        head, tail, total = self._head, self._tail[-_HALF_OUTPUT:], self._total
+        self._head, self._tail, self._total = bytearray(), bytearray(), 0
+        if total <= MAX_OUTPUT:
+            return (head + tail).decode("utf-8", "replace"), False
+        first = codecs.getincrementaldecoder("utf-8")("replace").decode(head)
+        last = _skip_partial_character(tail).decode("utf-8", "replace")
+        left_out = total - len(head) - len(tail)
+        return f"{first}\n[outrider: {left_out} bytes left out here]\n{last}", True
+
+
 def _check_command(request: Terminal) -> None:
     if "\0" in request.command:
-        raise bad_request("`command` holds a NUL character, which no shell can take", "command")
+        raise bad_request("`command` contains a NUL character, which no shell accepts", "command")
     try:
         size = len(request.command.encode())
     except UnicodeEncodeError:
@@ -190,3 +457,55 @@ def _check_command(request: Terminal) -> None:
             "write it to a file and run that, or use a named terminal",
             "command",
         )
+
+
+async def _start(
+    *arguments: str, cwd: str, stdin: int, output: PipeReader, reports: PipeReader | None = None
+) -> Child:
+    """Start a shell as the leader of a new session.
+
+    Raises:
+        ApiError: 400, it cannot be started in `cwd`.
+    """
+    try:
+        return await start(
+            [shutil.which("bash") or "/bin/sh", *arguments],
+            cwd=cwd,
+            env=clean_environment(),
+            stdin=stdin,
+            stdout=output.write_end,
+            stderr=(reports or output).write_end,
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ApiError(400, f"The shell could not be started in {cwd!r}: {reason}") from error
+    finally:
+        output.close_write_end()
+        if reports is not None:
+            reports.close_write_end()
+
+
+async def _kill(process: Child) -> None:
+    """Kill a shell and everything that it has started, unless the shell has ended."""
+    if process.returncode is not None:
+        return
+    await process.group.kill()
+    try:
+        async with asyncio.timeout(_KILL_TIMEOUT):
+            await process.wait()
+    except TimeoutError:  # stuck in the kernel, for example on a network file system
+        _log.warning("killed shell still running", pid=process.pid)
+
+
+def _exit_code(process: Child) -> int:
+    """Return the exit code in the shell's convention: 128 plus the signal that killed it."""
+    code = process.returncode or 0
+    return code if code >= 0 else 128 - code
+
+
+def _skip_partial_character(data: bytearray) -> bytearray:
+    """Return `data` without the continuation bytes of a character that was cut in two."""
+    start = 0
+    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return data[start:]

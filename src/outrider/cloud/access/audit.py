@@ -191,7 +191,7 @@ class RefusalSink:
             _log.info("refusal dropped: too many of one machine", machine=machine_id)
             return
         subject = f"{refused.session_id} {refused.target[:_SHOWN_OF_TARGET]}"
-        earlier = f" (and {refused.untold} before it)" if refused.untold else ""
+        earlier = f" (and {refused.suppressed} before it)" if refused.suppressed else ""
         now = self._clock()
         self._audit.note(
             principal=machine_id,

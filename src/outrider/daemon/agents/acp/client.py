@@ -26,9 +26,8 @@ from acp.schema import (
 
 from outrider.contract.ids import new_id
 from outrider.contract.resources import ActionOption, PendingAction
-from outrider.daemon import beneath
 from outrider.daemon.agents.acp.terminals import Terminals
-from outrider.daemon.beneath import Beneath
+from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
 
 REFUSALS_KEPT: Final = 20
 """Refused paths that the debug bundle shows: the newest."""
@@ -61,7 +60,7 @@ class Files:
     """The files inside one directory."""
 
     def __init__(self, root: str) -> None:
-        self._beneath = Beneath(root)
+        self._directory = ConfinedDirectory(root)
 
     def read(self, path: str, line: int | None = None, limit: int | None = None) -> str:
         """Return a text file's contents: `limit` lines, starting with line `line` (from 1).
@@ -72,9 +71,9 @@ class Files:
         """
         _check_absolute(path)
         try:
-            with os.fdopen(self._beneath.open_file(path), "rb") as file:
+            with os.fdopen(self._directory.open_file(path), "rb") as file:
                 data = file.read(MAX_FILE + 1)
-        except (beneath.OutsideError, OSError, ValueError) as error:
+        except (PathOutsideError, OSError, ValueError) as error:
             raise self._request_error(path, error) from error
         if len(data) > MAX_FILE:
             raise RequestError(-32602, f"{path} has more than {MAX_FILE} bytes")
@@ -98,13 +97,13 @@ class Files:
         if len(data) > MAX_FILE:
             raise RequestError(-32602, f"{path} would have more than {MAX_FILE} bytes")
         try:
-            self._beneath.write_file(path, data)
-        except (beneath.OutsideError, OSError, ValueError) as error:
+            self._directory.write_file(path, data)
+        except (PathOutsideError, OSError, ValueError) as error:
             raise self._request_error(path, error) from error
 
     def _request_error(self, path: str, error: Exception) -> RequestError:
-        if isinstance(error, beneath.OutsideError):
-            return OutsideError(path, str(self._beneath.root))
+        if isinstance(error, PathOutsideError):
+            return OutsideError(path, str(self._directory.root))
         if isinstance(error, FileNotFoundError):
             return RequestError.resource_not_found(path)
         if isinstance(error, OSError):

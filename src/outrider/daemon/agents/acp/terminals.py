@@ -12,8 +12,7 @@ from acp.schema import TerminalExitStatus
 
 from outrider.contract.ids import new_id
 from outrider.daemon.agents.acp.output_tail import OutputTail
-from outrider.daemon.child import Child, start
-from outrider.daemon.pipes import PipeReader
+from outrider.daemon.child import Child, PipeReader, start
 
 MAX_TERMINALS: Final = 16
 """Terminals that an agent may have open at once."""
@@ -157,7 +156,7 @@ class _Terminal:
         except BaseException:
             self._pipe.close()
             raise
-        self._pipe.handed_over()
+        self._pipe.close_write_end()
 
     def output(self) -> OutputTail:
         """Return the output with all that has been printed by now."""

@@ -1,20 +1,23 @@
-"""Open paths beneath a directory, safely while others rename and link what is there.
+"""Open files inside one directory, safely while other processes rename and link its contents.
 
-A path is resolved first, links and `..` followed, and checked: that decides what is outside. The
-result is then opened name by name from the file system's root, each name in the directory that
-was opened before it, and no link is followed any more. So whatever is swapped in between cannot
-lead outside; the path is resolved again then, a few times.
+1. The path is resolved (symbolic links and `..`) and compared with the directory. This decides
+   whether it is outside.
+2. The resolved path is opened component by component from `/`, each component relative to the
+   descriptor of the one before it, following no link.
+
+If a component is replaced by a link between the two steps, step 2 fails, and both are repeated a
+few times. So a path can never lead outside, whatever is swapped in between.
 
     resolve(path) ──> /srv/app/src/a.py ──> open("/") → "srv" → "app" → "src" → "a.py"
                   check                      each O_NOFOLLOW, by openat
 
-`openat2(RESOLVE_BENEATH)` would do the same in one call, but exists on Linux alone, and containers
-may forbid it. This way works on every POSIX system. Where `O_PATH` is missing (macOS), the
-directories on the way must be readable; on Linux the right to enter them is enough.
+`openat2(RESOLVE_BENEATH)` does the same in one call, but exists only on Linux, and containers may
+forbid it; this works on every POSIX system. Where `O_PATH` is missing (macOS), the directories on
+the way must be readable; on Linux the permission to enter them is enough.
 
-A hard link is a file of the directory like any other: nothing tells which of its names came first,
-and whoever could make the link could read the file. Reading one is allowed. Writing to a file
-with several names gives it new contents under this name alone: the others keep the old.
+Hard links: nothing shows which name of a file came first, and whoever could create the link could
+also read the file, so reading is allowed. Writing to a file with several names replaces the file
+under this name only; the other names keep the old contents.
 """
 
 import contextlib
@@ -28,51 +31,56 @@ from typing import Final, TypeVar
 
 from outrider.contract.errors import OutriderError
 
-_TRIES: Final = 3
+_ATTEMPTS: Final = 3
 """How often a path is resolved whose directories change while it is opened."""
 
 _CHANGED: Final = frozenset({errno.ELOOP, errno.ENOTDIR})
-"""What opening says of a link: also of one that has taken a directory's place."""
+"""Errors of opening a link without following it: a directory was replaced by a link."""
 
-_THROUGH: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TRAVERSE: Final = (
+    getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+)
 _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _Result = TypeVar("_Result")
 
 
-class OutsideError(OutriderError):
-    """A path that leads out of the directory."""
+class PathOutsideError(OutriderError):
+    """The path leads out of the directory."""
 
 
-class Beneath:
-    """What is beneath one directory. Paths are absolute, or relative to it.
+class ConfinedDirectory:
+    """Opens files inside one directory. Paths are absolute, or relative to the directory.
 
-    Every method blocks, holds two descriptors at most, and may be called in any thread.
-    All raise `OutsideError` for a path outside, `ValueError` for a text that is no path, and
-    `OSError` for what the system refuses.
+    Every method blocks, holds at most two descriptors, and may be called from any thread.
+
+    Raises:
+        PathOutsideError: the path is outside the directory (every method).
+        ValueError: the path is not valid, such as one with a NUL character.
+        OSError: the system refuses the operation.
     """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(os.path.realpath(root))
 
     def open_file(self, path: str) -> int:
-        """Return a descriptor to read a regular file from; it is the caller's to close."""
+        """Open a regular file for reading; the caller closes the returned descriptor."""
         return self._at(path, lambda directory, name: _open_regular(directory, name, os.O_RDONLY))
 
     def open_directory(self, path: str) -> int:
-        """Return a descriptor of a directory, for `os.scandir`; it is the caller's to close."""
+        """Open a directory for `os.scandir`; the caller closes the returned descriptor."""
         return self._at(path, lambda directory, name: os.open(name, _LIST, dir_fd=directory))
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Put `data` into a regular file, which is made, with its directories, if it is missing."""
+        """Write `data` to a regular file; it and its directories are created if missing."""
         self._at(path, lambda directory, name: _write(directory, name, data), create=True)
 
     def _at(
         self, path: str, use: Callable[[int, str], _Result], *, create: bool = False
     ) -> _Result:
-        """Call `use` with a descriptor of the directory that a path is in, and its name there."""
-        for attempt in range(1, _TRIES + 1):
+        """Call `use` with the descriptor of a path's parent directory and the name in it."""
+        for attempt in range(1, _ATTEMPTS + 1):
             names = self._names(path)
             try:
                 directory = self._walk(names[:-1], create=create)
@@ -81,46 +89,47 @@ class Beneath:
                 finally:
                     os.close(directory)
             except OSError as error:
-                if error.errno not in _CHANGED or attempt == _TRIES:
+                if error.errno not in _CHANGED or attempt == _ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
 
     def _names(self, path: str) -> tuple[str, ...]:
-        """Return the names from the root to a path, links followed."""
+        """Return the components of a resolved path, relative to the directory."""
         resolved = Path(os.path.realpath(self.root / path))
         if not resolved.is_relative_to(self.root):
-            raise OutsideError(f"{path} is not inside the directory {self.root}")
+            raise PathOutsideError(f"{path} is not inside the directory {self.root}")
         return resolved.relative_to(self.root).parts
 
     def _walk(self, names: Sequence[str], *, create: bool) -> int:
-        directory = os.open("/", _THROUGH)
-        above = self.root.parts[1:]
-        for depth, name in enumerate((*above, *names)):
+        """Return the descriptor of a directory, reached from `/` without following a link."""
+        directory = os.open("/", _TRAVERSE)
+        ancestors = self.root.parts[1:]
+        for depth, name in enumerate((*ancestors, *names)):
             try:
-                below = _enter(directory, name, create=create and depth >= len(above))
+                child = _enter(directory, name, create=create and depth >= len(ancestors))
             finally:
                 os.close(directory)
-            directory = below
+            directory = child
         return directory
 
 
 def _enter(directory: int, name: str, *, create: bool) -> int:
     try:
-        return os.open(name, _THROUGH, dir_fd=directory)
+        return os.open(name, _TRAVERSE, dir_fd=directory)
     except FileNotFoundError:
         if not create:
             raise
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, dir_fd=directory)
-    return os.open(name, _THROUGH, dir_fd=directory)
+    return os.open(name, _TRAVERSE, dir_fd=directory)
 
 
 def _open_regular(directory: int, name: str, flags: int) -> int:
-    """Open a file without waiting for a pipe's other end."""
+    """Open a regular file. `O_NONBLOCK` keeps a named pipe without a writer from blocking."""
     handle = os.open(name, flags | _FILE, 0o666, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file")
+        raise OSError(errno.EINVAL, "not a regular file")
     return handle
 
 
@@ -135,7 +144,7 @@ def _write(directory: int, name: str, data: bytes) -> None:
 
 
 def _replace(directory: int, name: str, data: bytes, mode: int) -> None:
-    """Put a new file in the place of one that has other names."""
+    """Replace a file that has other names (hard links) by a new file, atomically."""
     new = f".outrider-{secrets.token_hex(8)}"
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=directory)
     try:

@@ -1,4 +1,4 @@
-"""Paths beneath a directory stay there, also while its directories are swapped for links."""
+"""Paths inside a directory stay there, also while its directories are swapped for links."""
 
 import os
 import stat
@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from outrider.daemon.beneath import Beneath, OutsideError
+from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
 
 
-def contents(beneath: Beneath, path: str | Path) -> str:
-    with os.fdopen(beneath.open_file(str(path))) as file:
+def contents(directory: ConfinedDirectory, path: str | Path) -> str:
+    with os.fdopen(directory.open_file(str(path))) as file:
         return file.read()
 
 
@@ -38,16 +38,16 @@ def test_a_file_by_each_way_to_it(root: Path) -> None:
     (root / "absolute").symlink_to(root / "folder")
     (root / "relative").symlink_to("folder/file")
     (root.parent / "alias").symlink_to(root)
-    for beneath in (Beneath(root), Beneath(root.parent / "alias")):
+    for directory in (ConfinedDirectory(root), ConfinedDirectory(root.parent / "alias")):
         for path in (
             "folder/file", "./folder/../folder/file", "absolute/file", "relative",
             str(root / "folder" / "file"), str(root.parent / "alias" / "relative"),
         ):  # fmt: skip
-            assert contents(beneath, path) == "inside"
+            assert contents(directory, path) == "inside"
 
 
 def test_the_whole_file_system() -> None:
-    assert contents(Beneath("/"), __file__) == Path(__file__).read_text()
+    assert contents(ConfinedDirectory("/"), __file__) == Path(__file__).read_text()
 
 
 @pytest.mark.parametrize(
@@ -57,33 +57,37 @@ def test_what_leads_outside(root: Path, outside: Path, path: str) -> None:
     (root / "link").symlink_to(outside / "file")
     (root / "chain").symlink_to("link")
     (root / "folder" / "up").symlink_to("../..")
-    beneath = Beneath(root)
-    for use in (beneath.open_file, beneath.open_directory, lambda p: beneath.write_file(p, b"x")):
-        with pytest.raises(OutsideError):
+    directory = ConfinedDirectory(root)
+    for use in (
+        directory.open_file,
+        directory.open_directory,
+        lambda p: directory.write_file(p, b"x"),
+    ):
+        with pytest.raises(PathOutsideError):
             use(path)
     assert (outside / "file").read_text() == "secret"
 
 
 def test_a_namesake_of_the_directory_is_outside(root: Path) -> None:
     (root.parent / "rooted").write_text("secret")
-    with pytest.raises(OutsideError):
-        Beneath(root).open_file(str(root.parent / "rooted"))
+    with pytest.raises(PathOutsideError):
+        ConfinedDirectory(root).open_file(str(root.parent / "rooted"))
 
 
 def test_what_is_no_file(root: Path) -> None:
     os.mkfifo(root / "pipe")
     (root / "loop").symlink_to("loop")
-    beneath = Beneath(root)
+    directory = ConfinedDirectory(root)
     for path in ("pipe", "folder", ".", "", "missing", "loop", "folder/file/below", "x" * 300):
         with pytest.raises(OSError):  # noqa: PT011  # which one depends on the system
-            beneath.open_file(path)
+            directory.open_file(path)
     for path in ("nul\0", "\ud800"):
         with pytest.raises(ValueError):  # noqa: PT011
-            beneath.open_file(path)
+            directory.open_file(path)
 
 
 def test_a_directory_s_names(root: Path) -> None:
-    handle = Beneath(root).open_directory("folder")
+    handle = ConfinedDirectory(root).open_directory("folder")
     try:
         with os.scandir(handle) as entries:
             assert [entry.name for entry in entries] == ["file"]
@@ -93,15 +97,15 @@ def test_a_directory_s_names(root: Path) -> None:
 
 def test_nothing_that_is_opened_is_inherited_or_left_open(root: Path) -> None:
     before = psutil.Process().num_fds()
-    beneath = Beneath(root)
+    directory = ConfinedDirectory(root)
     for path in ("folder/file", "missing/file", "../outside", "folder/file/below"):
         try:
-            handle = beneath.open_file(path)
-        except (OSError, OutsideError):
+            handle = directory.open_file(path)
+        except (OSError, PathOutsideError):
             continue
         assert not os.get_inheritable(handle)
         os.close(handle)
-    beneath.write_file("new/file", b"x")
+    directory.write_file("new/file", b"x")
     assert psutil.Process().num_fds() == before
 
 
@@ -114,13 +118,13 @@ class TestHardLinks:
         return root / "link"
 
     def test_is_a_file_of_the_directory(self, root: Path, link: Path) -> None:
-        assert contents(Beneath(root), link) == "secret"
+        assert contents(ConfinedDirectory(root), link) == "secret"
 
     def test_writing_leaves_the_other_names_alone(
         self, root: Path, outside: Path, link: Path
     ) -> None:
         link.chmod(0o640)
-        Beneath(root).write_file("link", b"new")
+        ConfinedDirectory(root).write_file("link", b"new")
         assert (outside / "file").read_text() == "secret"
         assert link.read_text() == "new"
         assert stat.S_IMODE(link.stat().st_mode) == 0o640
@@ -129,7 +133,7 @@ class TestHardLinks:
     def test_a_file_with_one_name_stays_the_same_file(self, root: Path) -> None:
         file = root / "folder" / "file"
         before = file.stat().st_ino
-        Beneath(root).write_file("folder/file", b"new")
+        ConfinedDirectory(root).write_file("folder/file", b"new")
         assert (file.stat().st_ino, file.read_text()) == (before, "new")
 
 
@@ -144,7 +148,7 @@ class TestRaces:
         self, root: Path, outside: Path, swapped: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The check has passed; what it has seen is not there any more."""
-        beneath, victim = Beneath(root), root / swapped
+        directory, victim = ConfinedDirectory(root), root / swapped
         resolve = os.path.realpath
         (outside / "folder").mkdir()
         (outside / "folder" / "file").write_text("secret")
@@ -158,31 +162,31 @@ class TestRaces:
 
         monkeypatch.setattr(os.path, "realpath", resolve_then_swap)
         path = f"{root}/folder/file"
-        with pytest.raises((OutsideError, OSError)):
-            beneath.open_file(path)
-        with pytest.raises((OutsideError, OSError)):
-            beneath.write_file(path, b"overwritten")
-        with pytest.raises((OutsideError, OSError)):
-            beneath.write_file(f"{root}/folder/new", b"made")
+        with pytest.raises((PathOutsideError, OSError)):
+            directory.open_file(path)
+        with pytest.raises((PathOutsideError, OSError)):
+            directory.write_file(path, b"overwritten")
+        with pytest.raises((PathOutsideError, OSError)):
+            directory.write_file(f"{root}/folder/new", b"made")
         assert (outside / "file").read_text() == "secret"
         assert (outside / "folder" / "file").read_text() == "secret"
         assert not list(outside.rglob("new"))
 
     @ONLY_LINUX
     def test_reading_while_another_process_swaps(self, root: Path) -> None:
-        beneath = Beneath(root)
-        seen = outcomes(root, lambda: contents(beneath, root / "folder" / "file"))
+        directory = ConfinedDirectory(root)
+        seen = outcomes(root, lambda: contents(directory, root / "folder" / "file"))
         assert seen.keys() <= {"inside", "outside", "failed"}
         assert seen["inside"]
         assert seen["outside"]
 
     @ONLY_LINUX
     def test_writing_while_another_process_swaps(self, root: Path, outside: Path) -> None:
-        beneath = Beneath(root)
+        directory = ConfinedDirectory(root)
 
         def write() -> str:
-            beneath.write_file(str(root / "folder" / "file"), b"written")
-            beneath.write_file(str(root / "folder" / "new" / "file"), b"written")
+            directory.write_file(str(root / "folder" / "file"), b"written")
+            directory.write_file(str(root / "folder" / "new" / "file"), b"written")
             return "inside"
 
         seen = outcomes(root, write)
@@ -228,7 +232,7 @@ def outcomes(root: Path, attempt: Callable[[], str]) -> Counter[str]:
         for _ in range(100_000):
             try:
                 seen[attempt()] += 1
-            except OutsideError:
+            except PathOutsideError:
                 seen["outside"] += 1
             except OSError:
                 seen["failed"] += 1
