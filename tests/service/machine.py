@@ -6,14 +6,14 @@ or drops the socket. With `obliges` a machine answers every command by itself.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError
 
 from outrider.contract.frames import (
     MAX_FRAME_BYTES,
@@ -51,6 +51,33 @@ def hello(*sessions: Session, **fields: Any) -> Hello:
     return Hello(**values | fields)
 
 
+class Socket(ClientConnection):
+    """A WebSocket that raises ConnectionClosed for every message sent after its end.
+
+    websockets aborts the transport of such a connection. asyncio of Python 3.11 raises
+    AttributeError then if the transport was closed with unsent data; uvloop, on which machine
+    agents run, does not.
+    """
+
+    async def send(self, *args: Any, **kwargs: Any) -> None:
+        """Send a message."""
+        with _closed_transport():
+            await super().send(*args, **kwargs)
+
+    async def ping(self, *args: Any, **kwargs: Any) -> Awaitable[float]:
+        """Send a ping; the result is done when the pong has arrived."""
+        with _closed_transport():
+            return await super().ping(*args, **kwargs)
+
+
+@contextmanager
+def _closed_transport() -> Iterator[None]:
+    try:
+        yield
+    except AttributeError as error:
+        raise ConnectionClosedError(None, None) from error
+
+
 @asynccontextmanager
 async def socket(url: str, token: str | None) -> AsyncIterator[ClientConnection]:
     """Open a machine's WebSocket, and say nothing yet."""
@@ -63,6 +90,7 @@ async def socket(url: str, token: str | None) -> AsyncIterator[ClientConnection]
         max_size=MAX_FRAME_BYTES,
         ping_interval=None,
         close_timeout=1,
+        create_connection=Socket,
     )
     try:
         yield connection
