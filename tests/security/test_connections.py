@@ -8,14 +8,13 @@ from collections.abc import Awaitable
 from contextlib import suppress
 
 import pytest
-from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from outrider.contract.frames import MAX_HELLO_BYTES
 from tests.security.conftest import StartTarget
 from tests.security.target import MB, Target
-from tests.service.machine import ScriptedMachine, hello
+from tests.service.machine import ScriptedMachine, hello, socket
 
 POST = "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = (POST + "Transfer-Encoding: chunked\r\n\r\n").encode()
@@ -226,16 +225,13 @@ class TestFramesOfAMachine:
 
     async def test_an_endless_hello(self, target: Target) -> None:
         token = await target.token()
-        headers = {"Authorization": f"Bearer {token}"}
         async with target.grows_at_most(4 * MAX_HELLO_BYTES):
             for _ in range(5):
-                async with connect(
-                    target.gateway, additional_headers=headers, proxy=None, close_timeout=1
-                ) as socket:
+                async with socket(target.gateway, token) as connection:
                     with suppress(ConnectionClosed):
-                        await socket.send([b"x" * MB] * 16)
+                        await connection.send([b"x" * MB] * 16)
                     with pytest.raises(ConnectionClosed):
-                        await socket.recv()
+                        await connection.recv()
         machine = ScriptedMachine(target.gateway, token, hello())
         async with machine:
             await machine.settled()
