@@ -21,8 +21,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from outrider.cloud.api.endpoint import Endpoint
-from outrider.cloud.api.table import ENDPOINTS
+from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
 from servers.postgres import Postgres
@@ -181,10 +180,10 @@ async def start_site(tmp_path: Path, store: Store) -> AsyncIterator[StartSite]:
     """Start a service of the test's own, with these settings."""
     sites: list[Site] = []
 
-    async def start(endpoints: Sequence[Endpoint] = ENDPOINTS, **changes: Any) -> Site:
+    async def start(more_endpoints: Sequence[BoundEndpoint] = (), **changes: Any) -> Site:
         if any(name.startswith("rate_limit_") for name in changes):
             await early_in_a_window()
-        mine = Site(settings(tmp_path / f"site{len(sites)}", store, **changes), endpoints)
+        mine = Site(settings(tmp_path / f"site{len(sites)}", store, **changes), more_endpoints)
         sites.append(mine)
         await mine.start()
         return mine

@@ -1,6 +1,7 @@
 """Starts the service with its access layer bypassed: everyone is the account in `ACCOUNT`."""
 
 import os
+from typing import Any
 
 from starlette.types import Scope
 
@@ -16,7 +17,7 @@ _ANYONE = Principal("key", "key_of_the_benchmark", os.environ["ACCOUNT"], ALL_SC
 
 async def _authorize_anyone(
     _authorization: Authorization,
-    _endpoint: Endpoint,
+    _endpoint: Endpoint[Any],
     _scope: Scope,
     _headers: Headers,
     context: RequestContext,

@@ -49,7 +49,7 @@ FOR_ANYONE: Final = {
 }
 
 
-def name(endpoint: Endpoint) -> str:
+def name(endpoint: Endpoint[Any]) -> str:
     return f"{endpoint.method} {endpoint.path}"
 
 
@@ -81,7 +81,7 @@ CREDENTIALS: Final = [
 ]
 
 
-def verdict(endpoint: Endpoint, credential: str) -> Verdict:
+def verdict(endpoint: Endpoint[Any], credential: str) -> Verdict:
     """Return what the specification says of a request; fail where it says nothing."""
     assert (endpoint.who == "scope") == (endpoint.scope is not None), "who, and which scope?"
     assert endpoint.who in {"scope", "principal", "session", "anyone"}, "a new kind of caller"
@@ -154,7 +154,7 @@ NOWHERE: Final = {
 @pytest.mark.parametrize("credential", CREDENTIALS)
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name)
 async def test_a_credential_at_an_endpoint(
-    user: Owner, endpoint: Endpoint, credential: str
+    user: Owner, endpoint: Endpoint[Any], credential: str
 ) -> None:
     expected = verdict(endpoint, credential)
     response = await user.site.client().request(
@@ -211,7 +211,7 @@ OWNED: Final = [endpoint for endpoint in ENDPOINTS if "{" in endpoint.path]
 
 @pytest.mark.parametrize("endpoint", OWNED, ids=name)
 async def test_another_account_s_is_as_what_does_not_exist(
-    site: Site, user: Owner, endpoint: Endpoint
+    site: Site, user: Owner, endpoint: Endpoint[Any]
 ) -> None:
     """contract.md, Errors: 404 for anything another account owns, on every route."""
     body = None
@@ -234,7 +234,7 @@ async def test_another_account_s_is_as_what_does_not_exist(
     assert owners.status_code in {200, 201}, owners.text
 
 
-async def _owned(owner: Owner, endpoint: Endpoint) -> list[dict[str, str]]:
+async def _owned(owner: Owner, endpoint: Endpoint[Any]) -> list[dict[str, str]]:
     """Return parameters for the path that name something of the account, in each form."""
     if "{keyId}" in endpoint.path:
         known = await api_keys.by_hash(owner.site.database, credentials.digest(owner.key))

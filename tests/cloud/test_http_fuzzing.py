@@ -70,7 +70,7 @@ class Bench:
         self._spare = spare
         self.client = owner.site.client()
 
-    def ids(self, endpoint: Endpoint) -> dict[str, str]:
+    def ids(self, endpoint: Endpoint[Any]) -> dict[str, str]:
         """Return parameters of the endpoint's path that name something of the account."""
         ids = dict(self._ids)
         if endpoint.operation in ENDS_ITS_TARGET:
@@ -165,7 +165,7 @@ def damaged(body: bytes) -> st.SearchStrategy[bytes]:
     return st.builds(replaced, places, places, st.binary(max_size=8))
 
 
-def example(endpoint: Endpoint) -> bytes:
+def example(endpoint: Endpoint[Any]) -> bytes:
     """Return a body that the endpoint takes."""
     operation = DOCUMENT["paths"][endpoint.path][endpoint.method.lower()]
     content = operation["requestBody"]["content"]["application/json"]

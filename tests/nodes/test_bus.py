@@ -33,10 +33,15 @@ def cluster() -> Iterator[RedisCluster]:
 
 @asynccontextmanager
 async def on_redis(
-    server: RedisServer | RedisCluster, prefix: str = "test"
+    server: RedisServer | RedisCluster, prefix: str = "test", changes: list[str] | None = None
 ) -> AsyncIterator[RedisBus]:
-    """Run a bus until the end."""
-    bus = RedisBus(Redis(server.url(), prefix))
+    """Run a bus until the end; `changes` gets "down" and "up"."""
+    changes = [] if changes is None else changes
+
+    async def up() -> None:
+        changes.append("up")
+
+    bus = RedisBus(Redis(server.url(), prefix), lambda: changes.append("down"), up)
     running = asyncio.create_task(bus.run())
     try:
         own = secrets.token_hex(4)
@@ -135,22 +140,17 @@ async def test_installations_on_one_redis_do_not_hear_each_other(server: RedisSe
 async def test_it_tells_of_a_break_and_heals() -> None:
     """What was listened to before, and meanwhile, is heard again once Redis is back."""
     with private(RedisServer) as server:
-        async with on_redis(server) as bus:
-            told: list[str] = []
-
-            async def up() -> None:
-                told.append("up")
-
-            bus.on_change(lambda: told.append("down"), up)
+        changes: list[str] = []
+        async with on_redis(server, changes=changes) as bus:
             heard: list[bytes] = []
             await bus.subscribe("before", heard.append)
             await asyncio.to_thread(server.kill)
-            await eventually(lambda: told == ["down"])
+            await eventually(lambda: changes == ["up", "down"])
             with pytest.raises(BusDown):
                 await bus.publish("before", b"lost")
             await bus.subscribe("meanwhile", heard.append)
             await asyncio.to_thread(server.start)
-            await eventually(lambda: told == ["down", "up"])
+            await eventually(lambda: changes == ["up", "down", "up"])
 
             async def both() -> bool:
                 counts = [await bus.publish(name, b"x") for name in ("before", "meanwhile")]
@@ -163,16 +163,11 @@ async def test_it_tells_of_a_break_and_heals() -> None:
 async def test_it_notices_a_redis_that_is_frozen() -> None:
     """No connection ends then: only its silence tells."""
     with private(RedisServer) as server:
-        async with on_redis(server) as bus:
-            told: list[str] = []
-
-            async def up() -> None:
-                told.append("up")
-
-            bus.on_change(lambda: told.append("down"), up)
+        changes: list[str] = []
+        async with on_redis(server, changes=changes) as bus:
             await asyncio.to_thread(server.freeze)
             with pytest.raises(BusDown):
                 await bus.publish("c", b"x")
-            await eventually(lambda: told == ["down"], within=15)
+            await eventually(lambda: changes == ["up", "down"], within=15)
             await asyncio.to_thread(server.thaw)
-            await eventually(lambda: told == ["down", "up"], within=15)
+            await eventually(lambda: changes == ["up", "down", "up"], within=15)

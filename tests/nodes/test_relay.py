@@ -21,16 +21,27 @@ class Node:
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
-        self.relay = CommandRelay(bus, report_interval=LOST_AFTER / 10, lost_after=LOST_AFTER)
+        self.relay = CommandRelay(
+            bus,
+            self,
+            lambda *_: None,
+            report_interval=LOST_AFTER / 10,
+            lost_after=LOST_AFTER,
+        )
         self.results: list[str] = []
         self.lost: list[str] = []
         self.sent: list[Command | Cancel] = []
-        self.relay.subscribe(
-            on_result=lambda _, result: self._completed(self.results, result.id),
-            on_connection_lost=lambda _: None,
-            on_command_lost=lambda command_id: self._completed(self.lost, command_id),
-            on_close=lambda *_: None,
-        )
+
+    def resolve(self, machine_id: str, result: CommandResult) -> None:
+        """Take a result."""
+        self._completed(self.results, result.id)
+
+    def connection_lost(self, machine_id: str) -> None:
+        """Ignore that a machine is lost."""
+
+    def command_lost(self, command_id: str) -> None:
+        """Take note that a command is lost."""
+        self._completed(self.lost, command_id)
 
     async def send(self, frame: Command | Cancel) -> None:
         """Take a frame, as a machine's socket does."""

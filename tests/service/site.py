@@ -12,8 +12,7 @@ import httpx
 from outrider.cli.admin import issue_key
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.api.endpoint import Endpoint
-from outrider.cloud.api.table import ENDPOINTS
+from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts
@@ -37,9 +36,9 @@ class Site:
     What it hands out (clients, machines) ends with it, or earlier by the test's hand.
     """
 
-    def __init__(self, settings: Settings, endpoints: Sequence[Endpoint] = ENDPOINTS) -> None:
+    def __init__(self, settings: Settings, more_endpoints: Sequence[BoundEndpoint] = ()) -> None:
         self.settings = settings
-        self._endpoints = endpoints
+        self._more_endpoints = more_endpoints
         self.database = Database(settings.sqlalchemy_url)
         self.url = ""
         self._stop = asyncio.Event()
@@ -64,7 +63,9 @@ class Site:
         listener = listen(settings)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self._stop, ready = asyncio.Event(), asyncio.Event()
-        work = run_service(settings, [listener], self._stop, ready.set, endpoints=self._endpoints)
+        work = run_service(
+            settings, [listener], self._stop, ready.set, more_endpoints=self._more_endpoints
+        )
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)

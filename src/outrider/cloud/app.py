@@ -29,18 +29,22 @@ from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
 from outrider.cloud.access.sessions import Sessions
-from outrider.cloud.api import operations, pages
+from outrider.cloud.api import account, auth, daemons, operations, pages, shortcuts, webhooks
+from outrider.cloud.api.account import AccountServices
+from outrider.cloud.api.auth import AuthServices
 from outrider.cloud.api.authorization import Authorization
-from outrider.cloud.api.endpoint import Endpoint, Services
+from outrider.cloud.api.daemons import DaemonServices
+from outrider.cloud.api.endpoint import BoundEndpoint, bind
 from outrider.cloud.api.operations import Readiness
-from outrider.cloud.api.pipeline import Resource, no_endpoint
+from outrider.cloud.api.pipeline import Pipeline, no_endpoint, resources
 from outrider.cloud.api.responses import RequestMetrics, http_exception, unexpected
 from outrider.cloud.api.router import Router
 from outrider.cloud.api.streaming import Streams
 from outrider.cloud.api.table import ENDPOINTS
+from outrider.cloud.api.webhooks import WebhookServices
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.directory import FleetDirectory
-from outrider.cloud.fleet.dispatch import Dispatcher
+from outrider.cloud.fleet.dispatch import Dispatcher, PendingCommands
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.nodes import Nodes
@@ -61,6 +65,7 @@ from outrider.cloud.webhooks.retention import PRUNE_INTERVAL, prune
 from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import EventName
+from outrider.contract.frames import CloseCode
 
 GATEWAY_PATH = "/api/v1/daemon/connect"
 
@@ -72,7 +77,7 @@ class Service:
 
     Args:
         limit_loopback: whether rate limits by address also apply to loopback addresses.
-        endpoints: what the API consists of.
+        more_endpoints: added to the table.
     """
 
     def __init__(
@@ -80,14 +85,14 @@ class Service:
         settings: Settings,
         *,
         limit_loopback: bool = True,
-        endpoints: Sequence[Endpoint] = ENDPOINTS,
+        more_endpoints: Sequence[BoundEndpoint] = (),
     ) -> None:
         self._settings = settings
         self._is_draining = False
         self._database = database = Database(settings.sqlalchemy_url)
         shared_clock = SharedClock(database)
-        self._clock: Callable[[], float]
-        self._clock = clock = time.time if settings.is_single_node else shared_clock
+        clock: Callable[[], float] = time.time if settings.is_single_node else shared_clock
+        self._clock = clock
         self._registry = CollectorRegistry()
         self._has_run_before = key_file(settings.data_dir).exists()
         secret = secret_key(settings.secret_key, settings.data_dir)
@@ -107,8 +112,13 @@ class Service:
             database=database, subscriptions=subscriptions, queue=self._queue, clock=clock
         )
         redis = _redis(settings, secret)
-        self._bus: Bus = MemoryBus() if redis is None else RedisBus(redis)
-        self._relay = CommandRelay(self._bus)
+        self._bus: Bus = (
+            MemoryBus()
+            if redis is None
+            else RedisBus(redis, on_down=self._bus_down, on_up=self._bus_up)
+        )
+        pending = PendingCommands()
+        self._relay = CommandRelay(self._bus, pending, self._close_connection)
         self._directory = FleetDirectory(self._bus, database)
         self._presence = Presence(
             database=database,
@@ -126,9 +136,11 @@ class Service:
             timeout=settings.node_timeout,
             shared_clock=shared_clock,
         )
-        self._bus.on_change(self._bus_down, self._bus_up)
         self._dispatcher = Dispatcher(
-            presence=self._presence, relay=self._relay, timeout=settings.command_timeout
+            presence=self._presence,
+            relay=self._relay,
+            pending=pending,
+            timeout=settings.command_timeout,
         )
         enrollment = self._enrollment = Enrollment(database, clock)
         self._audit = Audit(database, clock)
@@ -143,64 +155,95 @@ class Service:
             take_event=self._intake.agent_event,
             note_refusal=RefusalSink(self._audit, clock).note,
         )
-        self._relay.subscribe(
-            on_result=self._dispatcher.resolve,
-            on_connection_lost=self._dispatcher.connection_lost,
-            on_command_lost=self._dispatcher.command_lost,
-            on_close=self._gateway.close_connection,
-        )
         sessions = Sessions(database, secret, clock)
         self._authenticator = Authenticator(database, sessions, clock)
         self._account_changes = AccountChanges(database, self._account_changed)
         self._quota = Quota(database, clock)
         self._idempotency = Idempotency(database, cipher, clock)
         self._streams = Streams()
-        limits = [e.rate_limit.definition for e in endpoints if e.rate_limit is not None]
-        services = Services(
-            settings=settings,
-            database=database,
-            addresses=addresses,
-            rates=RateLimits(
-                key=settings.rate_limit_key,
-                session=settings.rate_limit_session,
-                ip=settings.rate_limit_ip,
-                auth=settings.rate_limit_auth,
-                login=settings.rate_limit_login,
-                others=[limit for limit in limits if limit is not None],
-                shared=None if redis is None else RedisWindows(redis),
-            ),
-            authenticator=self._authenticator,
-            sessions=sessions,
-            quota=self._quota,
-            audit=self._audit,
-            idempotency=self._idempotency,
-            enrollment=enrollment,
-            dispatcher=self._dispatcher,
-            presence=self._presence,
-            gateway=self._gateway,
-            subscriptions=subscriptions,
-            queue=self._queue,
-            intake=self._intake,
-            streams=self._streams,
+        endpoints = [*ENDPOINTS, *(bound.endpoint for bound in more_endpoints)]
+        limits = [one.rate_limit.definition for one in endpoints if one.rate_limit is not None]
+        rates = RateLimits(
+            key=settings.rate_limit_key,
+            session=settings.rate_limit_session,
+            ip=settings.rate_limit_ip,
+            auth=settings.rate_limit_auth,
+            login=settings.rate_limit_login,
+            others=[limit for limit in limits if limit is not None],
+            shared=None if redis is None else RedisWindows(redis),
         )
         registry = self._registry
         machines = Gauge("outrider_machines", "Machines with a socket here.", registry=registry)
         machines.set_function(self._gateway.count)
         tasks = Gauge("outrider_tasks", "Asyncio tasks of this process.", registry=registry)
         tasks.set_function(lambda: len(asyncio.all_tasks()))
-        authorization = Authorization(services, clock)
+        bound = [
+            *bind(
+                daemons.ENDPOINTS,
+                DaemonServices(
+                    dispatcher=self._dispatcher, presence=self._presence, gateway=self._gateway
+                ),
+            ),
+            *bind(shortcuts.ENDPOINTS, self._dispatcher),
+            *bind(
+                webhooks.ENDPOINTS,
+                WebhookServices(
+                    database=database,
+                    subscriptions=subscriptions,
+                    queue=self._queue,
+                    intake=self._intake,
+                ),
+            ),
+            *bind(
+                auth.ENDPOINTS,
+                AuthServices(
+                    addresses=addresses,
+                    rates=rates,
+                    sessions=sessions,
+                    enrollment=enrollment,
+                    gateway=self._gateway,
+                ),
+            ),
+            *bind(
+                account.ENDPOINTS,
+                AccountServices(
+                    settings=settings,
+                    database=database,
+                    addresses=addresses,
+                    authenticator=self._authenticator,
+                    sessions=sessions,
+                    quota=self._quota,
+                    audit=self._audit,
+                ),
+            ),
+            *more_endpoints,
+        ]
+        pipeline = Pipeline(
+            authorization=Authorization(
+                addresses=addresses,
+                rates=rates,
+                authenticator=self._authenticator,
+                quota=self._quota,
+                recent_login=settings.recent_login,
+                clock=clock,
+            ),
+            addresses=addresses,
+            rates=rates,
+            idempotency=self._idempotency,
+            audit=self._audit,
+            audit_required=settings.audit_required,
+            streams=self._streams,
+        )
         others = Starlette(
             routes=[
                 *operations.routes(endpoints, self._readiness, registry),
                 *pages.routes(),
-                Route("/api/{path:path}", no_endpoint(services, authorization)),
+                Route("/api/{path:path}", no_endpoint(pipeline)),
             ],
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
         others.router.redirect_slashes = False
-        router = Router(
-            _resources(endpoints, services, authorization), others, {GATEWAY_PATH: self._gateway}
-        )
+        router = Router(resources(bound, pipeline), others, {GATEWAY_PATH: self._gateway})
         hosts = settings.served_hosts
         self.app = RequestMetrics(
             router if hosts is None else AllowedHosts(router, hosts), registry
@@ -315,6 +358,11 @@ class Service:
         except DATABASE_ERRORS as error:
             _log.warning("node deregistration failed", error=str(error))
 
+    def _close_connection(
+        self, machine_id: str, code: CloseCode, reason: str, connection: int | None
+    ) -> None:
+        self._gateway.close_connection(machine_id, code, reason, connection)
+
     def _bus_down(self) -> None:
         self._directory.mark_incomplete()
         self._relay.bus_down()
@@ -368,12 +416,3 @@ def _background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         _log.critical("background task failed", task=task.get_name(), exc_info=task.exception())
-
-
-def _resources(
-    endpoints: Sequence[Endpoint], services: Services, authorization: Authorization
-) -> list[Resource]:
-    by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Resource(path, methods, services, authorization) for path, methods in by_path.items()]

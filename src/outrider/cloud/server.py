@@ -10,8 +10,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from outrider.cloud.api.endpoint import Endpoint
-from outrider.cloud.api.table import ENDPOINTS
+from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.app import Service
 from outrider.cloud.http_protocol import http_protocol
 from outrider.cloud.settings import Settings
@@ -68,7 +67,7 @@ async def run_service(
     ready: Callable[[], None] = lambda: None,
     *,
     limit_loopback: bool = True,
-    endpoints: Sequence[Endpoint] = ENDPOINTS,
+    more_endpoints: Sequence[BoundEndpoint] = (),
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
@@ -81,7 +80,7 @@ async def run_service(
         listeners: closed at the end, even if the service does not start.
         ready: called when the service accepts requests.
         limit_loopback: whether rate limits by address also apply to loopback addresses.
-        endpoints: what the API consists of.
+        more_endpoints: added to the API's table.
 
     Raises:
         OutriderError: the service could not start; the text says why.
@@ -89,7 +88,7 @@ async def run_service(
     with ExitStack() as stack:
         for listener in listeners:
             stack.enter_context(listener)
-        service = Service(settings, limit_loopback=limit_loopback, endpoints=endpoints)
+        service = Service(settings, limit_loopback=limit_loopback, more_endpoints=more_endpoints)
         await _serve(service, settings, listeners, stop, ready)
 
 

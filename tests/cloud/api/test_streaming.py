@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from starlette.types import Message
 
-from outrider.cloud.api.endpoint import Call, Endpoint, StreamKind
+from outrider.cloud.api.endpoint import Call, Endpoint, StreamKind, bind
 from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.responses import Done
 from outrider.cloud.api.streaming import Stream, Streams
@@ -69,7 +69,7 @@ class Source:
             self.bulk_chunks += 1
             yield b"x" * CHUNK_BYTES
 
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[Endpoint[Any]]:
         return [
             Endpoint(
                 method="GET",
@@ -125,7 +125,7 @@ class Setting:
 @pytest_asyncio.fixture(loop_scope="session")
 async def setting(start_site: StartSite) -> AsyncIterator[Setting]:
     source = Source()
-    site = await start_site(endpoints=[*ENDPOINTS, *source.endpoints()])
+    site = await start_site(more_endpoints=bind(source.endpoints(), None))
     yield Setting(source, await site.account())
 
 

@@ -4,6 +4,7 @@ import pytest
 from msgspec import Raw
 
 from outrider.cloud.fleet.bus import BusDown, MemoryBus
+from outrider.cloud.fleet.dispatch import PendingCommands
 from outrider.cloud.fleet.relay import CommandRelay
 from outrider.contract.commands import CommandType
 from outrider.contract.frames import Command, CommandResult
@@ -30,6 +31,10 @@ class BadBus(MemoryBus):
         return await super().publish(channel, message)
 
 
+def relay_on(bus: BadBus) -> CommandRelay:
+    return CommandRelay(bus, PendingCommands(), lambda *_: None, retry_interval=0.01)
+
+
 def command(relay: CommandRelay) -> Command:
     return Command(
         id=relay.new_command_id(),
@@ -44,7 +49,7 @@ async def test_no_command_is_sent_whose_result_would_not_be_received() -> None:
     bus = BadBus()
     heard: list[bytes] = []
     await bus.subscribe("machine", heard.append)
-    relay = CommandRelay(bus)
+    relay = relay_on(bus)
     bus.hears = False
     with pytest.raises(BusDown):
         await relay.send("machine", command(relay))
@@ -56,7 +61,7 @@ async def test_no_command_is_sent_whose_result_would_not_be_received() -> None:
 
 async def test_a_result_that_cannot_be_published_is_retried() -> None:
     bus = BadBus()
-    asking, holding = CommandRelay(bus), CommandRelay(bus, retry_interval=0.01)
+    asking, holding = relay_on(bus), relay_on(bus)
     heard: list[bytes] = []
     await bus.subscribe(f"node {asking.node}", heard.append)
     bus.sends = False

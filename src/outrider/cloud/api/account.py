@@ -1,16 +1,23 @@
 """The account: its plan and usage, its keys, its audit trail."""
 
 import time
+from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
 
+from outrider.cloud.access.audit import Audit
+from outrider.cloud.access.authentication import Authenticator
+from outrider.cloud.access.client_address import Addresses
 from outrider.cloud.access.principal import Scope
-from outrider.cloud.access.quota import PLANS
+from outrider.cloud.access.quota import PLANS, Quota
+from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.api.auth import set_cookie
-from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.api.responses import Deleted
+from outrider.cloud.settings import Settings
 from outrider.cloud.store import api_keys, usage
+from outrider.cloud.store.database import Database
 from outrider.contract.errors import not_found
 from outrider.contract.ids import is_id
 from outrider.contract.structs import Wire
@@ -149,7 +156,20 @@ class AuditQuery(Wire, kw_only=True):
     """The id of a record: only older ones."""
 
 
-async def account(services: Services, call: Call) -> Account:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountServices:
+    """What the handlers of the account use."""
+
+    settings: Settings
+    database: Database
+    addresses: Addresses
+    authenticator: Authenticator
+    sessions: Sessions
+    quota: Quota
+    audit: Audit
+
+
+async def account(services: AccountServices, call: Call) -> Account:
     """The account's plan, what it has used of it this month, its limits and keys."""
     settings = services.settings
     plan_name = await usage.plan_of(services.database, call.account_id)
@@ -187,7 +207,7 @@ async def account(services: Services, call: Call) -> Account:
     )
 
 
-async def revoke_key(services: Services, call: Call) -> Deleted:
+async def revoke_key(services: AccountServices, call: Call) -> Deleted:
     """Revoke an API key of the account; it stops working at once, within a second elsewhere."""
     key_id = call.path("keyId")
     now = time.time_ns() // 1_000_000
@@ -199,7 +219,7 @@ async def revoke_key(services: Services, call: Call) -> Deleted:
     return Deleted(id=key_id)
 
 
-async def list_sessions(services: Services, call: Call) -> SessionList:
+async def list_sessions(services: AccountServices, call: Call) -> SessionList:
     """The sessions in which the user is signed in; `current` is the one that asks."""
     assert call.caller.session is not None, "only sessions are let in here"
     return SessionList(
@@ -220,22 +240,22 @@ async def list_sessions(services: Services, call: Call) -> SessionList:
     )
 
 
-async def end_session(services: Services, call: Call) -> Deleted:
+async def end_session(services: AccountServices, call: Call) -> Deleted:
     """End one of the user's sessions: its tokens are no longer valid."""
     session_id = call.path("sessionId")
     if not await services.sessions.end_of_user(call.caller, session_id):
         raise not_found(f"No session {session_id!r} of this user")
     if call.caller.session is not None and call.caller.session.id == session_id:
-        set_cookie(services, call, "", 0)
+        set_cookie(services.addresses, call, "", 0)
     return Deleted(id=session_id)
 
 
-async def end_other_sessions(services: Services, call: Call) -> SessionsEnded:
+async def end_other_sessions(services: AccountServices, call: Call) -> SessionsEnded:
     """End all of the user's sessions except the one that asks."""
     return SessionsEnded(ended=await services.sessions.end_others(call.caller))
 
 
-async def audit_trail(services: Services, call: Call) -> AuditTrail:
+async def audit_trail(services: AccountServices, call: Call) -> AuditTrail:
     """Who requested what, and its outcome: changes, terminal commands and refusals.
 
     Kept for 90 days. There are no message bodies and no secrets in it.
@@ -264,7 +284,7 @@ async def audit_trail(services: Services, call: Call) -> AuditTrail:
 _TAG = "Account"
 _SESSIONS = "/api/v1/account/sessions"
 
-ENDPOINTS = [
+ENDPOINTS: list[Endpoint[AccountServices]] = [
     Endpoint(
         method="GET",
         path="/api/v1/account",

@@ -1,17 +1,20 @@
 """Logging in and out, and how machines join an account."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from msgspec import Meta
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.client_address import bucket
+from outrider.cloud.access.client_address import Addresses, bucket
 from outrider.cloud.access.credentials import digest
+from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.passwords import LONGEST, SHORTEST
-from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn
-from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit, Services
+from outrider.cloud.access.rate_limits import RateLimits
+from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn, Sessions
+from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit
 from outrider.cloud.api.responses import Done
+from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.store.sessions import Origin
 from outrider.contract.enrollment import (
     DeviceAuthorization,
@@ -72,7 +75,18 @@ class UserCodeQuery(Wire, kw_only=True):
     """The code that the machine shows. Case, spaces and dashes do not matter."""
 
 
-async def login(services: Services, call: Call) -> LoggedIn:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthServices:
+    """What the handlers of logins and enrollment use."""
+
+    addresses: Addresses
+    rates: RateLimits
+    sessions: Sessions
+    enrollment: Enrollment
+    gateway: Gateway
+
+
+async def login(services: AuthServices, call: Call) -> LoggedIn:
     """Begin a dashboard session of 12 hours.
 
     The token goes into `Authorization: Bearer`; it is set as the cookie `outrider_session` too.
@@ -85,11 +99,11 @@ async def login(services: Services, call: Call) -> LoggedIn:
         await services.rates.hit("login", _limited_name(request.email))
     logged_in = await services.sessions.log_in(request.email, request.password, origin)
     call.acted_for = logged_in.user.account_id
-    set_cookie(services, call, logged_in.token, int(SESSION_SECONDS))
+    set_cookie(services.addresses, call, logged_in.token, int(SESSION_SECONDS))
     return logged_in
 
 
-async def reauthenticate(services: Services, call: Call) -> LoggedIn:
+async def reauthenticate(services: AuthServices, call: Call) -> LoggedIn:
     """Give the password again, for what needs a recent login. The session gets a new token.
 
     A session that gives ten wrong passwords in a row ends.
@@ -97,20 +111,20 @@ async def reauthenticate(services: Services, call: Call) -> LoggedIn:
     request: PasswordRequest = call.body
     logged_in = await services.sessions.reauthenticate(call.caller, request.password)
     left = max(1, (logged_in.expires_at - logged_in.auth_time) // 1000)
-    set_cookie(services, call, logged_in.token, left)
+    set_cookie(services.addresses, call, logged_in.token, left)
     return logged_in
 
 
-async def logout(services: Services, call: Call) -> Done:
+async def logout(services: AuthServices, call: Call) -> Done:
     """End the session: its tokens are no longer valid."""
     session = call.caller.session
     assert session is not None, "only sessions are let in here"
     await services.sessions.end(session.id)
-    set_cookie(services, call, "", 0)
+    set_cookie(services.addresses, call, "", 0)
     return Done()
 
 
-async def change_password(services: Services, call: Call) -> Done:
+async def change_password(services: AuthServices, call: Call) -> Done:
     """Change the password of the session's user. All of the user's other sessions end.
 
     A password has 10 to 1,000 characters and is not a common one. Ten wrong current passwords in
@@ -123,7 +137,7 @@ async def change_password(services: Services, call: Call) -> Done:
     return Done()
 
 
-async def reset_password(services: Services, call: Call) -> Done:
+async def reset_password(services: AuthServices, call: Call) -> Done:
     """Set a password with a one-time link from the operator. All of the user's sessions end."""
     request: PasswordReset = call.body
     user = await services.sessions.reset_password(request.token, request.password, _origin(call))
@@ -131,7 +145,7 @@ async def reset_password(services: Services, call: Call) -> Done:
     return Done()
 
 
-async def enroll(services: Services, call: Call) -> Enrolled:
+async def enroll(services: AuthServices, call: Call) -> Enrolled:
     """Exchange a one-time code for a machine's connection token, shown this once.
 
     A machine that the account has enrolled before keeps its id, and its old token ends.
@@ -142,13 +156,13 @@ async def enroll(services: Services, call: Call) -> Enrolled:
     return enrolled
 
 
-async def authorize_device(services: Services, call: Call) -> DeviceAuthorization:
+async def authorize_device(services: AuthServices, call: Call) -> DeviceAuthorization:
     """Ask for a device code (RFC 8628): the machine shows the user code and polls for its token."""
     page = _page(services, call.scope)
     return await services.enrollment.authorize_device(call.body, page, call.address)
 
 
-async def device_token(services: Services, call: Call) -> Enrolled:
+async def device_token(services: AuthServices, call: Call) -> Enrolled:
     """Ask whether the device code has been approved; every 5 seconds, not more often.
 
     While it has not: 400 with `authorization_pending`, `slow_down`, `access_denied` or
@@ -164,7 +178,7 @@ async def device_token(services: Services, call: Call) -> Enrolled:
     return enrolled
 
 
-async def waiting_device(services: Services, call: Call) -> WaitingDevice:
+async def waiting_device(services: AuthServices, call: Call) -> WaitingDevice:
     """The machine that shows this user code: what it tells of itself, and what it would replace.
 
     Look at it before approving: whoever shows a code wants their machine in the account.
@@ -173,7 +187,7 @@ async def waiting_device(services: Services, call: Call) -> WaitingDevice:
     return await services.enrollment.waiting_device(call.account_id, query.user_code)
 
 
-async def decide_device(services: Services, call: Call) -> Done:
+async def decide_device(services: AuthServices, call: Call) -> Done:
     """Approve or deny the machine that shows this user code."""
     decision: DeviceDecision = call.body
     await services.enrollment.decide_device(
@@ -182,7 +196,7 @@ async def decide_device(services: Services, call: Call) -> Done:
     return Done()
 
 
-async def new_enrolment_code(services: Services, call: Call) -> OneTimeCode:
+async def new_enrolment_code(services: AuthServices, call: Call) -> OneTimeCode:
     """Make a one-time code for `outrider setup --code`, good for ten minutes and one machine."""
     request: OneTimeCodeRequest = call.body or OneTimeCodeRequest()
     return await services.enrollment.new_code(call.account_id, request.nickname)
@@ -200,14 +214,14 @@ def _limited_name(email: str) -> str:
     return digest(email.strip().lower()).hex()
 
 
-def set_cookie(services: Services, call: Call, token: str, seconds: int) -> None:
+def set_cookie(addresses: Addresses, call: Call, token: str, seconds: int) -> None:
     """Set the session cookie for so many seconds; 0 seconds delete it."""
-    secure = "; Secure" if services.addresses.is_https(call.scope) else ""
+    secure = "; Secure" if addresses.is_https(call.scope) else ""
     cookie = f"{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     call.response_headers.append((b"set-cookie", cookie.encode()))
 
 
-def _page(services: Services, scope: AsgiScope) -> str:
+def _page(services: AuthServices, scope: AsgiScope) -> str:
     """Return the URL of the page for the user code, at the host of the request."""
     host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
     scheme = "https" if services.addresses.is_https(scope) else "http"
@@ -220,7 +234,7 @@ _GUESSES = EndpointLimit(name="auth", by="address")
 """The limit on routes that take credentials. A machine that polls with a valid code is not counted
 on `device/token`: its handler counts the wrong codes."""
 
-ENDPOINTS = [
+ENDPOINTS: list[Endpoint[AuthServices]] = [
     Endpoint(
         method="POST",
         path=f"{_PATH}/login",

@@ -8,14 +8,17 @@ own rate limit follows the IP limit if it is by address, and the key limit other
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from starlette.types import Scope as AsgiScope
 
+from outrider.cloud.access.authentication import Authenticator
+from outrider.cloud.access.client_address import Addresses
 from outrider.cloud.access.principal import Principal
-from outrider.cloud.access.rate_limits import RateLimited, RateLimitStatus
+from outrider.cloud.access.quota import Quota
+from outrider.cloud.access.rate_limits import RateLimited, RateLimits, RateLimitStatus
 from outrider.cloud.access.sessions import COOKIE
-from outrider.cloud.api.endpoint import Endpoint, EndpointLimit, Services
+from outrider.cloud.api.endpoint import Endpoint, EndpointLimit
 from outrider.contract.errors import ApiError, ErrorCode
 
 Headers = Mapping[bytes, bytes]
@@ -54,19 +57,29 @@ class Authorization:
     """Authorizes requests.
 
     Args:
+        recent_login: seconds for which a login is recent.
         clock: seconds since the epoch.
     """
 
-    def __init__(self, services: Services, clock: Callable[[], float] = time.time) -> None:
-        self._addresses = services.addresses
-        self._rates = services.rates
-        self._authenticator = services.authenticator
-        self._quota = services.quota
-        self._recent_login = services.settings.recent_login
+    def __init__(
+        self,
+        *,
+        addresses: Addresses,
+        rates: RateLimits,
+        authenticator: Authenticator,
+        quota: Quota,
+        recent_login: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._addresses = addresses
+        self._rates = rates
+        self._authenticator = authenticator
+        self._quota = quota
+        self._recent_login = recent_login
         self._clock = clock
 
     async def authorize(
-        self, endpoint: Endpoint, scope: AsgiScope, headers: Headers, context: RequestContext
+        self, endpoint: Endpoint[Any], scope: AsgiScope, headers: Headers, context: RequestContext
     ) -> None:
         """Authorize a request; store its principal and rate limit statuses in `context`.
 
@@ -156,7 +169,7 @@ class Authorization:
             raise
 
     async def _count_principal(
-        self, endpoint: Endpoint, principal: Principal, statuses: list[RateLimitStatus]
+        self, endpoint: Endpoint[Any], principal: Principal, statuses: list[RateLimitStatus]
     ) -> None:
         limit = endpoint.rate_limit
         if limit is not None and limit.by != "address":
@@ -168,7 +181,7 @@ class Authorization:
             return await self._rates.hit(limit.name, who)
         return await self._rates.check(limit.name, who)
 
-    def _check_permission(self, endpoint: Endpoint, principal: Principal) -> None:
+    def _check_permission(self, endpoint: Endpoint[Any], principal: Principal) -> None:
         if endpoint.scope is not None and endpoint.scope not in principal.scopes:
             raise ApiError(
                 403,

@@ -3,17 +3,21 @@
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
 from msgspec import Raw
 
 from outrider.cloud.access.principal import Scope
-from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.api.request_body import decode_body, fields_as_sent
 from outrider.cloud.api.responses import Done
 from outrider.cloud.api.targets import check_machine, names_as_sent
 from outrider.cloud.fleet import views
+from outrider.cloud.fleet.dispatch import Dispatcher
+from outrider.cloud.fleet.gateway import Gateway
+from outrider.cloud.fleet.presence import Presence
 from outrider.contract.commands import (
     PAYLOADS,
     PUBLIC_COMMANDS,
@@ -114,19 +118,28 @@ _terminal_name = re.compile(TERMINAL_NAME)
 _PUBLIC = {str(command): command for command in sorted(PUBLIC_COMMANDS)}
 
 
-async def list_daemons(services: Services, call: Call) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonServices:
+    """What the handlers of machines use."""
+
+    dispatcher: Dispatcher
+    presence: Presence
+    gateway: Gateway
+
+
+async def list_daemons(services: DaemonServices, call: Call) -> bytes:
     """Every connected machine of the account; one that dropped within the grace period counts."""
     states = await services.presence.of_account(call.account_id)
     return b'{"daemons":[' + b",".join(map(views.daemon_json, states)) + b"]}"
 
 
-async def daemon_status(services: Services, call: Call) -> DaemonStatus:
+async def daemon_status(services: DaemonServices, call: Call) -> DaemonStatus:
     """A machine in full. An offline one shows its last state, with `connected` false."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
     return views.daemon_status(state, now=time.time_ns() // 1_000_000)
 
 
-async def command(services: Services, call: Call) -> bytes:
+async def command(services: DaemonServices, call: Call) -> bytes:
     """Send one of the seven public commands to a machine.
 
     The payload may name its session with `target` or `sessionId` (or `targetSessionId`, which is
@@ -154,7 +167,7 @@ async def command(services: Services, call: Call) -> bytes:
         return await services.dispatcher.call(call.account_id, machine, kind, payload, call.gone)
 
 
-async def terminal(services: Services, call: Call) -> bytes:
+async def terminal(services: DaemonServices, call: Call) -> bytes:
     """Run a shell command on the machine.
 
     Without `name` in a fresh shell, killed with all its children at the command timeout.
@@ -166,7 +179,7 @@ async def terminal(services: Services, call: Call) -> bytes:
     )
 
 
-async def close_terminal(services: Services, call: Call) -> bytes:
+async def close_terminal(services: DaemonServices, call: Call) -> bytes:
     """End a named terminal with all that runs in it.
 
     A command that runs there is killed; those that wait for it get a 409. The next command under
@@ -184,14 +197,14 @@ async def close_terminal(services: Services, call: Call) -> bytes:
     )
 
 
-async def disconnect(services: Services, call: Call) -> Done:
+async def disconnect(services: DaemonServices, call: Call) -> Done:
     """Close the machine's connection. It is offline at once, and may reconnect by itself."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
     await services.gateway.disconnect(state)
     return Done()
 
 
-async def revoke(services: Services, call: Call) -> Done:
+async def revoke(services: DaemonServices, call: Call) -> Done:
     """Revoke the machine's connection token permanently; it must be set up again."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
     await services.gateway.revoke(state)
@@ -200,7 +213,7 @@ async def revoke(services: Services, call: Call) -> Done:
 
 _PATH = "/api/v1/daemons"
 
-ENDPOINTS = [
+ENDPOINTS: list[Endpoint[DaemonServices]] = [
     Endpoint(
         method="GET",
         path=_PATH,

@@ -1,29 +1,15 @@
 """Defines an endpoint: a row of the table that routes, checks and OpenAPI are derived from."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.audit import Audit
-from outrider.cloud.access.authentication import Authenticator
-from outrider.cloud.access.client_address import Addresses
-from outrider.cloud.access.enrollment import Enrollment
-from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.principal import Principal, Scope
-from outrider.cloud.access.quota import Quota
-from outrider.cloud.access.rate_limits import RateLimit, RateLimits
-from outrider.cloud.access.sessions import Sessions
-from outrider.cloud.api.streaming import Stream, Streams
-from outrider.cloud.fleet.dispatch import Dispatcher
-from outrider.cloud.fleet.gateway import Gateway
-from outrider.cloud.fleet.presence import Presence
-from outrider.cloud.settings import Settings
-from outrider.cloud.store.database import Database
-from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
-from outrider.cloud.webhooks.event_intake import EventIntake
-from outrider.cloud.webhooks.subscriptions import Subscriptions
+from outrider.cloud.access.rate_limits import RateLimit
+from outrider.cloud.api.streaming import Stream
 from outrider.contract.structs import Wire
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
@@ -76,29 +62,6 @@ class StreamKind:
     example: str
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """The services that handlers and checks use; created in `app.py`."""
-
-    settings: Settings
-    database: Database
-    addresses: Addresses
-    rates: RateLimits
-    authenticator: Authenticator
-    sessions: Sessions
-    quota: Quota
-    audit: Audit
-    idempotency: Idempotency
-    enrollment: Enrollment
-    dispatcher: Dispatcher
-    presence: Presence
-    gateway: Gateway
-    subscriptions: Subscriptions
-    queue: DeliveryQueue
-    intake: EventIntake
-    streams: Streams
-
-
 @dataclass(slots=True)
 class Call:
     """A request that has passed the checks, as its handler gets it.
@@ -136,13 +99,18 @@ class Call:
         return self.caller.account_id
 
 
-Handler = Callable[[Services, Call], Awaitable[bytes | Wire | Stream]]
-"""Returns the body of the response: as JSON, to be encoded, or a stream of the endpoint's kind. Its
-name is the operation's."""
+S = TypeVar("S")
+"""What the handlers of a module use: one service, or a dataclass of several."""
+
+Body = bytes | Wire | Stream
+"""The body of a response: JSON, an object to encode as JSON, or a stream of the endpoint's kind."""
+
+Handler = Callable[[S, Call], Awaitable[Body]]
+"""Serves the requests of an endpoint. Its name is the operation's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Generic[S]):
     """A row of the table.
 
     Args:
@@ -170,7 +138,7 @@ class Endpoint:
     method: Method
     path: str
     summary: str
-    handler: Handler
+    handler: Handler[S]
     response: type[Wire] | tuple[type[Wire], ...]
     tag: str
     scope: Scope | None = None
@@ -216,3 +184,15 @@ class Endpoint:
     def operation(self) -> str:
         """The operation's name, in OpenAPI and in the audit."""
         return self.handler.__name__
+
+
+class BoundEndpoint(NamedTuple):
+    """An endpoint whose handler has the services that it uses."""
+
+    endpoint: Endpoint[Any]
+    handler: Callable[[Call], Awaitable[Body]]
+
+
+def bind(endpoints: Iterable[Endpoint[S]], services: S) -> list[BoundEndpoint]:
+    """Give the handlers of endpoints the services that they use."""
+    return [BoundEndpoint(one, partial(one.handler, services)) for one in endpoints]

@@ -148,7 +148,7 @@ List the machines, take the id of one, launch an agent on it, send it a message,
 status and its chat."""
 
 
-def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def describe(endpoints: Sequence[Endpoint[Any]]) -> dict[str, Any]:
     """Return the document of `/openapi.json`."""
     queries = {endpoint.query for endpoint in endpoints if endpoint.query is not None}
     schemas = Schemas(
@@ -209,7 +209,7 @@ _IDEMPOTENCY_KEY: Final = {
 }
 
 
-def _operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
+def _operation(endpoint: Endpoint[Any], schemas: Schemas) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": endpoint.operation,
         "summary": endpoint.summary,
@@ -228,7 +228,7 @@ def _operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
     return operation
 
 
-def _description(endpoint: Endpoint) -> str:
+def _description(endpoint: Endpoint[Any]) -> str:
     lines = [cleandoc(endpoint.handler.__doc__ or "")]
     if endpoint.scope is not None:
         lines.append(f"Scope: `{endpoint.scope}`.")
@@ -242,7 +242,7 @@ def _description(endpoint: Endpoint) -> str:
     return "\n\n".join(lines)
 
 
-def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[dict[str, Any]]:
+def _parameters(endpoint: Endpoint[Any], schemas: Schemas) -> list[dict[str, Any]]:
     parameters = [_path_parameter(name) for name in _PARAMETER.findall(endpoint.path)]
     if endpoint.query is not None:
         required = {f.encode_name for f in fields(endpoint.query) if f.required}
@@ -278,7 +278,7 @@ def _path_parameter(name: str) -> dict[str, Any]:
     }
 
 
-def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
+def _responses(endpoint: Endpoint[Any], schemas: Schemas) -> dict[str, Any]:
     content = _json(endpoint.responses, schemas) if endpoint.responses else {}
     if endpoint.stream is not None:
         content[endpoint.stream.media_type] = {
@@ -296,7 +296,7 @@ def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
     }
 
 
-def _response_description(endpoint: Endpoint) -> str:
+def _response_description(endpoint: Endpoint[Any]) -> str:
     if len(endpoint.responses) > 1:
         return "What came of it; which of these it is depends on the request."
     if endpoint.responses:

@@ -26,7 +26,7 @@ ReadReadiness = Callable[[], Awaitable[Readiness]]
 
 
 def routes(
-    endpoints: Sequence[Endpoint], readiness: ReadReadiness, registry: CollectorRegistry
+    endpoints: Sequence[Endpoint[Any]], readiness: ReadReadiness, registry: CollectorRegistry
 ) -> list[Route]:
     """Return the routes outside `/api/v1`."""
 

@@ -5,7 +5,8 @@ account owns.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
@@ -14,12 +15,14 @@ import structlog
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.idempotency import Answer
-from outrider.cloud.access.rate_limits import RateLimited
+from outrider.cloud.access.audit import Audit
+from outrider.cloud.access.client_address import Addresses
+from outrider.cloud.access.idempotency import Answer, Idempotency
+from outrider.cloud.access.rate_limits import RateLimited, RateLimits
 from outrider.cloud.api.authorization import Authorization, Headers, RequestContext, headers_of
-from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.endpoint import BoundEndpoint, Call
 from outrider.cloud.api.request_body import decode_body, decode_query, read_body
-from outrider.cloud.api.streaming import Stream
+from outrider.cloud.api.streaming import Stream, Streams
 from outrider.cloud.fleet.dispatch import ClientGone
 from outrider.cloud.store.database import is_unavailable
 from outrider.contract.errors import ApiError, not_found
@@ -42,26 +45,35 @@ _encoder = msgspec.json.Encoder()
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What every request passes on its way to a handler, and its response on the way back.
+
+    Args:
+        audit_required: whether nothing may be changed while audit records cannot be stored.
+    """
+
+    authorization: Authorization
+    addresses: Addresses
+    rates: RateLimits
+    idempotency: Idempotency
+    audit: Audit
+    audit_required: bool
+    streams: Streams
+
+
 class Resource:
     """The ASGI application of one path: its endpoints by method."""
 
-    def __init__(
-        self,
-        path: str,
-        endpoints: Mapping[str, Endpoint],
-        services: Services,
-        authorization: Authorization,
-    ) -> None:
+    def __init__(self, path: str, endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> None:
         self.path = path
         self._apps: dict[str, ASGIApp] = {
-            method: _EndpointApp(endpoint, services, authorization)
-            for method, endpoint in endpoints.items()
+            bound.endpoint.method: _EndpointApp(bound, pipeline) for bound in endpoints
         }
         allow = ", ".join(sorted(self._apps))
-        self._not_found_app = no_endpoint(services, authorization)
+        self._not_found_app = no_endpoint(pipeline)
         self._wrong_method = Refusal(
-            services,
-            authorization,
+            pipeline,
             ApiError(405, f"This path takes {allow} and no other method"),
             (b"allow", allow.encode()),
         )
@@ -74,6 +86,14 @@ class Resource:
         await app(scope, receive, send)
 
 
+def resources(endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> list[Resource]:
+    """Return the applications of all paths that have an endpoint."""
+    by_path: dict[str, list[BoundEndpoint]] = {}
+    for bound in endpoints:
+        by_path.setdefault(bound.endpoint.path, []).append(bound)
+    return [Resource(path, of_path, pipeline) for path, of_path in by_path.items()]
+
+
 class Refusal:
     """ASGI application that answers with one error; for requests that no endpoint serves.
 
@@ -82,55 +102,46 @@ class Refusal:
 
     path = "none"
 
-    def __init__(
-        self,
-        services: Services,
-        authorization: Authorization,
-        error: ApiError,
-        *headers: tuple[bytes, bytes],
-    ) -> None:
-        self._services = services
-        self._authorization = authorization
+    def __init__(self, pipeline: Pipeline, error: ApiError, *headers: tuple[bytes, bytes]) -> None:
+        self._pipeline = pipeline
         self._error = error
         self._headers = headers
 
     async def __call__(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
         """Refuse a request."""
-        context = RequestContext(self._services.addresses.client(scope))
+        context = RequestContext(self._pipeline.addresses.client(scope))
         answer, headers = _error_response(self._error), list(self._headers)
         try:
-            await self._authorization.limit(scope, context)
+            await self._pipeline.authorization.limit(scope, context)
         except ApiError as error:
             answer, headers = _error_response(error), _headers_of(error)
-        headers = [*self._services.rates.headers(context.statuses), *headers]
+        headers = [*self._pipeline.rates.headers(context.statuses), *headers]
         await _send(send, answer.status, answer.body, headers)
 
 
-def no_endpoint(services: Services, authorization: Authorization) -> Refusal:
+def no_endpoint(pipeline: Pipeline) -> Refusal:
     """Return the application for paths of the API without an endpoint."""
-    return Refusal(services, authorization, not_found("There is nothing at this path: see /docs"))
+    return Refusal(pipeline, not_found("There is nothing at this path: see /docs"))
 
 
 class _EndpointApp:
     """ASGI application that serves one endpoint."""
 
-    def __init__(
-        self, endpoint: Endpoint, services: Services, authorization: Authorization
-    ) -> None:
-        self._endpoint = endpoint
-        self._services = services
-        self._authorization = authorization
+    def __init__(self, bound: BoundEndpoint, pipeline: Pipeline) -> None:
+        self._endpoint = endpoint = bound.endpoint
+        self._handler = bound.handler
+        self._pipeline = pipeline
         self._decoder: msgspec.json.Decoder[Any] | None = (
             msgspec.json.Decoder(endpoint.body) if endpoint.body is not None else None
         )
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
-        context = RequestContext(self._services.addresses.client(scope))
+        context = RequestContext(self._pipeline.addresses.client(scope))
         call: Call | None = None
         extra: list[tuple[bytes, bytes]] = []
         try:
-            await self._authorization.authorize(self._endpoint, scope, headers, context)
+            await self._pipeline.authorization.authorize(self._endpoint, scope, headers, context)
             call = await self._call(scope, receive, headers, context)
             self._refuse_unaudited(call)
             answer = await self._answer(call, headers)
@@ -149,7 +160,7 @@ class _EndpointApp:
             raise
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
             answer = _failure_response(scope, error)
-        extra = [*self._services.rates.headers(context.statuses), *extra]
+        extra = [*self._pipeline.rates.headers(context.statuses), *extra]
         if isinstance(answer, Stream):
             assert call is not None, "a handler has returned the stream"
             self._audit(scope, context, call, self._endpoint.status)
@@ -183,10 +194,10 @@ class _EndpointApp:
         Raises:
             ApiError: 503, audit records cannot be stored.
         """
-        services = self._services
-        if not self._endpoint.mutates or call.reads_only or services.audit.failure is None:
+        pipeline = self._pipeline
+        if not self._endpoint.mutates or call.reads_only or pipeline.audit.failure is None:
             return
-        if services.settings.audit_required:
+        if pipeline.audit_required:
             raise ApiError(
                 503,
                 "Nothing can be changed at the moment, for the service cannot write its audit: "
@@ -207,7 +218,7 @@ class _EndpointApp:
         }
         await send(start)
         try:
-            await self._services.streams.send(stream, send, call.gone)
+            await self._pipeline.streams.send(stream, send, call.gone)
         except Exception:  # noqa: BLE001  # as in `__call__`
             # The status is sent. Without the end of the body, the client notices the failure.
             _log.exception(
@@ -219,10 +230,10 @@ class _EndpointApp:
     async def _answer(self, call: Call, headers: Headers) -> Answer | Stream:
         key = headers.get(b"idempotency-key")
         if key is None or self._endpoint.may_repeat or call.principal is None:
-            data = await self._endpoint.handler(self._services, call)
+            data = await self._handler(call)
             return data if isinstance(data, Stream) else self._success(data)
         call.gone = _never  # continue without the client, so that a retry finds the response
-        return await self._services.idempotency.once(
+        return await self._pipeline.idempotency.once(
             principal=call.principal.id,
             key=key.decode("latin-1"),
             request=(self._endpoint.method, call.scope["path"], call.raw_body),
@@ -235,7 +246,7 @@ class _EndpointApp:
         Every error becomes a response, so that the idempotency key is always finished or released.
         """
         try:
-            data = await self._endpoint.handler(self._services, call)
+            data = await self._handler(call)
             assert not isinstance(data, Stream), "`Endpoint` excludes it"
             return self._success(data), True
         except ApiError as error:
@@ -257,7 +268,7 @@ class _EndpointApp:
             return
         principal = context.principal
         account_id = principal.account_id if principal else call.acted_for if call else None
-        self._services.audit.note(
+        self._pipeline.audit.note(
             principal=None if principal is None else principal.id,
             account_id=account_id,
             action=self._endpoint.operation,

@@ -6,9 +6,10 @@ from typing import ClassVar
 import msgspec
 
 from outrider.cloud.access.principal import Scope
-from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.api.request_body import fields_as_sent
 from outrider.cloud.api.targets import aim, check_machine, names_as_sent
+from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.contract.commands import (
     NO_SESSION,
     Accepted,
@@ -82,13 +83,13 @@ _encode = msgspec.json.encode
 _NAMES = {"ideType": "type", "cliType": "type"}
 
 
-async def launch(services: Services, call: Call) -> bytes:
+async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
     """Start an IDE, a CLI agent or an ACP agent, as a new session.
 
     Answers once the agent is ready for a message, or asks something first.
     """
     request: LaunchRequest = call.body
-    state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
+    state = await dispatcher.owned(call.account_id, call.path("daemonId"))
     category = next(
         (p.category for p in state.providers if p.type == request.type),
         BUILT_IN.get(request.type, (None,))[0],
@@ -108,14 +109,14 @@ async def launch(services: Services, call: Call) -> bytes:
         )
     )
     with fields_as_sent(_NAMES):
-        return await services.dispatcher.call(call.account_id, state.id, kind, payload, call.gone)
+        return await dispatcher.call(call.account_id, state.id, kind, payload, call.gone)
 
 
-async def stop(services: Services, call: Call) -> bytes:
+async def stop(dispatcher: Dispatcher, call: Call) -> bytes:
     """Stop a session, leaving nothing of it running."""
     request: StopRequest = call.body
     machine, kind = call.path("daemonId"), CommandType.STOP_CLI
-    await check_machine(services.dispatcher, call.account_id, machine, request)
+    await check_machine(dispatcher, call.account_id, machine, request)
     payload = StopCli(
         cli_type=request.type,
         target=request.target,
@@ -123,63 +124,61 @@ async def stop(services: Services, call: Call) -> bytes:
         dir=request.dir,
     )
     with fields_as_sent({**_NAMES, **names_as_sent(request)}):
-        return await services.dispatcher.call(
-            call.account_id, machine, kind, _encode(payload), call.gone
-        )
+        return await dispatcher.call(call.account_id, machine, kind, _encode(payload), call.gone)
 
 
-async def send_chat(services: Services, call: Call) -> bytes:
+async def send_chat(dispatcher: Dispatcher, call: Call) -> bytes:
     """Send a message to an agent.
 
     Answers once the agent has taken it, not once it has answered. While the agent is
     generating, the message waits in order, 16 at most, and `queued` is true.
     """
-    return await _to_target(services, call, CommandType.SEND_CHAT, call.body)
+    return await _to_target(dispatcher, call, CommandType.SEND_CHAT, call.body)
 
 
-async def read_chat(services: Services, call: Call) -> bytes:
+async def read_chat(dispatcher: Dispatcher, call: Call) -> bytes:
     """Read a chat: the messages behind `after`, or the last `limit`."""
     query: ChatQuery = call.query
     asked = ReadChat(agent_type=query.agent_type, limit=query.limit, after=query.after)
-    return await _to_target(services, call, CommandType.READ_CHAT, asked)
+    return await _to_target(dispatcher, call, CommandType.READ_CHAT, asked)
 
 
-async def approve(services: Services, call: Call) -> bytes:
+async def approve(dispatcher: Dispatcher, call: Call) -> bytes:
     """Approve or reject what an agent asks. Of two answers at once, one succeeds."""
-    return await _to_target(services, call, CommandType.RESOLVE_ACTION, call.body)
+    return await _to_target(dispatcher, call, CommandType.RESOLVE_ACTION, call.body)
 
 
-async def status(services: Services, call: Call) -> bytes:
+async def status(dispatcher: Dispatcher, call: Call) -> bytes:
     """What an agent is doing now."""
     asked = AgentStatusQuery(agent_type=call.query.agent_type)
-    return await _to_target(services, call, CommandType.AGENT_STATUS, asked)
+    return await _to_target(dispatcher, call, CommandType.AGENT_STATUS, asked)
 
 
-async def read_debug(services: Services, call: Call) -> bytes:
+async def read_debug(dispatcher: Dispatcher, call: Call) -> bytes:
     """A session's debug bundle, and the same as text for an issue report.
 
     Secrets are taken out on the machine, before anything leaves it. `bundle` and `text`
     together have 256 KiB at most; what was cut is in `omitted`.
     """
     asked = DebugQuery(agent_type=call.query.agent_type)
-    return await _to_target(services, call, CommandType.CHAT_DEBUG, asked)
+    return await _to_target(dispatcher, call, CommandType.CHAT_DEBUG, asked)
 
 
-async def chat_debug(services: Services, call: Call) -> bytes:
+async def chat_debug(dispatcher: Dispatcher, call: Call) -> bytes:
     """A session's debug bundle together with what a client shows, its `frontendSnapshot`.
 
     As with GET, nothing is changed or kept; the snapshot is redacted and bounded too.
     """
-    return await _to_target(services, call, CommandType.CHAT_DEBUG, call.body or ChatDebug())
+    return await _to_target(dispatcher, call, CommandType.CHAT_DEBUG, call.body or ChatDebug())
 
 
 async def _to_target(
-    services: Services, call: Call, kind: CommandType, request: NamesSession
+    dispatcher: Dispatcher, call: Call, kind: CommandType, request: NamesSession
 ) -> bytes:
     """Send a command to the target that the path names."""
-    target = await aim(services.dispatcher, call.account_id, call.path("ideId"), request)
+    target = await aim(dispatcher, call.account_id, call.path("ideId"), request)
     with fields_as_sent(names_as_sent(request)):
-        return await services.dispatcher.call(
+        return await dispatcher.call(
             call.account_id, target.daemon_id, kind, _encode(request), call.gone
         )
 
@@ -187,7 +186,7 @@ async def _to_target(
 _PATH = "/api/v1/shortcuts"
 _TAG = "Shortcuts"
 
-ENDPOINTS = [
+ENDPOINTS: list[Endpoint[Dispatcher]] = [
     Endpoint(
         method="POST",
         path=f"{_PATH}/{{daemonId}}/launch",

@@ -1,8 +1,11 @@
 """The table of all endpoints; every route of the API is derived from it."""
 
-from outrider.cloud.api import account, auth, daemons, shortcuts, webhooks
+from typing import Any
 
-ENDPOINTS = [
+from outrider.cloud.api import account, auth, daemons, shortcuts, webhooks
+from outrider.cloud.api.endpoint import Endpoint
+
+ENDPOINTS: list[Endpoint[Any]] = [
     *daemons.ENDPOINTS,
     *shortcuts.ENDPOINTS,
     *webhooks.ENDPOINTS,

@@ -1,13 +1,18 @@
 """Webhooks: subscribe, see what was delivered, try again."""
 
 import time
+from dataclasses import dataclass
 
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.access.quota import PLANS
-from outrider.cloud.api.endpoint import Call, Endpoint, Services
+from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.api.responses import Deleted
 from outrider.cloud.store import deliveries, usage
+from outrider.cloud.store.database import Database
 from outrider.cloud.webhooks import retry_policy
+from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
+from outrider.cloud.webhooks.event_intake import EventIntake
+from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.errors import not_found
 from outrider.contract.webhooks import (
     Delivered,
@@ -25,19 +30,29 @@ from outrider.contract.webhooks import (
 _REPLAYED_AT_ONCE = 1000
 
 
-async def list_webhooks(services: Services, call: Call) -> WebhookList:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookServices:
+    """What the handlers of webhooks use."""
+
+    database: Database
+    subscriptions: Subscriptions
+    queue: DeliveryQueue
+    intake: EventIntake
+
+
+async def list_webhooks(services: WebhookServices, call: Call) -> WebhookList:
     """The account's webhooks, oldest first, without their secrets."""
     return WebhookList(webhooks=await services.subscriptions.list(call.account_id))
 
 
-async def create_webhook(services: Services, call: Call) -> WebhookWithSecret:
+async def create_webhook(services: WebhookServices, call: Call) -> WebhookWithSecret:
     """Subscribe a URL to events. The secret that signs the deliveries is shown this once."""
     request: WebhookRequest = call.body
     plan = PLANS[await usage.plan_of(services.database, call.account_id)]
     return await services.subscriptions.create(call.account_id, request, plan.webhooks)
 
 
-async def change_webhook(services: Services, call: Call) -> Webhook:
+async def change_webhook(services: WebhookServices, call: Call) -> Webhook:
     """Switch a webhook on or off. Switched off, it is sent nothing; what is due to it fails."""
     change: WebhookChange = call.body
     return await services.subscriptions.set_active(
@@ -45,14 +60,14 @@ async def change_webhook(services: Services, call: Call) -> Webhook:
     )
 
 
-async def delete_webhook(services: Services, call: Call) -> Deleted:
+async def delete_webhook(services: WebhookServices, call: Call) -> Deleted:
     """Delete a webhook with its history. Deliveries that were due are not made."""
     webhook_id = call.path("webhookId")
     await services.subscriptions.remove(call.account_id, webhook_id)
     return Deleted(id=webhook_id)
 
 
-async def list_deliveries(services: Services, call: Call) -> DeliveryList:
+async def list_deliveries(services: WebhookServices, call: Call) -> DeliveryList:
     """The deliveries of the last 30 days, newest first, each with its attempts."""
     query: DeliveryQuery = call.query
     webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
@@ -62,7 +77,7 @@ async def list_deliveries(services: Services, call: Call) -> DeliveryList:
     return DeliveryList(deliveries=[retry_policy.record(row) for row in rows])
 
 
-async def test_webhook(services: Services, call: Call) -> Delivered:
+async def test_webhook(services: WebhookServices, call: Call) -> Delivered:
     """Send a `webhook:test` event to this webhook, active or not.
 
     Answers after the first attempt; `success` tells whether the receiver took it.
@@ -72,7 +87,7 @@ async def test_webhook(services: Services, call: Call) -> Delivered:
     return Delivered(success=delivery.status == "succeeded", delivery=retry_policy.record(delivery))
 
 
-async def resend_delivery(services: Services, call: Call) -> Delivered:
+async def resend_delivery(services: WebhookServices, call: Call) -> Delivered:
     """Deliver an event once more, as a new delivery with the same event id.
 
     Answers after the first attempt; `success` tells whether the receiver took it.
@@ -86,7 +101,7 @@ async def resend_delivery(services: Services, call: Call) -> Delivered:
     return Delivered(success=delivery.status == "succeeded", delivery=retry_policy.record(delivery))
 
 
-async def replay_deliveries(services: Services, call: Call) -> Replayed:
+async def replay_deliveries(services: WebhookServices, call: Call) -> Replayed:
     """Deliver again what has failed since a time: each event once, the oldest 1000 of them.
 
     Events that were delivered after all are left out.
@@ -106,7 +121,7 @@ async def replay_deliveries(services: Services, call: Call) -> Replayed:
     return Replayed(count=len(failed))
 
 
-async def rotate_secret(services: Services, call: Call) -> WebhookWithSecret:
+async def rotate_secret(services: WebhookServices, call: Call) -> WebhookWithSecret:
     """Give the webhook a new secret, shown this once.
 
     The old one stays valid for 24 hours: until then deliveries have a `v1` of each.
@@ -119,7 +134,7 @@ _ONE = f"{_PATH}/{{webhookId}}"
 _SCOPE = Scope.WEBHOOK_MANAGE
 _TAG = "Webhooks"
 
-ENDPOINTS = [
+ENDPOINTS: list[Endpoint[WebhookServices]] = [
     Endpoint(
         method="GET",
         path=_PATH,

@@ -5,7 +5,7 @@ nodes on many machines. Both keep exactly the promises of `Bus`.
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from outrider.contract.errors import OutriderError
@@ -75,9 +75,6 @@ class Bus(Protocol):
         Raises:
             BusDown: they cannot be read.
         """
-
-    def on_change(self, down: Callable[[], None], up: Callable[[], Awaitable[None]]) -> None:
-        """Register handlers: `down` for when messages may be lost, `up` for when the bus is up."""
 
     async def run(self) -> None:
         """Receive messages and keep the connection, until cancelled."""
@@ -150,9 +147,6 @@ class MemoryBus:
     async def items(self, directory: str) -> Mapping[str, bytes]:
         """Return all entries of a directory, by name."""
         return {name: entry for name, (_, entry) in self._directories.get(directory, {}).items()}
-
-    def on_change(self, down: Callable[[], None], up: Callable[[], Awaitable[None]]) -> None:
-        """It is never down."""
 
     async def run(self) -> None:
         """There is nothing to receive."""

@@ -1,7 +1,7 @@
 """Sends commands to machines and returns their results, within the command timeout."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -59,20 +59,67 @@ class _Pending:
         self.future = future
 
 
+class PendingCommands:
+    """The commands of this node that wait for their results."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, _Pending] = {}
+        self._by_machine: dict[str, set[_Pending]] = {}
+        """Index by machine: when many machines are lost at once, each finds its own commands."""
+
+    def __iter__(self) -> Iterator[asyncio.Future[CommandResult]]:
+        return iter([pending.future for pending in self._pending.values()])
+
+    def add(self, machine_id: str, command_id: str) -> asyncio.Future[CommandResult]:
+        """Add a command; return the future of its result, which may fail with an `ApiError`."""
+        future: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
+        pending = self._pending[command_id] = _Pending(machine_id, future)
+        self._by_machine.setdefault(machine_id, set()).add(pending)
+        return future
+
+    def remove(self, command_id: str) -> None:
+        """Remove a command: it has ended, or nobody waits for it."""
+        pending = self._pending.pop(command_id)
+        of_machine = self._by_machine[pending.machine_id]
+        of_machine.remove(pending)
+        if not of_machine:
+            del self._by_machine[pending.machine_id]
+
+    def resolve(self, machine_id: str, result: CommandResult) -> None:
+        """Complete a command with a machine's result. A late result is dropped."""
+        pending = self._pending.get(result.id)
+        if pending is None or pending.machine_id != machine_id:
+            _log.debug("late result dropped", machine=machine_id, command=result.id)
+        elif not pending.future.done():
+            pending.future.set_result(result)
+
+    def connection_lost(self, machine_id: str) -> None:
+        """Fail all commands in flight on a machine whose socket is lost, with a 503."""
+        for pending in self._by_machine.get(machine_id, ()):
+            _fail(pending)
+
+    def command_lost(self, command_id: str) -> None:
+        """Fail a command with a 503: the node of its machine is lost."""
+        pending = self._pending.get(command_id)
+        if pending is not None:
+            _fail(pending)
+
+
 class Dispatcher:
     """Sends commands to machines.
 
     Args:
+        pending: the commands in flight; the relay completes them.
         timeout: seconds that a machine has to answer.
     """
 
-    def __init__(self, *, presence: Presence, relay: CommandRelay, timeout: float) -> None:
+    def __init__(
+        self, *, presence: Presence, relay: CommandRelay, pending: PendingCommands, timeout: float
+    ) -> None:
         self._presence = presence
         self._relay = relay
+        self._pending = pending
         self._timeout = timeout
-        self._pending: dict[str, _Pending] = {}
-        self._pending_by_machine: dict[str, set[_Pending]] = {}
-        """Index by machine: when many machines are lost at once, each finds its own commands."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def owned(self, account_id: str, machine_id: str) -> MachineState:
@@ -120,28 +167,13 @@ class Dispatcher:
         result = await self._exchange(state, command, payload, gone)
         return _checked(state, command, result)
 
-    def resolve(self, machine_id: str, result: CommandResult) -> None:
-        """Complete a command with a machine's result. A late result is dropped."""
-        pending = self._pending.get(result.id)
-        if pending is None or pending.machine_id != machine_id:
-            _log.debug("late result dropped", machine=machine_id, command=result.id)
-        elif not pending.future.done():
-            pending.future.set_result(result)
-
     def connection_lost(self, machine_id: str) -> None:
         """Fail all commands in flight on a machine whose socket is lost, with a 503."""
-        for pending in self._pending_by_machine.get(machine_id, ()):
-            _fail(pending)
-
-    def command_lost(self, command_id: str) -> None:
-        """Fail a command with a 503: the node of its machine is lost."""
-        pending = self._pending.get(command_id)
-        if pending is not None:
-            _fail(pending)
+        self._pending.connection_lost(machine_id)
 
     async def drain(self) -> None:
         """Wait until no command is in flight; after `DRAIN_SECONDS` the rest fail with a 503."""
-        futures = [pending.future for pending in self._pending.values()]
+        futures = list(self._pending)
         if not futures:
             return
         _, late = await asyncio.wait(futures, timeout=DRAIN_SECONDS)
@@ -163,18 +195,17 @@ class Dispatcher:
     async def _exchange(
         self, state: MachineState, command: CommandType, payload: bytes, gone: ClientDisconnect
     ) -> CommandResult:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[CommandResult] = loop.create_future()
         frame = Command(
             id=self._relay.new_command_id(),
             command=command,
             payload=Raw(payload),
             timeout_ms=max(1, int(self._timeout * 1000)),
         )
-        pending = self._pending[frame.id] = _Pending(state.id, future)
-        self._pending_by_machine.setdefault(state.id, set()).add(pending)
+        future = self._pending.add(state.id, frame.id)
         watcher: list[asyncio.Task[None]] = []
-        watch = loop.call_later(PATIENCE, _start_watching, watcher, future, gone)
+        watch = asyncio.get_running_loop().call_later(
+            PATIENCE, _start_watching, watcher, future, gone
+        )
         try:
             async with asyncio.timeout(self._timeout):
                 if not await self._sent(state, frame):
@@ -200,10 +231,7 @@ class Dispatcher:
             watch.cancel()
             for task in watcher:
                 task.cancel()
-            del self._pending[frame.id]
-            self._pending_by_machine[state.id].remove(pending)
-            if not self._pending_by_machine[state.id]:
-                del self._pending_by_machine[state.id]
+            self._pending.remove(frame.id)
             self._relay.completed(state.id, frame.id)
 
     async def _sent(self, state: MachineState, frame: Command) -> bool:

@@ -50,17 +50,24 @@ _log = structlog.get_logger(__name__)
 
 
 class RedisBus:
-    """The bus of the nodes that share a Redis; see `bus.Bus` for what it promises."""
+    """The bus of the nodes that share a Redis; see `bus.Bus` for what it promises.
 
-    def __init__(self, redis: Redis) -> None:
+    Args:
+        on_down: called when messages may be lost.
+        on_up: called when messages are received, at the start too.
+    """
+
+    def __init__(
+        self, redis: Redis, on_down: Callable[[], None], on_up: Callable[[], Awaitable[None]]
+    ) -> None:
         self._redis = redis
         self._handlers: dict[str, list[MessageHandler]] = {}
         self._names: dict[bytes, str] = {}
         self._leaving: Counter[str] = Counter()
         self._confirming: dict[str, asyncio.Future[None]] = {}
         self._subscription: Subscription | None = None
-        self._down: Callable[[], None] = lambda: None
-        self._up: Callable[[], Awaitable[None]] | None = None
+        self._on_down = on_down
+        self._on_up = on_up
         self._fetching: set[asyncio.Task[None]] = set()
         self._own = redis.key("bus", secrets.token_hex(8))
 
@@ -73,10 +80,6 @@ class RedisBus:
     def is_up(self) -> bool:
         """Whether messages are received at this moment."""
         return self._subscription is not None
-
-    def on_change(self, down: Callable[[], None], up: Callable[[], Awaitable[None]]) -> None:
-        """Report when messages may have been lost, and when they come again."""
-        self._down, self._up = down, up
 
     async def subscribe(self, channel: str, handler: MessageHandler) -> None:
         """Call `handler` with each message of the channel."""
@@ -160,7 +163,7 @@ class RedisBus:
                     _log.warning("bus down, Redis unavailable", error=logged)
                 if was_up:
                     pause = 0.0
-                    self._down()
+                    self._on_down()
             pause = min(2.0, pause * 2 + 0.1)
             await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311  # spread only
 
@@ -178,8 +181,7 @@ class RedisBus:
                 await self._subscribe(subscription)
             self._redis.try_again()
             _log.info("bus up", channels=len(self._handlers))
-            if self._up is not None:
-                await self._up()
+            await self._on_up()
             await self._dispatch(subscription)
         finally:
             await subscription.close()

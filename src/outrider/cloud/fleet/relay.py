@@ -25,7 +25,7 @@ import asyncio
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Final, Protocol
 
@@ -111,6 +111,19 @@ class Socket(Protocol):
         """
 
 
+class Requests(Protocol):
+    """The commands of this node that wait for their results. Its methods must not block."""
+
+    def resolve(self, machine_id: str, result: CommandResult) -> None:
+        """Complete a command with a machine's result."""
+
+    def connection_lost(self, machine_id: str) -> None:
+        """Fail the commands in flight on a machine: it will not answer them."""
+
+    def command_lost(self, command_id: str) -> None:
+        """Fail a command: it will not be answered."""
+
+
 class CloseHandler(Protocol):
     """Closes a machine's socket on this node because another node asks for it."""
 
@@ -148,6 +161,8 @@ class CommandRelay:
     """Sends commands to machines, wherever their sockets are, and returns the results.
 
     Args:
+        requests: the commands of this node that wait for their results.
+        close_connection: closes a machine's socket on this node.
         report_interval: seconds between reports of commands in flight.
         lost_after: seconds without a report after which a command is lost.
         retry_interval: seconds before a message that could not be published is retried.
@@ -159,6 +174,8 @@ class CommandRelay:
     def __init__(
         self,
         bus: Bus,
+        requests: Requests,
+        close_connection: CloseHandler,
         *,
         report_interval: float = 1.0,
         lost_after: float = 5.0,
@@ -169,36 +186,11 @@ class CommandRelay:
         self._lost_after = lost_after
         self._retry_interval = retry_interval
         self._bus = bus
-        self._on_result: Callable[[str, CommandResult], None]
-        self._on_connection_lost: Callable[[str], None]
-        self._on_command_lost: Callable[[str], None]
-        self._on_close: CloseHandler
+        self._requests = requests
+        self._close_connection = close_connection
         self._connections: dict[str, _LocalConnection] = {}
         self._requested: dict[str, _Requested] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def subscribe(
-        self,
-        *,
-        on_result: Callable[[str, CommandResult], None],
-        on_connection_lost: Callable[[str], None],
-        on_command_lost: Callable[[str], None],
-        on_close: CloseHandler,
-    ) -> None:
-        """Register the handlers of results and of messages from other nodes.
-
-        Call it once, before `run`. Handlers run on the event loop and must not block.
-
-        Args:
-            on_result: gets a machine's result of a command of this node.
-            on_connection_lost: gets the id of a machine that will not answer this node's commands.
-            on_command_lost: gets the id of a command of this node that will not be answered.
-            on_close: closes a machine's socket on this node.
-        """
-        self._on_result = on_result
-        self._on_connection_lost = on_connection_lost
-        self._on_command_lost = on_command_lost
-        self._on_close = on_close
 
     def new_command_id(self) -> str:
         """Return an id for a command; its result finds its way to this node by it."""
@@ -275,7 +267,7 @@ class CommandRelay:
             current.in_flight.discard(result.id)
         node = _node_of(result.id)
         if node == self.node:
-            self._on_result(machine_id, result)
+            self._requests.resolve(machine_id, result)
         elif node and self._bus.is_shared:
             await self._publish_to_node(node, RelayedResult(machine_id, encode(result)))
 
@@ -303,7 +295,7 @@ class CommandRelay:
         """Fail the commands sent to other nodes: their results may have been lost."""
         for command_id, requested in list(self._requested.items()):
             if requested.machine not in self._connections:
-                self._on_command_lost(command_id)
+                self._requests.command_lost(command_id)
 
     async def _report_in_flight(self) -> None:
         """Tell the requesting nodes which of their commands are still in flight here."""
@@ -323,7 +315,7 @@ class CommandRelay:
         before = time.monotonic() - self._lost_after
         for command_id, requested in list(self._requested.items()):
             if requested.reported_at < before:
-                self._on_command_lost(command_id)
+                self._requests.command_lost(command_id)
 
     def _on_in_flight(self, commands: list[str]) -> None:
         now = time.monotonic()
@@ -343,7 +335,7 @@ class CommandRelay:
                     current.in_flight.update(commands)
             case CloseConnection(code, reason, connection):
                 if connection is None or current is None or current.connection < connection:
-                    self._on_close(machine_id, CloseCode(code), reason, connection)
+                    self._close_connection(machine_id, CloseCode(code), reason, connection)
                 elif current.connection > connection:
                     # The sender missed the claim of the newer connection: repeat it.
                     self._start(self._claim(machine_id, current.connection))
@@ -354,9 +346,9 @@ class CommandRelay:
             case RelayedResult(machine, frame):
                 result = decode_from_daemon(frame)
                 if isinstance(result, CommandResult):
-                    self._on_result(machine, result)
+                    self._requests.resolve(machine, result)
             case ConnectionLost(machine):
-                self._on_connection_lost(machine)
+                self._requests.connection_lost(machine)
             case InFlight(commands):
                 self._on_in_flight(commands)
 
