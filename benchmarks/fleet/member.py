@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from benchmarks.fleet.machine import SimulatedMachine
 from benchmarks.fleet.socket import PACE, Socket
+from outrider.contract.backoff import Backoff
 from outrider.contract.frames import (
     Acknowledge,
     CloseCode,
@@ -17,8 +18,7 @@ from outrider.contract.frames import (
     Goodbye,
     Welcome,
 )
-from outrider.daemon.backoff import Backoff
-from outrider.daemon.channel import LONGEST_SPAN
+from outrider.contract.link.machine import MAX_RECONNECT_SECONDS
 
 _REFUSALS: Final = frozenset(
     {CloseCode.UNAUTHORIZED, CloseCode.REPLACED, CloseCode.UNSUPPORTED_VERSION}
@@ -135,7 +135,7 @@ class Member:
             case Acknowledge(seq=seq):
                 self.machine.stored(seq)
             case Goodbye(reconnect_ms=millis) if millis:
-                self._move(min(millis / 1000, LONGEST_SPAN) * random.random())
+                self._move(min(millis / 1000, MAX_RECONNECT_SECONDS) * random.random())
 
     def ended(self, socket: Socket, code: int | None) -> None:
         """Take it that a connection has ended, or never became one."""

@@ -22,9 +22,9 @@ from outrider.contract.frames import (
     decode_from_service,
     encode,
 )
-from outrider.daemon.channel import Pace
+from outrider.daemon.link import SocketTiming
 
-PACE: Final = Pace()
+PACE: Final = SocketTiming()
 """The waits of the real machine agent."""
 
 Heard = Callable[["Socket", FromService], None]

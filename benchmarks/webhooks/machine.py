@@ -23,9 +23,9 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.ids import new_id
+from outrider.contract.link.outbox import Outbox
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
-from outrider.daemon.outgoing import Outgoing
 from outrider.daemon.router import Router
 from outrider.daemon.settings import Connection
 
@@ -82,14 +82,14 @@ async def flood(url: str, token: str, count: int) -> float:
 
 
 @asynccontextmanager
-async def outbox(server: str, daemon_id: str, token: str, file: Path) -> AsyncIterator[Outgoing]:
+async def outbox(server: str, daemon_id: str, token: str, file: Path) -> AsyncIterator[Outbox]:
     """Give the outbox of a connected machine agent."""
     journal = Journal(file)
-    outgoing = Outgoing(journal)
+    outbox = Outbox(journal)
     connected, stop = asyncio.Event(), asyncio.Event()
     link = Link(
         Connection(server=server, daemon_id=daemon_id, token=token, nickname="bench"),
-        outgoing=outgoing,
+        outbox=outbox,
         router=Router({}),
         snapshot=lambda: Snapshot(machine=machine(), providers=[], sessions=sessions()),
         on_connected=connected.set,
@@ -98,7 +98,7 @@ async def outbox(server: str, daemon_id: str, token: str, file: Path) -> AsyncIt
     try:
         async with asyncio.timeout(20):
             await connected.wait()
-        yield outgoing
+        yield outbox
     finally:
         stop.set()
         await running

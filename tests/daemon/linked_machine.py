@@ -8,13 +8,11 @@ import pytest
 from outrider.contract.commands import CommandType
 from outrider.contract.events import AgentEvent, EventName
 from outrider.contract.frames import PROTOCOL_VERSION, Command, Snapshot, Welcome
+from outrider.contract.link.outbox import Outbox
 from outrider.contract.resources import Provider, Session
-from outrider.daemon.channel import Pace
 from outrider.daemon.journal import Journal
-from outrider.daemon.link import Link
-from outrider.daemon.link_errors import LinkRefusedError
+from outrider.daemon.link import Link, LinkRefusedError, SocketTiming
 from outrider.daemon.machine import describe_machine
-from outrider.daemon.outgoing import Outgoing
 from outrider.daemon.router import Handler, Router
 from outrider.daemon.settings import Connection
 from tests.daemon.scripted_service import Peer, ScriptedService
@@ -59,31 +57,31 @@ class Machine:
         self.waits: list[float] = []
         self.woken = asyncio.Event()
         self.woken.set()
-        self.outgoing = Outgoing(journal)
+        self.outbox = Outbox(journal)
         self.router = Router(self.handlers)
         self.stop = asyncio.Event()
         self.url = url
         self.running: asyncio.Task[None] | None = None
 
-    def start(self, pace: Pace | None = None) -> None:
+    def start(self, timing: SocketTiming | None = None) -> None:
         link = Link(
             Connection(server=self.url, daemon_id="machine_1", token=TOKEN, nickname="box"),
-            outgoing=self.outgoing,
+            outbox=self.outbox,
             router=self.router,
             snapshot=lambda: Snapshot(
                 machine=describe_machine(),
                 providers=self.providers,
                 sessions=list(self.sessions.values()),
             ),
-            pace=pace or Pace(),
+            timing=timing,
             sleep=self._sleep,
-            chance=lambda: 0.5,
+            random_fraction=lambda: 0.5,
         )
         self.running = asyncio.create_task(link.run(self.stop))
 
     def change(self, changed: Session) -> None:
         self.sessions[changed.id] = changed
-        self.outgoing.session_changed(changed)
+        self.outbox.session_changed(changed)
 
     def welcome(self) -> Welcome:
         """Return the frame that welcomes this machine."""
@@ -111,8 +109,10 @@ class Machine:
         await self.woken.wait()
 
 
-async def connected(machine: Machine, service: ScriptedService, pace: Pace | None = None) -> Peer:
-    machine.start(pace)
+async def connected(
+    machine: Machine, service: ScriptedService, timing: SocketTiming | None = None
+) -> Peer:
+    machine.start(timing)
     peer = await service.connection()
     await peer.welcome()
     return peer

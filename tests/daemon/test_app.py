@@ -22,7 +22,7 @@ from outrider.contract.frames import (
 )
 from outrider.daemon.app import run_daemon
 from outrider.daemon.journal import Journal
-from outrider.daemon.link_errors import TokenRefusedError
+from outrider.daemon.link import TokenRefusedError
 from outrider.daemon.settings import (
     Connection,
     DaemonSettings,

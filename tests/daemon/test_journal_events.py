@@ -1,10 +1,11 @@
-"""The outbox of events: numbers that a service can rely on."""
+"""The journal's events: numbers that a service can rely on."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from outrider.contract.link.outbox import Outbox
 from outrider.daemon import journal as journals
 from outrider.daemon.journal import Journal
 from tests.daemon.linked_machine import event
@@ -32,7 +33,7 @@ def waiting(journal: Journal, after: int = 0, limit: int = 100) -> list[tuple[in
 
 
 def test_numbers_go_on_after_acknowledgement_and_restart(journal: Journal, path: Path) -> None:
-    journal.resume_events(0)
+    Outbox(journal).resume(0)
     add(journal, "a", "b")
     journal.acknowledge_events(2)
     journal.close()
@@ -49,16 +50,16 @@ def test_events_are_read_in_pages(journal: Journal) -> None:
 
 
 def test_what_the_service_has_is_forgotten(journal: Journal) -> None:
-    journal.resume_events(0)
+    Outbox(journal).resume(0)
     add(journal, "a", "b", "c")
-    journal.resume_events(2)
+    Outbox(journal).resume(2)
     assert waiting(journal) == [(3, "c")]
 
 
 @pytest.mark.parametrize("acknowledged", [1, 2, 500])
 def test_a_new_journal_goes_on_behind_the_service(journal: Journal, acknowledged: int) -> None:
     add(journal, "a", "b", "c")
-    journal.resume_events(acknowledged)
+    Outbox(journal).resume(acknowledged)
     assert waiting(journal) == [
         (acknowledged + 1, "a"),
         (acknowledged + 2, "b"),
@@ -69,9 +70,9 @@ def test_a_new_journal_goes_on_behind_the_service(journal: Journal, acknowledged
 
 
 def test_a_journal_that_lost_its_newest_goes_on_behind_the_service(journal: Journal) -> None:
-    journal.resume_events(0)
+    Outbox(journal).resume(0)
     add(journal, "a")
-    journal.resume_events(5)
+    Outbox(journal).resume(5)
     assert waiting(journal) == [(6, "a")]
 
 

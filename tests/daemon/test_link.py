@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from outrider.contract.backoff import Backoff
 from outrider.contract.commands import CommandType, Result
 from outrider.contract.events import Refused
 from outrider.contract.frames import (
@@ -29,19 +30,18 @@ from outrider.contract.frames import (
     Welcome,
 )
 from outrider.contract.limits import TokenBucket
+from outrider.contract.link.outbox import Outbox
 from outrider.contract.resources import Provider, Workspace
 from outrider.daemon import journal as journals
-from outrider.daemon.backoff import Backoff
-from outrider.daemon.channel import Pace
 from outrider.daemon.journal import Journal
-from outrider.daemon.link_errors import (
+from outrider.daemon.link import (
     LinkRefusedError,
     ReplacedError,
+    SocketTiming,
     TokenRefusedError,
     UnsupportedVersionError,
 )
 from outrider.daemon.machine import describe_machine
-from outrider.daemon.outgoing import Outgoing
 from tests.daemon.conftest import eventually
 from tests.daemon.linked_machine import (
     TOKEN,
@@ -60,7 +60,7 @@ async def test_it_says_hello_with_its_token_and_all_that_runs(
     machine: Machine, service: ScriptedService
 ) -> None:
     machine.sessions["a"] = session("a")
-    machine.outgoing.event(event("evt_1"))
+    machine.outbox.event(event("evt_1"))
     machine.start()
     peer = await service.connection()
     hello = await peer.hear(Hello)
@@ -80,7 +80,7 @@ async def test_nothing_but_the_hello_before_the_welcome(
     peer = await service.connection()
     await peer.hear(Hello)
     machine.change(session("a", "while it waits"))
-    machine.outgoing.event(event("evt_1"))
+    machine.outbox.event(event("evt_1"))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await peer.socket.recv()
@@ -91,7 +91,7 @@ async def test_nothing_but_the_hello_before_the_welcome(
 async def test_a_service_that_sends_no_welcome_is_left(
     machine: Machine, service: ScriptedService
 ) -> None:
-    machine.start(Pace(welcome_timeout=0.1))
+    machine.start(SocketTiming(welcome_timeout=0.1))
     peer = await service.connection()
     assert await peer.closed() == CloseCode.HELLO_TIMEOUT
     await (await service.connection()).welcome()
@@ -120,7 +120,7 @@ async def test_a_session_that_changes_often_is_told_as_it_is_now(
     for index in range(1000):
         machine.change(session("a", str(index)))
         machine.change(session("b", str(index)))
-    machine.outgoing.session_removed("b")
+    machine.outbox.session_removed("b")
     change = await peer.hear(Change)
     assert change.sessions == [session("a", "999")]
     assert change.removed == ["b"]
@@ -168,7 +168,7 @@ async def test_what_a_hello_tells_is_not_told_again(
 async def test_the_machines_figures_are_told_from_time_to_time(
     machine: Machine, service: ScriptedService
 ) -> None:
-    peer = await connected(machine, service, Pace(report_interval=0.05))
+    peer = await connected(machine, service, SocketTiming(report_interval=0.05))
     change = await peer.hear(Change)
     assert change.machine is not None
     assert change.machine.total_mem > 0
@@ -196,7 +196,7 @@ async def test_what_an_agent_shows_is_cut_to_what_the_service_takes(
     machine.change(session("a", "two\nlines\x1b[2J"))
     (told,) = (await peer.hear(Change)).sessions
     assert told.title == "two�lines�[2J"
-    machine.outgoing.event(msgspec.structs.replace(event("evt_1"), message="y" * 10_000))
+    machine.outbox.event(msgspec.structs.replace(event("evt_1"), message="y" * 10_000))
     message = (await peer.hear(Event)).event.message
     assert message == "y" * 4095 + "…"
 
@@ -295,7 +295,7 @@ async def test_the_waits_grow_and_begin_anew_after_a_good_connection(
     machine: Machine, service: ScriptedService
 ) -> None:
     service.status = 503
-    machine.start(Pace(stable_after=0))
+    machine.start(SocketTiming(stable_after=0))
     await eventually(lambda: len(machine.waits) >= 8)
     assert machine.waits[:8] == [1, 2, 4, 8, 16, 30, 30, 30]
     service.status = None
@@ -330,8 +330,8 @@ def test_the_machines_of_a_node_that_died_come_back_spread_out(attempt: int, wit
 
 def test_a_frozen_service_is_left_before_the_machine_counts_as_offline() -> None:
     """Its other nodes take it for dead after 15 s, and the machine for gone 30 s later."""
-    pace = Pace()
-    assert pace.ping_interval + pace.ping_timeout + pace.close_timeout <= 25
+    timing = SocketTiming()
+    assert timing.ping_interval + timing.ping_timeout + timing.close_timeout <= 25
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 502, 503])
@@ -483,7 +483,7 @@ async def test_a_silent_service_is_noticed(machine: Machine, nothing_left: objec
 
     server = await asyncio.start_server(shake_hands_only, "127.0.0.1", 0)
     machine.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    machine.start(Pace(ping_interval=0.05, ping_timeout=0.05, close_timeout=0.05))
+    machine.start(SocketTiming(ping_interval=0.05, ping_timeout=0.05, close_timeout=0.05))
     try:
         await eventually(lambda: len(connections) >= 2)
     finally:
@@ -536,10 +536,10 @@ async def numbers(peer: Peer, count: int) -> list[tuple[int, str]]:
 async def test_events_are_told_again_until_they_are_acknowledged(
     machine: Machine, service: ScriptedService, journal: Journal
 ) -> None:
-    machine.outgoing.event(event("evt_a"))
+    machine.outbox.event(event("evt_a"))
     peer = await connected(machine, service)
-    machine.outgoing.event(event("evt_b"))
-    machine.outgoing.event(event("evt_c"))
+    machine.outbox.event(event("evt_b"))
+    machine.outbox.event(event("evt_c"))
     assert await numbers(peer, 3) == [(1, "evt_a"), (2, "evt_b"), (3, "evt_c")]
     await peer.say(Acknowledge(seq=1))
     await eventually(lambda: len(journal.events(0, 10)) == 2)
@@ -555,9 +555,9 @@ async def test_an_acknowledgement_deletes_only_what_was_told(
     machine: Machine, service: ScriptedService, journal: Journal
 ) -> None:
     for index in range(3):
-        machine.outgoing.event(event(f"evt_{index}"))
-    machine.outgoing.resume(1)
-    machine.outgoing.acknowledged(2**53 - 1)  # nobody has been told of any event yet
+        machine.outbox.event(event(f"evt_{index}"))
+    machine.outbox.resume(1)
+    machine.outbox.events_acknowledged(2**53 - 1)  # nobody has been told of any event yet
     assert len(journal.events(0, 10)) == 3
     peer = await connected(machine, service)
     assert len(await numbers(peer, 3)) == 3
@@ -569,7 +569,7 @@ async def test_many_events_are_replayed_in_order(
     machine: Machine, service: ScriptedService
 ) -> None:
     for index in range(1, 501):
-        machine.outgoing.event(event(f"evt_{index}"))
+        machine.outbox.event(event(f"evt_{index}"))
     peer = await connected(machine, service)
     assert await numbers(peer, 500) == [(i, f"evt_{i}") for i in range(1, 501)]
 
@@ -578,9 +578,9 @@ async def test_a_flood_of_events_is_spread_over_time(
     machine: Machine, service: ScriptedService, journal: Journal
 ) -> None:
     """The service takes so many at once; the others wait, and commands do not wait for them."""
-    machine.outgoing = Outgoing(journal, TokenBucket(rate=20, burst=100))
+    machine.outbox = Outbox(journal, allowance=TokenBucket(rate=20, burst=100))
     for index in range(1, 131):
-        machine.outgoing.event(event(f"evt_{index}"))
+        machine.outbox.event(event(f"evt_{index}"))
     peer = await connected(machine, service)
     await numbers(peer, 100)
     await peer.say(status_query("cmd_1"))
@@ -605,9 +605,9 @@ async def targets(peer: Peer, count: int) -> list[str]:
 async def test_refusals_are_told_again_until_they_are_noted(
     machine: Machine, service: ScriptedService, journal: Journal
 ) -> None:
-    machine.outgoing.refused(refused("/a"))
+    machine.outbox.refused(refused("/a"))
     peer = await connected(machine, service)
-    machine.outgoing.refused(refused("/b"))
+    machine.outbox.refused(refused("/b"))
     first = await peer.hear(Refusal)
     assert first.refused == refused("/a")
     assert await targets(peer, 1) == ["/b"]
@@ -620,7 +620,7 @@ async def test_refusals_are_told_again_until_they_are_noted(
     assert again.refused.target == "/b"
     await peer.say(Noted(seq=again.seq))
     await eventually(lambda: journal.refusals(0, 10) == [])
-    machine.outgoing.refused(refused("/c"))
+    machine.outbox.refused(refused("/c"))
     assert (await peer.hear(Refusal)).seq > again.seq
 
 
@@ -629,8 +629,8 @@ async def test_a_service_that_notes_no_refusals_is_no_harm(
 ) -> None:
     monkeypatch.setattr(journals, "MAX_REFUSALS", 100)
     for index in range(150):
-        machine.outgoing.refused(refused(str(index)))
+        machine.outbox.refused(refused(str(index)))
     peer = await connected(machine, service)
     assert await targets(peer, 100) == [str(index) for index in range(50, 150)]
-    machine.outgoing.event(event("evt_a"))
+    machine.outbox.event(event("evt_a"))
     assert (await peer.hear(Event)).seq == 1

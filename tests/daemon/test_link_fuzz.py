@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from outrider.contract.commands import CommandType, Result
 from outrider.contract.frames import Command, CommandResult, encode
 from outrider.daemon.journal import Journal
-from outrider.daemon.link_errors import UnsupportedVersionError
+from outrider.daemon.link import UnsupportedVersionError
 from tests.contract import strategies
 from tests.contract.wire import Message, from_service
 from tests.daemon.linked_machine import Machine, status_query

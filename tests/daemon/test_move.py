@@ -16,9 +16,8 @@ from outrider.contract.frames import (
     Goodbye,
     Hello,
 )
-from outrider.daemon.channel import Pace
 from outrider.daemon.journal import Journal
-from outrider.daemon.link_errors import ReplacedError, TokenRefusedError
+from outrider.daemon.link import ReplacedError, SocketTiming, TokenRefusedError
 from tests.daemon.conftest import eventually
 from tests.daemon.linked_machine import (
     Machine,
@@ -262,7 +261,7 @@ async def test_a_refusal_of_the_new_connection_is_one(
 async def test_an_old_connection_that_nobody_closes_is_left(
     machine: Machine, service: ScriptedService
 ) -> None:
-    older = await connected(machine, service, Pace(linger=0.05))
+    older = await connected(machine, service, SocketTiming(linger=0.05))
     newer = await moved(older, service)
     assert await older.closed() == CloseCode.GOING_AWAY
     await answered(newer, "cmd_1")
@@ -273,11 +272,11 @@ async def test_events_go_on_behind_the_acknowledged_one(
 ) -> None:
     older = await connected(machine, service)
     for name in ("evt_a", "evt_b"):
-        machine.outgoing.event(event(name))
+        machine.outbox.event(event(name))
     assert [(await older.hear(Event)).seq for _ in range(2)] == [1, 2]
     await older.say(GOODBYE)
     newer = await service.connection()
-    machine.outgoing.event(event("evt_c"))
+    machine.outbox.event(event("evt_c"))
     await newer.welcome(acknowledged=1)
     assert [(await newer.hear(Event)).seq for _ in range(2)] == [2, 3]
     await older.say(Acknowledge(seq=2))  # stored by the old node: it is true everywhere

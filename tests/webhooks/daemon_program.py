@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from outrider.contract.frames import Snapshot
+from outrider.contract.link.outbox import Outbox
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
-from outrider.daemon.outgoing import Outgoing
 from outrider.daemon.router import Router
 from outrider.daemon.settings import Connection
 from tests.service.samples import MACHINE
@@ -27,18 +27,18 @@ async def soon(seconds: float) -> None:
 async def main(server: str, daemon_id: str, token: str, file: str, count: int) -> None:
     """Make the events, then stay connected until killed."""
     journal = Journal(Path(file))
-    outgoing = Outgoing(journal)
+    outbox = Outbox(journal)
     link = Link(
         Connection(server=server, daemon_id=daemon_id, token=token, nickname="crash"),
-        outgoing=outgoing,
+        outbox=outbox,
         router=Router({}),
         snapshot=lambda: Snapshot(machine=MACHINE, providers=[], sessions=[]),
         sleep=soon,
     )
     stop = asyncio.Event()
     running = asyncio.create_task(link.run(stop))
-    for number in range(outgoing.last_event(), count):
-        outgoing.event(agent_event(id=event_id(number)))
+    for number in range(outbox.last_event(), count):
+        outbox.event(agent_event(id=event_id(number)))
         if number % 20 == 19:
             await asyncio.sleep(0.05)
     print("made", flush=True)  # noqa: T201

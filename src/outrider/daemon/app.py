@@ -13,13 +13,13 @@ import structlog
 
 from outrider import __version__
 from outrider.contract.frames import Snapshot
+from outrider.contract.link.outbox import Outbox
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.agents.sessions import Sessions, epoch_millis
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
 from outrider.daemon.machine import describe_machine
-from outrider.daemon.outgoing import Outgoing
 from outrider.daemon.refusals import RefusalSink
 from outrider.daemon.router import Router, command_handlers
 from outrider.daemon.settings import DaemonSettings, SettingsError
@@ -57,20 +57,20 @@ async def run_daemon(
         journal = _open_journal(settings)
         tmux = Tmux(settings.tmux_socket)
         try:
-            outgoing = Outgoing(journal)
+            outbox = Outbox(journal, on_omitted=_log_omitted)
             providers = load_providers(
                 settings.config_dir,
                 tmux=tmux,
                 journal=journal,
-                note_refusal=RefusalSink(outgoing.refused, epoch_millis).note,
+                note_refusal=RefusalSink(outbox.refused, epoch_millis).note,
             )
             sessions = Sessions(
                 daemon_id=connection.daemon_id,
                 providers=providers,
                 journal=journal,
-                on_change=outgoing.session_changed,
-                on_remove=outgoing.session_removed,
-                emit=outgoing.event,
+                on_change=outbox.session_changed,
+                on_remove=outbox.session_removed,
+                emit=outbox.event,
             )
             terminals = Terminals()
 
@@ -87,12 +87,12 @@ async def run_daemon(
                     _log.info("provider files reloaded")
                     _log_errors(providers)
                     await sessions.restore_rest()
-                    outgoing.snapshot(snapshot)
+                    outbox.report()
 
             router = Router(command_handlers(sessions, terminals, reload))
             link = Link(
                 connection,
-                outgoing=outgoing,
+                outbox=outbox,
                 router=router,
                 snapshot=snapshot,
                 on_connected=on_connected,
@@ -126,6 +126,10 @@ def _open_journal(settings: DaemonSettings) -> Journal:
             "has room and the file is writable; if it is damaged, move it away (its sessions "
             "are lost then)"
         ) from error
+
+
+def _log_omitted(session_id: str) -> None:
+    _log.error("session not reported, report limit reached", session=session_id)
 
 
 def _log_errors(providers: Providers) -> None:

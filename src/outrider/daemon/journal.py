@@ -78,7 +78,7 @@ MAX_EVENTS: Final = 100_000
 
 
 MAX_REFUSALS: Final = 1_000
-"""RefusalSink that wait for the service; beyond it the oldest are dropped."""
+"""Refusals that wait for the service; beyond it the oldest are dropped."""
 
 
 def recorded_sessions(path: Path) -> list[SessionRecord]:
@@ -174,7 +174,7 @@ class Journal:
         return int(last)
 
     def add_event(self, event: AgentEvent) -> int:
-        """Number an event and remember it until it is acknowledged.
+        """Number an event and keep it until it is acknowledged.
 
         Returns:
             How many of the oldest events were dropped to make room for it.
@@ -183,9 +183,12 @@ class Journal:
             self._db.execute("UPDATE numbering SET last = last + 1")
             last = self.last_event()
             self._db.execute("INSERT INTO events VALUES (?, ?)", (last, msgspec.json.encode(event)))
-            return self._db.execute(
+            dropped = self._db.execute(
                 "DELETE FROM events WHERE seq <= ?", (last - MAX_EVENTS,)
             ).rowcount
+        if dropped:
+            _log.error("oldest events dropped: too many wait for the service", count=dropped)
+        return dropped
 
     def events(self, after: int, limit: int) -> list[tuple[int, AgentEvent]]:
         """Return the events behind the number `after`, oldest first."""
@@ -195,42 +198,38 @@ class Journal:
         """Delete the events up to this number: the service has stored them."""
         self._db.execute("DELETE FROM events WHERE seq <= ?", (acknowledged,))
 
-    def resume_events(self, acknowledged: int) -> None:
-        """Go on behind the number up to which the service has stored this machine's events.
+    def is_numbered(self) -> bool:
+        """Return whether `renumber_events` has been called: the service knows the numbers."""
+        (welcomed,) = self._db.execute("SELECT welcomed FROM numbering").fetchone()
+        return bool(welcomed)
 
-        A journal that is new, or older than what the service remembers, has given numbers
-        that stand for other events there: those that wait are numbered anew behind it.
-        """
+    def renumber_events(self, acknowledged: int) -> None:
+        """Give the waiting events the numbers after `acknowledged`, in their order."""
         with self._transaction():
-            (welcomed,) = self._db.execute("SELECT welcomed FROM numbering").fetchone()
-            last = self.last_event()
-            if welcomed and acknowledged <= last:
-                self.acknowledge_events(acknowledged)
-            else:
-                waiting = self._db.execute("SELECT event FROM events ORDER BY seq").fetchall()
-                self._db.execute("DELETE FROM events")
-                self._db.executemany(
-                    "INSERT INTO events VALUES (?, ?)",
-                    [(acknowledged + n, event) for n, (event,) in enumerate(waiting, start=1)],
-                )
-                last = acknowledged + len(waiting)
+            waiting = self._db.execute("SELECT event FROM events ORDER BY seq").fetchall()
+            self._db.execute("DELETE FROM events")
+            self._db.executemany(
+                "INSERT INTO events VALUES (?, ?)",
+                [(acknowledged + n, event) for n, (event,) in enumerate(waiting, start=1)],
+            )
+            last = acknowledged + len(waiting)
             self._db.execute("UPDATE numbering SET last = ?, welcomed = 1", (last,))
 
     def add_refusal(self, refused: Refused) -> None:
-        """Number a refusal and remember it until the service has noted it."""
+        """Number a refusal and keep it until it is acknowledged."""
         with self._transaction():
             data = msgspec.json.encode(refused)
             seq = self._db.execute("INSERT INTO refusals (refusal) VALUES (?)", (data,)).lastrowid
             assert seq is not None
-            self.forget_refusals(seq - MAX_REFUSALS)
+            self.acknowledge_refusals(seq - MAX_REFUSALS)
 
     def refusals(self, after: int, limit: int) -> list[tuple[int, Refused]]:
         """Return the refusals behind the number `after`, oldest first."""
         return self._read_page("refusals", Refused, after, limit)
 
-    def forget_refusals(self, noted: int) -> None:
-        """Delete the refusals up to this number: the service has noted them."""
-        self._db.execute("DELETE FROM refusals WHERE seq <= ?", (noted,))
+    def acknowledge_refusals(self, acknowledged: int) -> None:
+        """Delete the refusals up to this number: the service has recorded them."""
+        self._db.execute("DELETE FROM refusals WHERE seq <= ?", (acknowledged,))
 
     def _read_page(
         self, table: _Table, kind: type[RecordT], after: int, limit: int

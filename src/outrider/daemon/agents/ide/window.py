@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import structlog
 
+from outrider.contract.backoff import Backoff
 from outrider.contract.errors import OutriderError
 from outrider.daemon.agents.ide.debugging_port import DebuggingPorts
 from outrider.daemon.agents.ide.panel import PanelReport
 from outrider.daemon.agents.ide.spec import IdeSpec
-from outrider.daemon.backoff import Backoff
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Frame, Page

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from outrider.contract.frames import Snapshot
 from outrider.contract.limits import MAX_SESSIONS
+from outrider.contract.link.outbox import ReportBudget
 from outrider.contract.resources import ActionOption, Machine, PendingAction, Session
-from outrider.daemon.reports import ReportBudget
 from tests.daemon.linked_machine import session as plain
 
 MACHINE = Machine(

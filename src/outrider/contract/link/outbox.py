@@ -1,0 +1,342 @@
+"""What waits to be sent to the service: changes, results, events and refusals; free of I/O.
+
+Order: a change is sent before the result of the command that caused it; events are sent in the
+order of their numbers. Of a session that changes often, only the newest state waits. While there
+is no connection, only events and refusals are kept: the next hello reports the rest.
+
+Events and refusals wait in an `EventLog`, which survives restarts of the machine agent, until the
+service has acknowledged them. Everything that is sent stays within `contract.limits`: text is cut,
+sessions share the bytes that the service keeps of a machine, and events are spread over time.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from outrider.contract.events import AgentEvent, Refused
+from outrider.contract.frames import (
+    Change,
+    CommandResult,
+    Event,
+    FromDaemon,
+    Refusal,
+    Snapshot,
+)
+from outrider.contract.limits import (
+    MAX_SESSIONS,
+    MAX_STATE_BYTES,
+    OWN_EVENT_BURST,
+    OWN_EVENTS_PER_SECOND,
+    TokenBucket,
+    fitted,
+)
+from outrider.contract.resources import Machine, PendingAction, Session
+
+_BATCH: Final = 64
+"""Maximum number of events, and of refusals, in one batch of frames."""
+
+_SHORT_TEXT: Final = 120
+_SHORT_LIST: Final = 4
+
+
+class EventLog(Protocol):
+    """Stores events and refusals until they are acknowledged. Each call is durable and atomic.
+
+    Events have the numbers 1, 2, 3, … on their machine; refusals have increasing numbers of their
+    own. A full log deletes its oldest entries, which leaves a gap in the numbers.
+    """
+
+    def last_event(self) -> int:
+        """Return the number of the newest event ever added, 0 before the first."""
+
+    def add_event(self, event: AgentEvent) -> object:
+        """Add an event with the next number."""
+
+    def events(self, after: int, limit: int) -> list[tuple[int, AgentEvent]]:
+        """Return up to `limit` events with numbers above `after`, oldest first.
+
+        Returns fewer while there are more only where entries are unreadable, and never none.
+        """
+
+    def acknowledge_events(self, acknowledged: int) -> None:
+        """Delete the events up to this number."""
+
+    def is_numbered(self) -> bool:
+        """Return whether `renumber_events` has been called: the service knows the numbers."""
+
+    def renumber_events(self, acknowledged: int) -> None:
+        """Give the waiting events the numbers after `acknowledged`, in their order."""
+
+    def add_refusal(self, refused: Refused) -> None:
+        """Add a refusal with the next number."""
+
+    def refusals(self, after: int, limit: int) -> list[tuple[int, Refused]]:
+        """Return up to `limit` refusals with numbers above `after`, oldest first."""
+
+    def acknowledge_refusals(self, acknowledged: int) -> None:
+        """Delete the refusals up to this number."""
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing."""
+
+
+class Outbox:
+    """What waits to be sent. `MachineLink` sends it.
+
+    Args:
+        log: stores events and refusals.
+        allowance: how many events may be sent; by default that of `contract.limits`.
+        on_omitted: called with the id of each session that is not reported: there are too many,
+            or they are too long.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        allowance: TokenBucket | None = None,
+        on_omitted: Callable[[str], None] = _ignore,
+    ) -> None:
+        self._log = log
+        self._on_output: Callable[[], None] = _ignore
+        self._allowance = allowance or TokenBucket(OWN_EVENTS_PER_SECOND, OWN_EVENT_BURST)
+        self._budget = ReportBudget(on_omitted=on_omitted)
+        self._is_connected = False
+        self._sent_event = 0
+        self._sent_refusal = 0
+        # Whether the log may hold unsent entries: most batches need not query it.
+        self._has_events = self._has_refusals = False
+        self._machine: Machine | None = None
+        self._is_report_due = False
+        self._changed: dict[str, Session] = {}
+        self._removed: dict[str, None] = {}
+        self._results: list[CommandResult] = []
+
+    def subscribe(self, on_output: Callable[[], None]) -> None:
+        """Call `on_output`, possibly often, when there may be something to send."""
+        self._on_output = on_output
+
+    # What happens on the machine
+
+    def session_changed(self, session: Session) -> None:
+        """Send the newest state of a session."""
+        if self._is_connected:
+            self._changed[session.id] = session
+            self._removed.pop(session.id, None)
+            self._on_output()
+
+    def session_removed(self, session_id: str) -> None:
+        """Send that a session no longer exists."""
+        if self._is_connected:
+            self._changed.pop(session_id, None)
+            self._removed[session_id] = None
+            self._on_output()
+
+    def event(self, event: AgentEvent) -> None:
+        """Send an event, and keep it until the service has acknowledged it."""
+        self._log.add_event(fitted(event))
+        self._has_events = True
+        self._on_output()
+
+    def refused(self, refused: Refused) -> None:
+        """Send a refusal, and keep it until the service has acknowledged it."""
+        self._log.add_refusal(refused)
+        self._has_refusals = True
+        self._on_output()
+
+    def machine_changed(self, machine: Machine) -> None:
+        """Send new figures of the machine."""
+        if self._is_connected:
+            self._machine = machine
+            self._on_output()
+
+    def report(self) -> None:
+        """Send everything anew, in its state at the time of sending."""
+        if self._is_connected:
+            self._is_report_due = True
+            self._on_output()
+
+    def result(self, result: CommandResult) -> None:
+        """Send the result of a command. At most `MAX_COMMANDS_IN_FLIGHT` can wait."""
+        if self._is_connected:
+            self._results.append(result)
+            self._on_output()
+
+    # For `MachineLink`
+
+    def last_event(self) -> int:
+        """Return the number of the newest event."""
+        return self._log.last_event()
+
+    def begin(self, report: Snapshot) -> Snapshot:
+        """Return `report` in the form for a hello; keep what changes from now on."""
+        self._is_connected = True
+        return self._budget.begin(report)
+
+    def resume(self, acknowledged: int) -> None:
+        """Continue after the event `acknowledged`, the newest one that the service has stored.
+
+        If the log is new, or older than what the service has (a restored backup), its numbers
+        denote other events at the service: the waiting events get the numbers after
+        `acknowledged`.
+        """
+        if self._log.is_numbered() and acknowledged <= self._log.last_event():
+            self._log.acknowledge_events(acknowledged)
+        else:
+            self._log.renumber_events(acknowledged)
+        self._sent_event = acknowledged
+        self._sent_refusal = 0
+        self._has_events = self._has_refusals = True
+        self._on_output()
+
+    def end(self) -> None:
+        """Delete what the next hello reports, and the results that nobody waits for."""
+        self._is_connected = self._is_report_due = False
+        self._machine = None
+        self._changed.clear()
+        self._removed.clear()
+        self._results.clear()
+
+    def events_acknowledged(self, seq: int) -> None:
+        """Delete the events up to `seq`, but none that was not sent on this connection."""
+        self._log.acknowledge_events(min(seq, self._sent_event))
+
+    def refusals_acknowledged(self, seq: int) -> None:
+        """Delete the refusals up to `seq`, but none that was not sent on this connection."""
+        self._log.acknowledge_refusals(min(seq, self._sent_refusal))
+
+    def next_batch(self, now: float, describe: Callable[[], Snapshot]) -> list[FromDaemon]:
+        """Return the next frames in their order; an empty list if there is nothing to send.
+
+        Args:
+            describe: returns everything that runs on the machine.
+        """
+        frames: list[FromDaemon] = [*self._next_changes(describe), *self._results]
+        self._results.clear()
+        return frames + self._next_events(now) + self._next_refusals()
+
+    def next_at(self, now: float) -> float | None:
+        """Return when the next event may be sent; None if no event has to wait for that."""
+        if not self._has_events or self._allowance.available(now):
+            return None
+        return self._allowance.next_at(now)
+
+    def _next_events(self, now: float) -> list[FromDaemon]:
+        allowed = min(_BATCH, self._allowance.available(now)) if self._has_events else 0
+        if not allowed:
+            return []
+        events = self._log.events(self._sent_event, allowed)
+        self._allowance.take(now, len(events))
+        self._has_events = bool(events)  # a page may be short: unreadable entries are left out
+        if events:
+            self._sent_event = events[-1][0]
+        return [Event(seq=seq, event=event) for seq, event in events]
+
+    def _next_refusals(self) -> list[FromDaemon]:
+        if not self._has_refusals:
+            return []
+        refusals = self._log.refusals(self._sent_refusal, _BATCH)
+        self._has_refusals = bool(refusals)
+        if refusals:
+            self._sent_refusal = refusals[-1][0]
+        return [Refusal(seq=seq, refused=refused) for seq, refused in refusals]
+
+    def _next_changes(self, describe: Callable[[], Snapshot]) -> list[FromDaemon]:
+        frames: list[FromDaemon] = []
+        if self._is_report_due:
+            frames.append(self._budget.begin(describe()))
+        elif self._changed or self._removed or self._machine is not None:
+            for session_id in self._removed:
+                self._budget.remove(session_id)
+            sessions = []
+            for session in self._changed.values():
+                fit = self._budget.fit(session)
+                if fit is None:  # an unknown session is better than one with an outdated state
+                    self._budget.remove(session.id)
+                    self._removed[session.id] = None
+                else:
+                    sessions.append(fit)
+            removed = list(self._removed)
+            frames.append(Change(sessions=sessions, removed=removed, machine=self._machine))
+        self._changed.clear()
+        self._removed.clear()
+        self._machine, self._is_report_due = None, False
+        return frames
+
+
+class ReportBudget:
+    """Keeps sessions within the bytes that the service keeps of a machine.
+
+    A session is reported in full while half of the bytes are free, and with short texts beyond
+    that, so that early sessions do not use up the room of later ones. A session for which there
+    is no room even then is left out.
+
+    Args:
+        limit: bytes of JSON, of all sessions, the machine's figures and its providers.
+        on_omitted: called with the id of each session for which there is no room.
+    """
+
+    def __init__(
+        self, limit: int = MAX_STATE_BYTES, on_omitted: Callable[[str], None] = _ignore
+    ) -> None:
+        self._limit = limit
+        self._on_omitted = on_omitted
+        self._sizes: dict[str, int] = {}
+        self._used = 0
+
+    def begin(self, report: Snapshot) -> Snapshot:
+        """Return a whole report within the budget, and start counting from it."""
+        report = fitted(report)
+        self._used = _size(report.machine) + _size(report.providers)
+        self._sizes.clear()
+        latest_first = sorted(report.sessions, key=lambda one: one.last_activity_at, reverse=True)
+        kept = {one.id: one for session in latest_first if (one := self.fit(session)) is not None}
+        sessions = [kept[one.id] for one in report.sessions if one.id in kept]
+        return Snapshot(machine=report.machine, providers=report.providers, sessions=sessions)
+
+    def fit(self, session: Session) -> Session | None:
+        """Return the session in the form to report; None if there is no room for it."""
+        session = fitted(session)
+        others = self._used - self._sizes.get(session.id, 0)
+        size = _size(session)
+        if others + size > self._limit // 2:
+            session = _short(session)
+            size = _size(session)
+        is_one_more = session.id not in self._sizes
+        if others + size > self._limit or (is_one_more and len(self._sizes) >= MAX_SESSIONS):
+            self._on_omitted(session.id)
+            return None
+        self._sizes[session.id] = size
+        self._used = others + size
+        return session
+
+    def remove(self, session_id: str) -> None:
+        """Release the bytes of a session."""
+        self._used -= self._sizes.pop(session_id, 0)
+
+
+def _size(value: object) -> int:
+    return len(msgspec.json.encode(value))
+
+
+def _short(session: Session) -> Session:
+    """Return the session with short texts; its path and its ids are not changed."""
+    pending = session.pending_action
+    if pending is not None:
+        options = [
+            msgspec.structs.replace(option, label=_cut(option.label)) for option in pending.options
+        ]
+        pending = PendingAction(id=pending.id, message=_cut(pending.message), options=options)
+    return msgspec.structs.replace(
+        session,
+        title=None if session.title is None else _cut(session.title),
+        error=None if session.error is None else _cut(session.error),
+        agents=session.agents[:_SHORT_LIST],
+        pending_action=pending,
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHORT_TEXT else text[: _SHORT_TEXT - 1] + "…"
