@@ -262,25 +262,25 @@ class TestMemory:
     async def test_it_is_bounded_when_many_addresses_knock(self, clock: Clock) -> None:
         storage = MemoryWindows(maximum=1000, clock=clock)
         for number in range(20_000):
-            await storage.acquire_sliding_window_entry(f"address {number}", 60, 60)
+            storage.hit(f"address {number}", 60, 60, 1)
             assert len(storage) <= 1000
-        assert await storage.get_sliding_window("address 19999", 60) == pytest.approx(
-            (0, 0.0, 1, 60 + 60 - clock.now % 60)
-        )
+        hit = storage.hit("address 19999", 60, 60, 0)
+        assert hit == pytest.approx((True, 1, 0, 60 - clock.now % 60))
 
     async def test_whoever_keeps_knocking_is_not_forgotten(self, clock: Clock) -> None:
         storage = MemoryWindows(maximum=100, clock=clock)
         for number in range(1000):
-            await storage.acquire_sliding_window_entry(f"address {number}", 60, 60)
-            await storage.acquire_sliding_window_entry("busy", 50, 60)
-        assert not await storage.acquire_sliding_window_entry("busy", 50, 60)
+            storage.hit(f"address {number}", 60, 60, 1)
+            storage.hit("busy", 50, 60, 1)
+        is_admitted, *_ = storage.hit("busy", 50, 60, 1)
+        assert not is_admitted
 
     async def test_a_counter_is_small(self, clock: Clock) -> None:
         """About 25 MB for the hundred thousand that are kept, as `MAX_COUNTERS` says."""
         storage = MemoryWindows(clock=clock)
         tracemalloc.start()
         for number in range(5000):
-            await storage.acquire_sliding_window_entry(f"LIMITER/ip/10.0.{number}/60/1", 60, 60)
+            storage.hit(f"LIMITER/ip/10.0.{number}/60/1", 60, 60, 1)
         taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert taken / 5000 < 500

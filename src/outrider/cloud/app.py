@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
@@ -49,7 +49,6 @@ from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.nodes import Nodes
 from outrider.cloud.fleet.presence import Announcement, Presence
-from outrider.cloud.fleet.redis_bus import RedisBus
 from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.hosts import AllowedHosts
 from outrider.cloud.periodic import run_periodically
@@ -57,7 +56,6 @@ from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.clock import SharedClock
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
-from outrider.cloud.store.redis import Redis
 from outrider.cloud.webhooks.addresses import AddressPolicy
 from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
 from outrider.cloud.webhooks.event_intake import EventIntake
@@ -66,6 +64,9 @@ from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import EventName
 from outrider.contract.frames import CloseCode
+
+if TYPE_CHECKING:
+    from outrider.cloud.store.redis import Redis
 
 GATEWAY_PATH = "/api/v1/daemon/connect"
 
@@ -112,11 +113,7 @@ class Service:
             database=database, subscriptions=subscriptions, queue=self._queue, clock=clock
         )
         redis = _redis(settings, secret)
-        self._bus: Bus = (
-            MemoryBus()
-            if redis is None
-            else RedisBus(redis, on_down=self._bus_down, on_up=self._bus_up)
-        )
+        self._bus = self._new_bus(redis)
         pending = PendingCommands()
         self._relay = CommandRelay(self._bus, pending, self._close_connection)
         self._directory = FleetDirectory(self._bus, database)
@@ -363,6 +360,13 @@ class Service:
     ) -> None:
         self._gateway.close_connection(machine_id, code, reason, connection)
 
+    def _new_bus(self, redis: "Redis | None") -> Bus:
+        if redis is None:
+            return MemoryBus()
+        from outrider.cloud.fleet.redis_bus import RedisBus
+
+        return RedisBus(redis, on_down=self._bus_down, on_up=self._bus_up)
+
     def _bus_down(self) -> None:
         self._directory.mark_incomplete()
         self._relay.bus_down()
@@ -399,10 +403,12 @@ class Service:
         )
 
 
-def _redis(settings: Settings, secret: str) -> Redis | None:
+def _redis(settings: Settings, secret: str) -> "Redis | None":
     """Return the shared Redis, if any. The key prefix is unique to this installation."""
     if settings.redis_url is None:
         return None
+    from outrider.cloud.store.redis import Redis  # 6 MB that a single node does not need
+
     return Redis(settings.redis_url, f"outrider:{derived(secret, 'redis').hex()[:12]}")
 
 

@@ -2,20 +2,22 @@
 
 Data is encrypted with AES-256-GCM, preceded by a random nonce (NIST SP 800-38D). Keys are derived
 with HKDF-SHA256 (RFC 5869), one for each purpose.
+
+The library is imported when it is used: it takes 8 MB, and an idle service encrypts nothing.
 """
 
 import os
 import secrets
 import shlex
 import stat
+from functools import cached_property
 from pathlib import Path
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING
 
 from outrider.contract.errors import OutriderError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES = 12
 _MIN_LENGTH = 16
@@ -30,7 +32,7 @@ class Cipher:
     """Encrypts data so that only this installation can read it."""
 
     def __init__(self, secret_key: str) -> None:
-        self._aead = AESGCM(derived(secret_key, "sealing"))
+        self._secret_key = secret_key
 
     def encrypt(self, data: bytes, context: str) -> bytes:
         """Return the data encrypted; `context` names its use and must be the same to decrypt it."""
@@ -43,6 +45,8 @@ class Cipher:
         Raises:
             SecretKeyError: it was encrypted with another key or context, or was modified.
         """
+        from cryptography.exceptions import InvalidTag
+
         try:
             return self._aead.decrypt(
                 encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], context.encode()
@@ -52,9 +56,18 @@ class Cipher:
                 f"A stored {context} cannot be decrypted: OUTRIDER_SECRET_KEY has changed"
             ) from error
 
+    @cached_property
+    def _aead(self) -> "AESGCM":
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return AESGCM(derived(self._secret_key, "sealing"))
+
 
 def derived(secret_key: str, purpose: str) -> bytes:
     """Return the 32-byte key for a purpose."""
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     return HKDF(
         algorithm=SHA256(), length=32, salt=None, info=f"outrider {purpose}".encode()
     ).derive(secret_key.encode())

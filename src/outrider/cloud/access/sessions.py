@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Annotated, Final
 
-import jwt
 import msgspec
 
 from outrider.cloud.access import credentials, passwords
@@ -82,7 +82,7 @@ class Sessions:
         self, database: Database, secret_key: str, clock: Callable[[], float] = time.time
     ) -> None:
         self._database = database
-        self._key = derived(secret_key, "sessions")
+        self._secret_key = secret_key
         self._clock = clock
         # A password check takes 64 MB and a core for a moment: bound the concurrent ones.
         self._checks = asyncio.Semaphore(2)
@@ -191,6 +191,8 @@ class Sessions:
 
     def claimed(self, token: str) -> Principal | None:
         """Return the principal in a correctly signed token; its session may have ended."""
+        import jwt  # 2 MB that an idle service does not need, and 8 MB for its key
+
         try:
             decoded = jwt.decode(
                 token,
@@ -269,6 +271,8 @@ class Sessions:
             return await asyncio.to_thread(passwords.hashed, password)
 
     def _token(self, user: User, session_id: str, auth_time: int, expires_at: int) -> LoggedIn:
+        import jwt
+
         claims = {
             "iss": _ISSUER,
             "sub": user.id,
@@ -284,6 +288,10 @@ class Sessions:
             auth_time=auth_time,
             user=UserView(id=user.id, account_id=user.account_id, email=user.email),
         )
+
+    @cached_property
+    def _key(self) -> bytes:
+        return derived(self._secret_key, "sessions")
 
     def _now(self) -> int:
         return int(self._clock() * 1000)

@@ -3,8 +3,6 @@
 from typing import Final
 
 from sqlalchemy import case, delete, select
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
@@ -19,8 +17,7 @@ _KEPT_MILLIS: Final = 86_400_000
 async def note(transaction: Transaction, account_id: str, now: int) -> None:
     """Record, in the transaction of a change, that the account has changed."""
     await transaction.execute(delete(_changes).where(_changes.c.changed_at < now - _KEPT_MILLIS))
-    insert = sqlite_insert if transaction.dialect == "sqlite" else postgresql_insert
-    new = insert(_changes).values(account_id=account_id, changed_at=now)
+    new = transaction.insert(_changes).values(account_id=account_id, changed_at=now)
     # The number must grow with each change, even within a millisecond: nodes compare it.
     later = case(
         (new.excluded.changed_at > _changes.c.changed_at, new.excluded.changed_at),

@@ -7,20 +7,17 @@ accept directly: text, numbers, bytes and None.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import Column, Table
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 
 from outrider.cloud.store.transaction import Transaction
 
 _MAX_ROWS: Final = 500
 """Rows of one statement. SQLite allows at most 32,766 parameters."""
-
-_POSTGRESQL: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 Row = tuple[Any, ...]
 
@@ -94,9 +91,16 @@ def _source(columns: Sequence[Column[Any]], dialect: str, count: int) -> str:
     if dialect == "sqlite":
         row = f"({', '.join('?' * len(columns))})"
         return f"VALUES {', '.join([row] * count)}"
-    types = [column.type.compile(_POSTGRESQL) for column in columns]
+    types = [column.type.compile(_postgresql()) for column in columns]
     lists = [f"${number}::{name}[]" for number, name in enumerate(types, 1)]
     return f"SELECT * FROM unnest({', '.join(lists)})"  # noqa: S608  # no values in it
+
+
+@cache
+def _postgresql() -> Dialect:
+    from sqlalchemy.dialects import postgresql  # 2.5 MB that SQLite does not need
+
+    return postgresql.dialect()  # type: ignore[no-untyped-call]
 
 
 def _key(table: Table) -> str:

@@ -8,11 +8,15 @@ transaction is rolled back afterwards, as after any other error.
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import CursorResult, Executable, ScalarResult
+from sqlalchemy import CursorResult, Executable, ScalarResult, Table
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
 
 T = TypeVar("T")
 
@@ -33,6 +37,14 @@ class Transaction:
     def dialect(self) -> str:
         """The database's kind: `sqlite` or `postgresql`."""
         return self._connection.dialect.name
+
+    def insert(self, table: Table) -> "sqlite.Insert | postgresql.Insert":
+        """Return an INSERT that can have an ON CONFLICT clause."""
+        if self.dialect == "sqlite":
+            return sqlite.insert(table)
+        from sqlalchemy.dialects import postgresql  # 2.5 MB that SQLite does not need
+
+        return postgresql.insert(table)
 
     async def execute(
         self, statement: Executable, parameters: Parameters | None = None

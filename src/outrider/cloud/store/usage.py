@@ -1,8 +1,6 @@
 """Monthly usage: the API calls that an account has made, or that nodes have reserved for it."""
 
 from sqlalchemy import select, update
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError
 
 from outrider.cloud.store import tables
@@ -51,11 +49,11 @@ async def set_aside(
     Raises:
         ApiError: 401, the account has been deleted.
     """
-    insert = sqlite_insert if database.url.get_backend_name() == "sqlite" else postgresql_insert
     row = {"account_id": account_id, "month": month, "calls": 0}
     async with database.begin() as connection:
         try:
-            await connection.execute(insert(_usage).values(row).on_conflict_do_nothing())
+            insert = connection.insert(_usage).values(row)
+            await connection.execute(insert.on_conflict_do_nothing())
         except IntegrityError as error:
             raise account_deleted() from error
         is_row = (_usage.c.account_id == account_id) & (_usage.c.month == month)
