@@ -49,7 +49,7 @@ AGAIN := --reruns 1
 
 test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.
 	@scripts/system-packages tmux npm
-	$(BIN)/python -m pytest -m real_agent tests/agents \
+	$(BIN)/python -m pytest -m real_agent tests/daemon/agents \
 		--numprocesses 3 --dist loadgroup $(AGAIN)
 
 test-ides: IDES = jupyterlab code-server

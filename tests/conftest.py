@@ -24,26 +24,25 @@ import pytest_asyncio
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
-from servers.postgres import Postgres
-from servers.redis import Redis
 from tests import fuzzing
-from tests.agents.machine import StubModel, stub_model
+from tests.daemon.agents.machine import StubModel, stub_model
 from tests.fuzzing import pytest_collection_finish, pytest_runtest_call  # noqa: F401  # hooks
-from tests.service.private import private
-from tests.service.site import Owner, Site
-from tests.service.stores import PostgreSQL, SQLite, Store
+from tests.rig.people import person
+from tests.rig.private import private
+from tests.rig.site import Owner, Site
+from tests.rig.stores import PostgreSQL, SQLite, Store
+from tests.servers.postgres import Postgres
+from tests.servers.redis import Redis
 
 fuzzing.load_profile()
 
 StartSite = Callable[..., Awaitable[Site]]
 
 SLOWEST: Final = (
-    "nodes/",
-    "webhooks/test_crash.py",
-    "cli/",
-    "cloud/test_processes.py",
     "system/",
-    "access/test_quota.py",
+    "cloud/webhooks/test_crash.py",
+    "cli/",
+    "cloud/access/test_quota.py",
     "agents/",
 )
 """The slowest files run first, so that no process is left alone with one of them at the end."""
@@ -162,6 +161,13 @@ async def owner(site: Site) -> AsyncIterator[Owner]:
     """An account of the shared service; its machines and clients end with the test."""
     async with site.visit():
         yield await site.account()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def user(site: Site) -> AsyncIterator[Owner]:
+    """An account of the shared service, whose user may log in."""
+    async with site.visit():
+        yield await person(site)
 
 
 async def early_in_a_window() -> None:

@@ -5,8 +5,8 @@ import time
 from typing import Final
 
 from rich.console import Console
-from tests.agents.kind import AgentKind
-from tests.agents.kinds import KINDS
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.kinds import KINDS
 
 from benchmarks.agents.rig import Rig, rig
 from benchmarks.agents.turns import Turns, take_turns

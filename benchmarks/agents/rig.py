@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import httpx
 import psutil
-from tests.agents.kind import AgentKind
-from tests.agents.machine import StubModel, agent_environment, stub_model
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.machine import StubModel, agent_environment, stub_model
 
 from benchmarks.processes import REPOSITORY, BenchmarkError, Program, Stage
 from benchmarks.service import Installation, Server

@@ -20,6 +20,9 @@ import msgspec
 from redis import Redis as Client
 from rich.console import Console
 from sqlalchemy import text
+from tests.servers.postgres import Postgres
+from tests.servers.redis import Redis
+from tests.servers.server import NotInstalledError
 
 from benchmarks.command import Effort
 from benchmarks.fleet.enrollment import PER_ACCOUNT, enroll
@@ -32,9 +35,6 @@ from benchmarks.service import Installation, Server
 from benchmarks.wrk import Load, Request, load, require_wrk
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
-from servers.postgres import Postgres
-from servers.redis import Redis
-from servers.server import NotInstalledError
 
 _COMMAND_TIMEOUT: Final = 10.0
 _STAY_AWAY: Final = 10

@@ -11,9 +11,9 @@ from typing import Final
 
 import psutil
 from rich.console import Console
-from tests.agents.machine import stub_model, until
 from tests.daemon.agents.ide.desk import Desk, Ide, faulty_desk, programs_of, real_desk
 from tests.daemon.agents.ide.kinds import KINDS
+from tests.daemon.agents.machine import stub_model, until
 
 from benchmarks.command import Effort
 from benchmarks.ides.bare import Bare, bare

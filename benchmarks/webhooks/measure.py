@@ -14,6 +14,8 @@ from typing import Final
 import httpx
 import uvloop
 from rich.console import Console
+from tests.servers.postgres import Postgres
+from tests.servers.server import NotInstalledError
 
 from benchmarks.command import Effort
 from benchmarks.processes import (
@@ -29,8 +31,6 @@ from benchmarks.service import Installation, Server, enroll
 from benchmarks.webhooks import history, machine
 from outrider.cloud.webhooks import event_intake
 from outrider.cloud.webhooks.endpoint_limiter import EndpointLimits
-from servers.postgres import Postgres
-from servers.server import NotInstalledError
 
 _EMAIL: Final = "webhooks@outrider.invalid"
 _PASSWORD: Final = "a password of the benchmark"

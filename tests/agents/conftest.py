@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.kind import AgentKind
-from tests.agents.kinds.claude_code import CLAUDE_CODE
-from tests.agents.machine import Machine, StubModel, machine
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.kinds.claude_code import CLAUDE_CODE
+from tests.daemon.agents.machine import Machine, StubModel, machine
 
 REPOSITORY = Path(__file__).parents[2]
 

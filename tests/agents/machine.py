@@ -33,7 +33,7 @@ from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.journal import Journal
-from tests.agents.kind import AgentKind
+from tests.daemon.agents.kind import AgentKind
 
 STUB = Path(__file__).parents[1] / "stub_llm" / "stub_llm.py"
 DAEMON = "machine_00000000000000000000000000"

@@ -11,8 +11,8 @@ from typing import Any, Final
 from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.codex_transcript import THREAD
 from outrider.daemon.agents.cli.transcripts.transcript import Transcript
-from tests.agents.test_aider_record import START
-from tests.agents.test_opencode_record import SCHEMA
+from tests.daemon.agents.cli.transcripts.test_aider_transcript import START
+from tests.daemon.agents.cli.transcripts.test_opencode_transcript import SCHEMA
 
 CONVERSATION: Final = "01a1fb19-a5ce-71e0-a75a-426013ed9033"
 """A UUID of the time below."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.agents.kind import AgentKind
-from tests.agents.machine import Agent, until
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.machine import Agent, until
 
 SPECIAL = [
     "/help me with this",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.commands import SendChat, StopCli
-from tests.agents.machine import Agent, Machine, kill_server, until
-from tests.agents.scenario import press
+from tests.daemon.agents.machine import Agent, Machine, kill_server, until
+from tests.daemon.agents.scenario import press
 
 pytestmark = [
     pytest.mark.real_agent,

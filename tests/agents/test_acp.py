@@ -11,10 +11,10 @@ import pytest
 from outrider.contract.commands import SendChat
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.acp.controls import Value
-from tests.agents.conftest import REPOSITORY
-from tests.agents.kinds.acp import ACP, CLAUDE_ACP, GEMINI_ACP
-from tests.agents.machine import Machine, StubModel, running_in, until
-from tests.agents.scenario import said
+from tests.daemon.agents.conftest import REPOSITORY
+from tests.daemon.agents.kinds.acp import ACP, CLAUDE_ACP, GEMINI_ACP
+from tests.daemon.agents.machine import Machine, StubModel, running_in, until
+from tests.daemon.agents.scenario import said
 
 pytestmark = pytest.mark.timeout(300)
 

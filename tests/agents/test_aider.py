@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.kind import AgentKind
-from tests.agents.kinds.aider import AIDER
-from tests.agents.machine import Machine
-from tests.agents.scenario import said
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.kinds.aider import AIDER
+from tests.daemon.agents.machine import Machine
+from tests.daemon.agents.scenario import said
 
 pytestmark = [
     pytest.mark.real_agent,

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.errors import ApiError
-from tests.agents.conftest import Install
-from tests.agents.kind import AgentKind
-from tests.agents.kinds.aider import AIDER
-from tests.agents.kinds.claude_code import CLAUDE_CODE
-from tests.agents.kinds.codex import CODEX
-from tests.agents.kinds.codex import seed as seed_codex
-from tests.agents.kinds.gemini_cli import GEMINI_CLI
-from tests.agents.kinds.opencode import OPENCODE
-from tests.agents.machine import Machine, StubModel, machine, running_in
-from tests.agents.scenario import param
+from tests.daemon.agents.conftest import Install
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.kinds.aider import AIDER
+from tests.daemon.agents.kinds.claude_code import CLAUDE_CODE
+from tests.daemon.agents.kinds.codex import CODEX
+from tests.daemon.agents.kinds.codex import seed as seed_codex
+from tests.daemon.agents.kinds.gemini_cli import GEMINI_CLI
+from tests.daemon.agents.kinds.opencode import OPENCODE
+from tests.daemon.agents.machine import Machine, StubModel, machine, running_in
+from tests.daemon.agents.scenario import param
 
 pytestmark = pytest.mark.timeout(300)
 

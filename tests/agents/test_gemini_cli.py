@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.errors import ApiError
-from tests.agents.kind import AgentKind
-from tests.agents.kinds.gemini_cli import GEMINI_CLI
-from tests.agents.machine import Machine, kill_server, running_in, until
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.kinds.gemini_cli import GEMINI_CLI
+from tests.daemon.agents.machine import Machine, kill_server, running_in, until
 
 pytestmark = [
     pytest.mark.real_agent,

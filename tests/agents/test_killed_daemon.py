@@ -10,13 +10,19 @@ import httpx
 import pytest
 
 from outrider.daemon.settings import DaemonSettings
-from tests.agents.conftest import Install
-from tests.agents.kind import AgentKind
-from tests.agents.kinds import KINDS
-from tests.agents.machine import PATIENCE, StubModel, agent_environment, kill_server, running_in
-from tests.agents.scenario import param
-from tests.service.patience import eventually
-from tests.service.processes import environment
+from tests.daemon.agents.conftest import Install
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.kinds import KINDS
+from tests.daemon.agents.machine import (
+    PATIENCE,
+    StubModel,
+    agent_environment,
+    kill_server,
+    running_in,
+)
+from tests.daemon.agents.scenario import param
+from tests.rig.patience import eventually
+from tests.rig.processes import environment
 from tests.system.up import Up
 
 pytestmark = pytest.mark.timeout(400)

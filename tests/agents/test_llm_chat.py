@@ -7,11 +7,11 @@ import pytest
 
 from outrider.contract.commands import SendChat
 from outrider.contract.errors import ApiError
-from tests.agents.conftest import Install
-from tests.agents.kind import AgentKind
-from tests.agents.kinds.llm_chat import LLM_CHAT, PROVIDER
-from tests.agents.machine import Agent, Machine, StubModel, machine, until
-from tests.agents.scenario import press
+from tests.daemon.agents.conftest import Install
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.kinds.llm_chat import LLM_CHAT, PROVIDER
+from tests.daemon.agents.machine import Agent, Machine, StubModel, machine, until
+from tests.daemon.agents.scenario import press
 
 pytestmark = [
     pytest.mark.real_agent,

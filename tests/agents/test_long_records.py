@@ -24,7 +24,7 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
 )
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.session import MAX_CHAT_BYTES, select_messages
-from tests.agents.records import KINDS, RecordKind
+from tests.daemon.agents.cli.transcripts.records import KINDS, RecordKind
 
 CUT = "\n[outrider: the rest is left out here]"
 all_kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

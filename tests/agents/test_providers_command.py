@@ -16,7 +16,7 @@ from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 from outrider.daemon.settings import DaemonSettings
-from tests.agents.machine import kill_server
+from tests.daemon.agents.machine import kill_server
 
 pytestmark = [
     pytest.mark.real_agent,

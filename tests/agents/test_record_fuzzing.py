@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from outrider.contract.resources import Message
 from outrider.daemon.agents.guards import Guards
-from tests.agents.records import CONVERSATION, KINDS, TIME, RecordKind
+from tests.daemon.agents.cli.transcripts.records import CONVERSATION, KINDS, TIME, RecordKind
 
 pytestmark = pytest.mark.fuzz
 

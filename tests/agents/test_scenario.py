@@ -9,9 +9,9 @@ import pytest
 
 from outrider.contract.commands import ResolveAction, SendChat, StopCli
 from outrider.contract.errors import ApiError
-from tests.agents.kinds import KINDS
-from tests.agents.machine import Machine, StubModel, kill_server, running_in, until
-from tests.agents.scenario import (
+from tests.daemon.agents.kinds import KINDS
+from tests.daemon.agents.machine import Machine, StubModel, kill_server, running_in, until
+from tests.daemon.agents.scenario import (
     SPECIAL,
     interrupt,
     param,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from outrider.daemon.agents.cli.screen import MAX_QUESTION, ScreenRules
 from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.provider_spec import BUILT_IN
-from tests.agents.test_screen import CAPTURES
+from tests.daemon.agents.cli.test_screen import CAPTURES
 
 pytestmark = pytest.mark.fuzz
 

@@ -25,8 +25,8 @@ from outrider.daemon.agents.core import MAX_QUEUED
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.journal import Journal
-from tests.agents.machine import until
-from tests.agents.scripted import ScriptedAdapter, ScriptedProvider
+from tests.daemon.agents.machine import until
+from tests.daemon.agents.scripted import ScriptedAdapter, ScriptedProvider
 
 DAEMON = "machine_x"
 

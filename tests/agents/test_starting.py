@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.commands import StopCli
-from tests.agents.machine import Machine
-from tests.agents.scenario import stays
+from tests.daemon.agents.machine import Machine
+from tests.daemon.agents.scenario import stays
 
 pytestmark = [
     pytest.mark.real_agent,

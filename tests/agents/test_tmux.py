@@ -18,8 +18,8 @@ from outrider.contract.errors import ApiError
 from outrider.daemon.agents.cli import launcher
 from outrider.daemon.agents.cli.tmux import MAX_TITLE, Pane, Tmux
 from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone
-from tests.agents.kind import AgentKind
-from tests.agents.machine import Agent, Machine, kill_server, machine, until
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.machine import Agent, Machine, kill_server, machine, until
 
 RUNS = "#(cd;touch ran)"
 """A format that runs a command in HOME, where tmux expands it."""

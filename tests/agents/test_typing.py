@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from outrider.contract.commands import SendChat
-from tests.agents.machine import Machine, until
-from tests.agents.scenario import stays
+from tests.daemon.agents.machine import Machine, until
+from tests.daemon.agents.scenario import stays
 
 pytestmark = [
     pytest.mark.real_agent,

@@ -15,8 +15,8 @@ import pytest
 
 from outrider.cloud.access import passwords
 from tests.cli.operator import Operator
-from tests.service.patience import PATIENCE
-from tests.service.processes import environment
+from tests.rig.patience import PATIENCE
+from tests.rig.processes import environment
 
 EMAIL = "a@example.org"
 PASSWORD = "correct horse battery"

@@ -9,7 +9,7 @@ import pytest
 
 from outrider.cli.environment import OTHERS, SERVICE, unknown
 from outrider.cloud.settings import Settings
-from tests.service.processes import environment, outrider
+from tests.rig.processes import environment, outrider
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

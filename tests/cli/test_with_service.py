@@ -6,11 +6,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.errors import assert_error, paths
-from tests.service.machine import ScriptedMachine, hello
-from tests.service.patience import eventually
-from tests.service.processes import Serving, environment, outrider
-from tests.service.site import GATEWAY
+from tests.rig.errors import assert_error, paths
+from tests.rig.machine import ScriptedMachine, hello
+from tests.rig.patience import eventually
+from tests.rig.processes import Serving, environment, outrider
+from tests.rig.site import GATEWAY
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

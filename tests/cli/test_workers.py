@@ -13,13 +13,13 @@ import pytest
 import pytest_asyncio
 
 from outrider.cli.workers import pause
-from servers.postgres import Postgres
-from servers.redis import Redis
-from tests.service.machine import ScriptedMachine, hello
-from tests.service.patience import eventually
-from tests.service.private import private
-from tests.service.processes import Outcome, Program, environment, outrider
-from tests.service.site import GATEWAY
+from tests.rig.machine import ScriptedMachine, hello
+from tests.rig.patience import eventually
+from tests.rig.private import private
+from tests.rig.processes import Outcome, Program, environment, outrider
+from tests.rig.site import GATEWAY
+from tests.servers.postgres import Postgres
+from tests.servers.redis import Redis
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 

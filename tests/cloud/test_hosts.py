@@ -12,8 +12,8 @@ from websockets.exceptions import InvalidStatus
 from outrider.cloud.hosts import host_name
 from outrider.cloud.settings import Settings
 from tests.conftest import StartSite
-from tests.service.errors import assert_error
-from tests.service.site import Owner, Site
+from tests.rig.errors import assert_error
+from tests.rig.site import Owner, Site
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from outrider.cloud import http_protocol as limits
 from outrider.cloud.http_protocol import Patience, http_protocol
 from outrider.cloud.websocket import Keepalive, WebSocket
-from tests.service.patience import PATIENCE, eventually
+from tests.rig.patience import PATIENCE, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.patience import PATIENCE
-from tests.service.processes import Program, environment
+from tests.rig.patience import PATIENCE
+from tests.rig.processes import Program, environment
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from outrider.cloud.installation import InstallationError
 from outrider.cloud.settings import Settings
 from tests.conftest import settings
-from tests.service.processes import Serving, environment, outrider
-from tests.service.site import Site
-from tests.service.stores import PostgreSQL, SQLite
+from tests.rig.processes import Serving, environment, outrider
+from tests.rig.site import Site
+from tests.rig.stores import PostgreSQL, SQLite
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -13,7 +13,7 @@ from websockets.frames import Frame, Opcode
 
 from outrider.cloud.http_protocol import http_protocol
 from outrider.cloud.websocket import MAX_CONTROL_FRAMES, Keepalive, WebSocket
-from tests.service.patience import PATIENCE, eventually
+from tests.rig.patience import PATIENCE, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from outrider.daemon.child import start
-from tests.service.patience import PATIENCE
+from tests.rig.patience import PATIENCE
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 

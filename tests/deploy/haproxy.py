@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, cast
 
-from servers.server import Server, program
+from tests.servers.server import Server, program
 
 _DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 _NODE_LINE: Final = "    server node1 127.0.0.1:8400\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from servers.postgres import Postgres
-from tests.service.private import private
-from tests.service.processes import environment, outrider
+from tests.rig.private import private
+from tests.rig.processes import environment, outrider
+from tests.servers.postgres import Postgres
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "deploy.md"
 PASSWORD = "0123456789abcdef"

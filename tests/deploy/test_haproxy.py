@@ -10,14 +10,14 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from servers.server import free_port
 from tests.conftest import settings
 from tests.deploy.haproxy import HAProxy, name_server
-from tests.service.machine import ScriptedMachine, hello
-from tests.service.patience import eventually
-from tests.service.private import private
-from tests.service.site import GATEWAY, Owner, Site
-from tests.service.stores import PostgreSQL
+from tests.rig.machine import ScriptedMachine, hello
+from tests.rig.patience import eventually
+from tests.rig.private import private
+from tests.rig.site import GATEWAY, Owner, Site
+from tests.rig.stores import PostgreSQL
+from tests.servers.server import free_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.stores import Store
 from tests.security.target import Target
-from tests.service.stores import Store
 
 StartTarget = Callable[..., Awaitable[Target]]
 

@@ -14,12 +14,12 @@ import psutil
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.settings import Settings
 from outrider.contract.resources import Session
-from tests.access.people import PASSWORD, login, person
-from tests.service.machine import ScriptedMachine
-from tests.service.patience import PATIENCE
-from tests.service.processes import Serving
-from tests.service.site import Owner, Site
-from tests.service.stores import Addresses
+from tests.rig.machine import ScriptedMachine
+from tests.rig.patience import PATIENCE
+from tests.rig.people import PASSWORD, login, person
+from tests.rig.processes import Serving
+from tests.rig.site import Owner, Site
+from tests.rig.stores import Addresses
 
 MB: Final = 1_000_000
 

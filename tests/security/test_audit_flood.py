@@ -5,9 +5,9 @@ import asyncio
 from sqlalchemy import ColumnElement, func, select
 
 from outrider.cloud.store import tables
+from tests.rig.patience import eventually
 from tests.security.conftest import StartTarget
 from tests.security.target import MB
-from tests.service.patience import eventually
 
 
 async def test_four_thousand_refusals_from_one_network(start_target: StartTarget) -> None:

@@ -12,9 +12,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from outrider.contract.frames import MAX_HELLO_BYTES
+from tests.rig.machine import ScriptedMachine, hello, socket
 from tests.security.conftest import StartTarget
 from tests.security.target import MB, Target
-from tests.service.machine import ScriptedMachine, hello, socket
 
 POST = "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = (POST + "Transfer-Encoding: chunked\r\n\r\n").encode()

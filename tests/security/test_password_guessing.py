@@ -8,10 +8,10 @@ from collections import Counter
 
 import httpx
 
-from tests.access.people import PASSWORD, login
+from tests.rig.errors import assert_error
+from tests.rig.people import PASSWORD, login
 from tests.security.conftest import StartTarget
 from tests.security.target import MB, Target
-from tests.service.errors import assert_error
 
 V1 = "/api/v1"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.rig.stores import PostgreSQL
 from tests.security.conftest import StartTarget
 from tests.security.target import MB, Target
-from tests.service.stores import PostgreSQL
 
 
 async def test_a_target_serves_accounts_keys_sessions_and_machines(target: Target) -> None:

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import httpx
 
+from tests.rig.errors import assert_error
 from tests.security.conftest import StartTarget
 from tests.security.target import MB, Target
-from tests.service.errors import assert_error
 
 V1 = "/api/v1"
 

@@ -1,1 +1,1 @@
-"""The private servers that tests and benchmarks run on."""
+"""Private servers of the real PostgreSQL and Redis, for tests and benchmarks."""

@@ -15,11 +15,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from servers.postgres import Postgres
-from servers.redis import Redis
-from servers.server import NotInstalledError, Server, ServerError, program
-from tests.service.patience import eventually
-from tests.service.private import private
+from tests.rig.patience import eventually
+from tests.rig.private import private
+from tests.servers.postgres import Postgres
+from tests.servers.redis import Redis
+from tests.servers.server import NotInstalledError, Server, ServerError, program
 
 ROOT = Path(__file__).parents[2]
 
@@ -188,8 +188,8 @@ class TestPostgres:
     def test_without_root(self, postgres: Postgres, redis: Redis) -> None:
         code = (
             "import encodings.idna, os, pwd\n"  # nobody may not read where Python is
-            "from servers.postgres import Postgres\n"
-            "from servers.redis import Redis\n"
+            "from tests.servers.postgres import Postgres\n"
+            "from tests.servers.redis import Redis\n"
             "nobody = pwd.getpwnam('nobody')\n"
             "os.setgroups([]), os.setgid(nobody.pw_gid), os.setuid(nobody.pw_uid)\n"
             "with Postgres() as postgres, Redis() as redis:\n"

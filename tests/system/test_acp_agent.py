@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.daemon.agents.acp.conftest import provider_file
-from tests.service.processes import environment
+from tests.rig.processes import environment
 from tests.system.up import Up
 
 PICTURE = {"type": "image", "mimeType": "image/png", "data": "aGVsbG8="}

@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.agents.machine import running_in
 from tests.daemon.agents.acp.conftest import provider_file
-from tests.service.processes import environment
+from tests.daemon.agents.machine import running_in
+from tests.rig.processes import environment
 from tests.system.up import Up
 
 WITH_A_DESCRIPTOR = """

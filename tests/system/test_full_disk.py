@@ -16,12 +16,12 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.settings import Settings
-from tests.access.people import V1, dashboard, person
-from tests.service.errors import assert_error
-from tests.service.patience import eventually
-from tests.service.processes import Serving
-from tests.service.samples import session
-from tests.service.site import Owner, Site
+from tests.rig.errors import assert_error
+from tests.rig.patience import eventually
+from tests.rig.people import V1, dashboard, person
+from tests.rig.processes import Serving
+from tests.rig.samples import session
+from tests.rig.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.agents.machine import running_in
-from tests.service.patience import eventually
+from tests.daemon.agents.machine import running_in
+from tests.rig.patience import eventually
 from tests.system.up import Up
 
 pytestmark = pytest.mark.timeout(240)

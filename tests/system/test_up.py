@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from outrider.daemon.settings import DaemonSettings
-from tests.service.processes import environment, outrider
+from tests.rig.processes import environment, outrider
 from tests.system.up import Up
 
 

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import httpx
 
-from tests.service.patience import PATIENCE, eventually
-from tests.service.processes import Program
+from tests.rig.patience import PATIENCE, eventually
+from tests.rig.processes import Program
 
 
 class Up(Program):

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from tests.agents.kind import AgentKind
-from tests.agents.kinds.claude_code import environment as claude_environment
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.kinds.claude_code import environment as claude_environment
 
 _NO_TERMINAL: Final = "it has no terminal"
 _NO_INTERRUPT: Final = "it has no terminal to interrupt it in"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from tests.agents.kind import AgentKind
+from tests.daemon.agents.kind import AgentKind
 
 CONFIG = """
 model = "stub-model"

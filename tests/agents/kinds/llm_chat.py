@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from tests.agents.kind import AgentKind
+from tests.daemon.agents.kind import AgentKind
 
 PROVIDER: Final = Path(__file__).with_name("llm-chat.toml")
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from tests.agents.kind import AgentKind
+from tests.daemon.agents.kind import AgentKind
 
 
 def seed(home: Path, project: Path, model: str) -> None:

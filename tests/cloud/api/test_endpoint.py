@@ -12,10 +12,10 @@ from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit, Who, bind
 from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.responses import Done
 from outrider.cloud.api.table import ENDPOINTS
-from tests.access.people import dashboard, person
 from tests.conftest import StartSite, early_in_a_window
-from tests.service.errors import assert_error
-from tests.service.site import Owner
+from tests.rig.errors import assert_error
+from tests.rig.people import dashboard, person
+from tests.rig.site import Owner
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -17,9 +17,9 @@ from outrider.cloud.api.streaming import Stream, Streams
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.contract.structs import Wire
 from tests.conftest import StartSite
-from tests.service.errors import assert_error
-from tests.service.patience import PATIENCE, eventually
-from tests.service.site import Owner
+from tests.rig.errors import assert_error
+from tests.rig.patience import PATIENCE, eventually
+from tests.rig.site import Owner
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 

@@ -8,7 +8,7 @@ import pytest
 
 from outrider.daemon.agents import chat_log
 from outrider.daemon.agents.chat_log import ChatLog
-from tests.agents.machine import until
+from tests.daemon.agents.machine import until
 
 
 def clock() -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.agents.kind import AgentKind
-from tests.agents.machine import Machine, kill_server, running_in, until
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.machine import Machine, kill_server, running_in, until
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
 

@@ -19,8 +19,8 @@ from outrider.contract.commands import (
 )
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import Message
-from tests.agents.machine import Agent, Machine, running_in, until
 from tests.daemon.agents.acp.conftest import provider_file
+from tests.daemon.agents.machine import Agent, Machine, running_in, until
 
 
 def told(messages: list[Message]) -> list[tuple[str, str, str]]:

@@ -11,8 +11,8 @@ from outrider.contract.commands import LaunchCli, SendChat, StopCli
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.acp import connection
 from outrider.daemon.agents.acp.process import STDERR_KEPT
-from tests.agents.machine import Agent, Machine, running_in, until
 from tests.daemon.agents.acp.conftest import provider_file
+from tests.daemon.agents.machine import Agent, Machine, running_in, until
 
 
 async def launch_fails(box: Machine, *flags: str, more: str = "") -> ApiError:

@@ -13,7 +13,7 @@ from outrider.contract.commands import StopCli
 from outrider.daemon.agents.acp.client import MAX_FILE, Files, OutsideError
 from outrider.daemon.agents.acp.output_tail import OutputTail
 from outrider.daemon.agents.acp.terminals import MAX_TERMINALS, Terminals
-from tests.agents.machine import Agent, Machine, running_in, until
+from tests.daemon.agents.machine import Agent, Machine, running_in, until
 
 
 async def answer_to(agent: Agent, text: str) -> Any:

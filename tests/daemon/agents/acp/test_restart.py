@@ -6,8 +6,8 @@ import pytest
 
 from outrider.contract.commands import SendChat, StopCli
 from outrider.contract.errors import ApiError
-from tests.agents.machine import Agent, Machine, running_in, until
 from tests.daemon.agents.acp.conftest import provider_file
+from tests.daemon.agents.machine import Agent, Machine, running_in, until
 
 
 async def test_a_session_goes_on_with_the_same_chat(box: Machine) -> None:

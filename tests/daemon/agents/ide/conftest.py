@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.kind import AgentKind
-from tests.agents.machine import StubModel
 from tests.daemon.agents.ide.desk import CACHE, Desk, faulty_desk, programs_of, real_desk
 from tests.daemon.agents.ide.kinds import JUPYTERLAB
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.machine import StubModel
 
 Install = Callable[[AgentKind], list[Path]]
 """Installs an IDE, once, and returns the folders with its programs."""

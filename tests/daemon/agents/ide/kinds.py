@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Final
 
-from tests.agents.kind import AgentKind
-from tests.agents.kinds.claude_code import environment as claude_environment
-from tests.agents.kinds.claude_code import seed_claude
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.kinds.claude_code import environment as claude_environment
+from tests.daemon.agents.kinds.claude_code import seed_claude
 
 _NO_TERMINAL: Final = "it has no terminal"
 _NO_INTERRUPT: Final = "it has no terminal to interrupt it in"

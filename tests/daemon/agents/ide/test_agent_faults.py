@@ -12,9 +12,9 @@ from outrider.contract.commands import (
     SendChat,
 )
 from outrider.contract.errors import ApiError
-from tests.agents.machine import until
-from tests.agents.scenario import stays
 from tests.daemon.agents.ide.desk import Desk, Ide
+from tests.daemon.agents.machine import until
+from tests.daemon.agents.scenario import stays
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(60)]
 

@@ -7,11 +7,11 @@ import pytest
 from outrider.contract.commands import ChatDebug, Screenshot, SendChat
 from outrider.contract.errors import ApiError
 from outrider.daemon.debug.bundle import BundleCollector
-from tests.agents.kind import AgentKind
-from tests.agents.machine import running_in, until
-from tests.agents.scenario import stays
 from tests.daemon.agents.ide.desk import Desk, Ide
 from tests.daemon.agents.ide.kinds import CODE_SERVER, JUPYTERLAB, KINDS, STUB_MODELS
+from tests.daemon.agents.kind import AgentKind
+from tests.daemon.agents.machine import running_in, until
+from tests.daemon.agents.scenario import stays
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(150)]
 

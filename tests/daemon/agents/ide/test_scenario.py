@@ -1,14 +1,14 @@
 """The scenario of the CLI and ACP agents, on the chats of real IDEs in a real Chromium.
 
-The tests are those of tests/agents/test_scenario.py, all of them; `kinds.py` says which an IDE
+The tests are those of tests/daemon/agents/test_scenario.py, all of them; `kinds.py` says which an IDE
 cannot pass, and why.
 """
 
 import pytest
 
-from tests.agents import test_scenario as scenario
-from tests.agents.kind import AgentKind
+from tests.daemon.agents import test_scenario as scenario
 from tests.daemon.agents.ide.kinds import KINDS
+from tests.daemon.agents.kind import AgentKind
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(120)]
 

@@ -1,1 +1,0 @@
-"""Private servers of the real PostgreSQL and Redis, for tests and benchmarks."""

@@ -1,0 +1,398 @@
+"""Dashboard sessions: beginning, renewing, ending, and what carries them."""
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+
+from outrider.cloud.access import passwords
+from outrider.cloud.access.authentication import Authenticator
+from outrider.cloud.access.encryption import derived, secret_key
+from outrider.cloud.access.sessions import COOKIE, Sessions
+from outrider.cloud.store import accounts
+from outrider.cloud.store.database import Database
+from outrider.contract.errors import ApiError
+from tests.conftest import StartSite, settings
+from tests.rig.clock import Clock
+from tests.rig.errors import assert_error
+from tests.rig.people import PASSWORD, V1, dashboard, logged_in, login, person
+from tests.rig.site import Owner, Site
+from tests.rig.stores import PostgreSQL
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+AT = f"{V1}/daemons"
+SECRET = "a secret key of thirty-two letters or more"
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+class TestLogin:
+    async def test_it_gives_a_session(self, user: Owner) -> None:
+        before = int(time.time() * 1000)
+        response = await login(user.site, f"  {user.email.upper()} ")
+        body = response.json()
+        assert response.status_code == 200
+        assert body.keys() == {"token", "expiresAt", "authTime", "user"}
+        assert body["user"]["email"] == user.email
+        assert body["user"]["accountId"] == user.id
+        assert before <= body["authTime"] <= int(time.time() * 1000)
+        assert body["expiresAt"] - body["authTime"] == 12 * 3600 * 1000
+        listed = await user.site.client(body["token"]).get(AT)
+        assert listed.status_code == 200
+        assert response.headers["cache-control"] == "no-store"
+
+    async def test_a_stranger_learns_nothing_of_who_has_an_account(
+        self, user: Owner, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Unknown user, wrong password, no password at all: the same answer, the same work."""
+        checks: list[str] = []
+
+        class Watched:
+            """The hasher, with its verifications counted."""
+
+            def verify(self, password_hash: str, password: str) -> bool:
+                checks.append(password_hash)
+                return genuine.verify(password_hash, password)
+
+        genuine = passwords._hasher
+        monkeypatch.setattr(passwords, "_hasher", Watched())
+        without = await site.account()
+        told = []
+        for email in (user.email, "nobody@example.org", without.email):
+            refused = await login(site, email, "wrong")
+            assert_error(refused, 401, "AUTH_INVALID")
+            assert "set-cookie" not in refused.headers
+            told.append(refused.text)
+        assert len(set(told)) == 1
+        assert len(checks) == 3
+        assert checks[1] == checks[2] != checks[0]
+
+    async def test_nobody_s_hash_costs_as_much_as_a_real_one(self) -> None:
+        """The stand-in has the parameters that real hashes have, and can be verified at all."""
+        stand_in, real = passwords._DUMMY_HASH.split("$"), passwords.hashed("x").split("$")
+        assert stand_in[1:4] == real[1:4]
+        assert [len(part) for part in stand_in] == [len(part) for part in real]
+        assert stand_in[1] == "argon2id"
+        assert not passwords.matches(None, "x")
+        assert not passwords.matches(None, "")
+        assert passwords.matches(passwords.hashed("x"), "x")
+        assert not passwords.matches(passwords.hashed("x"), "X")
+        assert not passwords.matches("not a hash", "x")
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {},
+            {"email": "a@b"},
+            {"email": ["a@b"], "password": "x"},
+            {"email": "a@b", "password": None},
+            {"email": "a\u0000@b", "password": "x"},
+            {"email": "a@b" * 200, "password": "x"},
+        ],
+    )
+    async def test_a_bad_body(self, site: Site, user: Owner, body: Any) -> None:
+        assert_error(await site.client().post(f"{V1}/auth/login", json=body), 400)
+
+    @pytest.mark.parametrize("password", ["", "\u0000", "é" * 10, "x" * 100_000])
+    async def test_an_odd_password_is_only_wrong(
+        self, site: Site, user: Owner, password: str
+    ) -> None:
+        assert_error(await login(site, user.email, password), 401, "AUTH_INVALID")
+
+
+class TestLife:
+    async def test_reauthenticating_makes_it_recent_again(self, user: Owner) -> None:
+        stale = await dashboard(user, age=601)
+        path = f"{V1}/daemons/machine_x/revoke"
+        assert_error(await stale.post(path), 403, "RECENT_LOGIN_REQUIRED")
+        refused = await stale.post(f"{V1}/auth/reauthenticate", json={"password": "wrong"})
+        assert_error(refused, 401, "AUTH_INVALID")
+        assert_error(await stale.post(path), 403, "RECENT_LOGIN_REQUIRED")
+        renewed = await stale.post(f"{V1}/auth/reauthenticate", json={"password": PASSWORD})
+        assert renewed.status_code == 200
+        assert_error(await user.site.client(renewed.json()["token"]).post(path), 404)
+        assert renewed.json()["authTime"] > time.time() * 1000 - 60_000
+
+    async def test_reauthenticating_does_not_make_it_live_longer(self, user: Owner) -> None:
+        first = await logged_in(user, age=3600)
+        page = user.site.client(first.token)
+        renewed = await page.post(f"{V1}/auth/reauthenticate", json={"password": PASSWORD})
+        assert renewed.json()["expiresAt"] // 1000 == first.expires_at // 1000
+
+    async def test_recent_is_600_seconds(self, user: Owner) -> None:
+        """contract.md: `authTime` at most 600 s old."""
+        path = f"{V1}/daemons/machine_x/revoke"
+        assert_error(await (await dashboard(user, age=590)).post(path), 404)
+        assert_error(
+            await (await dashboard(user, age=601)).post(path), 403, "RECENT_LOGIN_REQUIRED"
+        )
+
+    async def test_recent_is_a_setting(self, start_site: StartSite) -> None:
+        owner = await person(await start_site(recent_login=5))
+        path = f"{V1}/daemons/machine_x/revoke"
+        assert_error(await (await dashboard(owner, age=6)).post(path), 403, "RECENT_LOGIN_REQUIRED")
+
+    async def test_a_time_to_come_is_not_recent(self, user: Owner) -> None:
+        """A node whose clock is ahead must not make a session recent for longer."""
+        path = f"{V1}/daemons/machine_x/revoke"
+        ahead = await dashboard(user, age=-3600)
+        assert_error(await ahead.post(path), 403, "RECENT_LOGIN_REQUIRED")
+
+    async def test_logging_out_ends_every_token_at_once(self, user: Owner) -> None:
+        first = (await logged_in(user)).token
+        other = (await logged_in(user)).token
+        page = user.site.client(first)
+        renewed = await page.post(f"{V1}/auth/reauthenticate", json={"password": PASSWORD})
+        second = renewed.json()["token"]
+        for token in (first, second, other):
+            assert (await user.site.client(token).get(AT)).status_code == 200
+        out = await page.post(f"{V1}/auth/logout")
+        assert out.json() == {"success": True}
+        assert f"{COOKIE}=; Path=/; Max-Age=0" in out.headers["set-cookie"]
+        for token in (first, second):
+            assert_error(await user.site.client(token).get(AT), 401, "AUTH_INVALID")
+        assert (await user.site.client(other).get(AT)).status_code == 200
+
+    async def test_logging_out_holds_on_every_node_at_once(
+        self, tmp_path: Path, postgresql: PostgreSQL
+    ) -> None:
+        one = Site(settings(tmp_path, postgresql))
+        two = Site(one.settings)
+        await one.start()
+        await two.start()
+        try:
+            owner = await person(one)
+            token = (await logged_in(owner)).token
+            assert (await two.client(token).get(AT)).status_code == 200
+            assert (await one.client(token).post(f"{V1}/auth/logout")).status_code == 200
+            assert_error(await two.client(token).get(AT), 401, "AUTH_INVALID")
+        finally:
+            await one.close()
+            await two.close()
+
+    async def test_it_expires_after_twelve_hours(self, database: Database, clock: Clock) -> None:
+        await accounts.create(
+            database,
+            account_id="acct_a",
+            user_id="user_a",
+            email="a@example.org",
+            plan="free",
+            password_hash=passwords.hashed(PASSWORD),
+            now=1,
+        )
+        sessions = Sessions(database, SECRET, clock)
+        authenticator = Authenticator(database, sessions, clock)
+        begun = await sessions.log_in("a@example.org", PASSWORD)
+        clock.passes(12 * 3600 - 1)
+        principal = await authenticator.principal(begun.token)
+        assert (principal.kind, principal.account_id) == ("session", "acct_a")
+        renewed = await sessions.reauthenticate(principal, PASSWORD)
+        clock.passes(1)
+        for token in (begun.token, renewed.token):
+            with pytest.raises(ApiError) as refused:
+                await authenticator.principal(token)
+            assert refused.value.code == "AUTH_INVALID"
+
+
+def _part(data: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(data).encode()).rstrip(b"=").decode()
+
+
+class TestForgery:
+    @pytest.mark.parametrize(
+        "forge",
+        [
+            "another signature",
+            "a later authTime",
+            "another account",
+            "alg none",
+            "alg none, capital",
+            "no signature",
+            "another key",
+            "the key for sealing",
+            "another issuer",
+            "another algorithm",
+            "an unknown session",
+            "no session",
+            "two dots more",
+            "over the length that is read",
+        ],
+    )
+    async def test_a_token_that_the_service_did_not_make(self, user: Owner, forge: str) -> None:
+        """contract.md: malformed credentials, key or JWT: 401 AUTH_INVALID."""
+        token = (await logged_in(user)).token
+        header, payload, signature = token.split(".")
+        claims = jwt.decode(token, options={"verify_signature": False})
+        secret = secret_key(user.site.settings.secret_key, user.site.settings.data_dir)
+        key = derived(secret, "sessions")
+        other = _part(claims | {"account": "acct_other"})
+        forged = {
+            "another signature": f"{header}.{payload}.{signature.swapcase()}",
+            "a later authTime": f"{header}.{_part(claims | {'authTime': 9e12})}.{signature}",
+            "another account": f"{header}.{other}.{signature}",
+            "alg none": f"{_part({'alg': 'none', 'typ': 'JWT'})}.{payload}.",
+            "alg none, capital": f"{_part({'alg': 'None', 'typ': 'JWT'})}.{payload}.{signature}",
+            "no signature": f"{header}.{payload}.",
+            "another key": jwt.encode(claims, derived("another", "sessions"), "HS256"),
+            "the key for sealing": jwt.encode(claims, derived(secret, "sealing"), "HS256"),
+            "another issuer": jwt.encode(claims | {"iss": "else"}, key, "HS256"),
+            "another algorithm": jwt.encode(claims, key * 2, "HS512"),
+            "an unknown session": jwt.encode(claims | {"sid": "session_x"}, key, "HS256"),
+            "no session": jwt.encode({k: v for k, v in claims.items() if k != "sid"}, key, "HS256"),
+            "two dots more": token + "..",
+            "over the length that is read": jwt.encode(claims | {"x": "x" * 5000}, key, "HS256"),
+        }[forge]
+        assert (await user.site.client(token).get(AT)).status_code == 200
+        assert_error(await user.site.client(forged).get(AT), 401, "AUTH_INVALID")
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"sid": 5},
+            {"sid": None},
+            {"sid": ["session_x"]},
+            {"sid": {"x": 1}},
+            {"sid": "session_\0"},
+            {"sid": "session_x\n"},
+            {"sub": "user_\ud800"},
+            {"account": 7},
+            {"account": ""},
+            {"authTime": "now"},
+            {"authTime": [1]},
+            {"exp": 1e400},
+        ],
+        ids=str,
+    )
+    async def test_a_claim_of_another_type(self, user: Owner, wrong: dict[str, Any]) -> None:
+        """contract.md: malformed credentials are 401 AUTH_INVALID, also ones with our signature."""
+        token = (await logged_in(user)).token
+        claims = jwt.decode(token, options={"verify_signature": False})
+        chosen = user.site.settings
+        key = derived(secret_key(chosen.secret_key, chosen.data_dir), "sessions")
+        signed = jwt.encode(claims | wrong, key, "HS256")
+        assert_error(await user.site.client(signed).get(AT), 401, "AUTH_INVALID")
+
+
+class TestCookie:
+    async def test_its_attributes(self, user: Owner) -> None:
+        """contract.md: HttpOnly, SameSite=Strict, Secure under https."""
+        cookie = (await login(user.site, user.email)).headers["set-cookie"]
+        name, *attributes = cookie.split("; ")
+        assert name.startswith(f"{COOKIE}=eyJ")
+        assert attributes == ["Path=/", "Max-Age=43200", "HttpOnly", "SameSite=Strict"]
+
+    async def test_it_is_secure_under_https(self, start_site: StartSite) -> None:
+        site = await start_site(trusted_proxies="127.0.0.1")
+        owner = await person(site)
+        https = {"X-Forwarded-Proto": "https"}
+        for headers, secure in ((https, True), ({}, False)):
+            cookie = (await login(site, owner.email, headers=headers)).headers["set-cookie"]
+            assert cookie.endswith("; Secure") == secure
+
+    async def test_a_stranger_s_word_about_https_is_ignored(self, user: Owner) -> None:
+        https = {"X-Forwarded-Proto": "https"}
+        assert (
+            "Secure"
+            not in (await login(user.site, user.email, headers=https)).headers["set-cookie"]
+        )
+
+    async def _page(self, user: Owner) -> httpx.AsyncClient:
+        page = user.site.client()
+        page.headers["Cookie"] = f"other=1; {COOKIE}={(await logged_in(user)).token}; more=2"
+        return page
+
+    async def test_it_reads_from_anywhere(self, user: Owner) -> None:
+        page = await self._page(user)
+        assert (await page.get(AT)).status_code == 200
+        assert (await page.get(AT, headers={"Sec-Fetch-Site": "cross-site"})).status_code == 200
+
+    @pytest.mark.parametrize(
+        ("headers", "let_in"),
+        [
+            ({"Content-Type": "application/json", "Sec-Fetch-Site": "same-origin"}, True),
+            ({"Content-Type": "Application/JSON; charset=utf-8", "Origin": "<own>"}, True),
+            ({"Content-Type": "application/json"}, False),
+            ({"Sec-Fetch-Site": "same-origin"}, False),
+            ({"Content-Type": "text/plain", "Sec-Fetch-Site": "same-origin"}, False),
+            (
+                {
+                    "Content-Type": "application/x-www-form-urlencoded",
+                    "Sec-Fetch-Site": "same-origin",
+                },
+                False,
+            ),
+            ({"Content-Type": "application/json", "Sec-Fetch-Site": "same-site"}, False),
+            ({"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, False),
+            ({"Content-Type": "application/json", "Sec-Fetch-Site": "none"}, False),
+            ({"Content-Type": "application/json", "Origin": "https://evil.example"}, False),
+            ({"Content-Type": "application/json", "Origin": "null"}, False),
+            ({"Content-Type": "application/json", "Origin": ""}, False),
+            # The one that pages cannot set decides.
+            (
+                {
+                    "Content-Type": "application/json",
+                    "Origin": "<own>",
+                    "Sec-Fetch-Site": "cross-site",
+                },
+                False,
+            ),
+        ],
+    )
+    async def test_it_changes_only_for_this_site_s_own_pages(
+        self, user: Owner, headers: dict[str, str], let_in: bool
+    ) -> None:
+        page = await self._page(user)
+        if headers.get("Origin") == "<own>":
+            headers = headers | {"Origin": user.site.url}
+        answer = await page.post(f"{V1}/auth/enroll/code", headers=headers, content="{}")
+        if let_in:
+            assert answer.status_code == 200, answer.text
+        else:
+            assert_error(answer, 403, "AUTH_FORBIDDEN")
+
+    async def test_the_header_wins(self, user: Owner) -> None:
+        """A program that sends its credential is not asked where it comes from."""
+        page = await self._page(user)
+        key = {"Authorization": f"Bearer {user.key}"}
+        assert_error(await page.post(f"{V1}/auth/enroll/code", headers=key), 403, "AUTH_FORBIDDEN")
+        assert_error(await page.get(AT, headers=bearer("rubbish")), 401, "AUTH_INVALID")
+        assert (await page.get(f"{V1}/account", headers=key)).json()["keys"][0]["prefix"]
+
+    @pytest.mark.parametrize(
+        "cookie", [f"{COOKIE}=", f"{COOKIE}=rubbish", f"{COOKIE}", f"{COOKIE}=eyJ.é"]
+    )
+    async def test_a_cookie_that_does_not_work(self, site: Site, user: Owner, cookie: str) -> None:
+        answer = await site.client().get(AT, headers={b"Cookie": cookie.encode()})
+        assert_error(answer, 401, "AUTH_INVALID")
+
+    async def test_a_cookie_of_another_name(self, site: Site, user: Owner) -> None:
+        answer = await site.client().get(AT, headers={"Cookie": f"x{COOKIE}=eyJ"})
+        assert_error(answer, 401, "AUTH_REQUIRED")
+
+    @pytest.mark.parametrize("path", ["login", "enroll", "device", "device/token"])
+    async def test_another_site_s_page_may_not_log_its_visitor_in(
+        self, site: Site, user: Owner, path: str
+    ) -> None:
+        """Else its visitor would let machines into an account of the page's owner."""
+        body = json.dumps({"email": user.email, "password": PASSWORD})
+        for foreign in (
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+        ):
+            answer = await site.client().post(
+                f"{V1}/auth/{path}", content=body, headers=foreign | {"Content-Type": "text/plain"}
+            )
+            assert_error(answer, 403, "AUTH_FORBIDDEN")
+            assert "set-cookie" not in answer.headers
+        own = await login(site, user.email, headers={"Sec-Fetch-Site": "same-origin"})
+        assert own.status_code == 200

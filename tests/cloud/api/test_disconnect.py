@@ -1,0 +1,112 @@
+"""Disconnect and revoke, which only a recent login may do. Holds spec.md, "States"."""
+
+import httpx
+import pytest
+import pytest_asyncio
+from websockets.exceptions import ConnectionClosed
+
+from outrider.cloud.access import passwords
+from outrider.contract.enrollment import Enrolled
+from tests.rig.errors import assert_error
+from tests.rig.machine import ScriptedMachine, closing, socket
+from tests.rig.site import Owner, Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PASSWORD = "correct horse"
+
+
+async def dashboard(site: Site, owner: Owner) -> httpx.AsyncClient:
+    """Return a client with a fresh dashboard session."""
+    login = {"email": owner.email, "password": PASSWORD}
+    response = await site.client().post("/api/v1/auth/login", json=login)
+    assert response.status_code == 200, response.text
+    return site.client(response.json()["token"])
+
+
+@pytest.fixture(scope="module")
+def password_hash() -> str:
+    """Hashing takes a while, by design."""
+    return passwords.hashed(PASSWORD)
+
+
+class Setting:
+    """A connected machine, its owner, and the owner's dashboard."""
+
+    def __init__(
+        self, owner: Owner, enrolled: Enrolled, machine: ScriptedMachine, api: httpx.AsyncClient
+    ) -> None:
+        self.owner = owner
+        self.enrolled = enrolled
+        self.machine = machine
+        self.api = api
+        self.path = f"/api/v1/daemons/{enrolled.daemon_id}"
+        self.status = f"/api/v1/shortcuts/{enrolled.daemon_id}:cli:x/status"
+
+    async def assert_offline(self) -> None:
+        """The machine is offline at once: no grace period."""
+        assert (await self.api.get("/api/v1/daemons")).json() == {"daemons": []}
+        assert (await self.api.get(f"{self.path}/status")).json()["connected"] is False
+        assert_error(await self.api.get(self.status), 500)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def setting(site: Site, password_hash: str, owner: Owner) -> Setting:
+    theirs = await site.account(password_hash=password_hash)
+    enrolled = await theirs.enrolls()
+    machine = await theirs.machine(enrolled=enrolled)
+    return Setting(theirs, enrolled, machine, await dashboard(site, theirs))
+
+
+async def test_disconnect(setting: Setting) -> None:
+    """spec.md: disconnected at once; the daemon may reconnect by itself."""
+    request = setting.owner.sends("GET", setting.status)
+    await setting.machine.takes("agent_status")
+    response = await setting.api.post(f"{setting.path}/disconnect")
+    assert (response.status_code, response.json()["success"]) == (200, True)
+    assert (await setting.machine.closed())[0] == 4403
+    assert_error(await request, 503)
+    await setting.assert_offline()
+    again = (await setting.owner.machine(enrolled=setting.enrolled)).obliges()
+    assert again.id == setting.enrolled.daemon_id
+    assert (await setting.api.get(setting.status)).status_code == 200
+
+
+async def test_revoke(setting: Setting, site: Site) -> None:
+    """spec.md: the token is revoked for good; the setup command must be run again."""
+    response = await setting.api.post(f"{setting.path}/revoke")
+    assert (response.status_code, response.json()["success"]) == (200, True)
+    code, reason = await setting.machine.closed()
+    assert code == 4401
+    assert "outrider setup" in reason
+    await setting.assert_offline()
+    async with socket(site.gateway, setting.enrolled.token) as connection:
+        with pytest.raises(ConnectionClosed) as end:
+            await connection.recv()
+    assert closing(end.value)[0] == 4401
+    anew = await setting.owner.enrolls(daemon_id=setting.enrolled.daemon_id)
+    assert (await setting.owner.machine(enrolled=anew)).id == setting.enrolled.daemon_id
+
+
+@pytest.mark.parametrize("action", ["disconnect", "revoke"])
+class TestRefused:
+    async def test_of_a_machine_that_is_offline(self, setting: Setting, action: str) -> None:
+        """It is done all the same: the token of an offline machine can be revoked."""
+        asleep = await setting.owner.enrolls()
+        response = await setting.api.post(f"/api/v1/daemons/{asleep.daemon_id}/{action}")
+        assert response.status_code == 200
+
+    async def test_of_another_account(self, setting: Setting, owner: Owner, action: str) -> None:
+        """spec.md: another account's machine is a 404, and stays as it was."""
+        theirs = (await owner.machine()).obliges()
+        assert_error(await setting.api.post(f"/api/v1/daemons/{theirs.id}/{action}"), 404)
+        assert_error(await setting.api.post(f"/api/v1/daemons/machine_x/{action}"), 404)
+        path = f"/api/v1/shortcuts/{theirs.id}:cli:x/status"
+        assert (await owner.api.get(path)).status_code == 200
+
+    async def test_with_a_key(self, setting: Setting, action: str) -> None:
+        """spec.md, Authentication 4."""
+        response = await setting.owner.api.post(f"{setting.path}/{action}")
+        assert_error(response, 403, "RECENT_LOGIN_REQUIRED")
+        setting.machine.obliges()
+        assert (await setting.api.get(setting.status)).status_code == 200

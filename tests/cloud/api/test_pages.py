@@ -1,0 +1,47 @@
+"""The pages: the start, and letting a machine in."""
+
+import base64
+import hashlib
+import re
+from unittest.mock import Mock
+
+import pytest
+
+from outrider.cloud.api import docs, openapi
+from tests.conftest import StartSite
+from tests.rig.site import Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.mark.parametrize("path", ["/", "/device", "/device?code=BCDF-GHJK", "/password"])
+async def test_a_page_loads_nothing_but_what_it_brings(site: Site, path: str) -> None:
+    response = await site.client().get(path)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/html")
+    policy = response.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    for text in re.findall(r"<(?:script|style)>(.*?)</", response.text, re.DOTALL):
+        allowed = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{allowed}'" in policy
+
+
+async def test_the_code_of_the_address_is_not_written_into_the_page(site: Site) -> None:
+    response = await site.client().get("/device?code=<script>alert(1)</script>")
+    assert "alert" not in response.text
+
+
+@pytest.mark.one_store
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+async def test_the_description_is_made_once(
+    start_site: StartSite, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may ask for it, and to make it takes milliseconds."""
+    spies = [Mock(wraps=docs.page), Mock(wraps=openapi.describe)]
+    monkeypatch.setattr(docs, "page", spies[0])
+    monkeypatch.setattr(openapi, "describe", spies[1])
+    client = (await start_site()).client()
+    first, second = await client.get(path), await client.get(path)
+    assert first.status_code == 200
+    assert first.content == second.content
+    assert [spy.call_count for spy in spies] == [int(path == "/docs"), 1]

@@ -1,0 +1,340 @@
+"""The routes of "Shortcuts": what each takes, refuses and answers.
+
+Holds spec.md, "Shortcuts", and contract.md, "Identifiers" and "Responses of each endpoint".
+"""
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from outrider.contract.errors import ErrorDetail
+from outrider.contract.frames import Failure
+from tests.rig.errors import assert_error, paths
+from tests.rig.machine import payload_of
+from tests.rig.samples import RESULTS, session
+from tests.rig.site import Owner
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
+
+ROUTES: list[tuple[str, str, Any, str]] = [
+    ("POST", "chat", {"message": "hi"}, "send_chat"),
+    ("GET", "chat", None, "read_chat"),
+    ("POST", "approve", {"action": "reject", "actionId": "act_1"}, "resolve_action"),
+    ("GET", "status", None, "agent_status"),
+    ("GET", "chat/debug", None, "chat_debug"),
+    ("POST", "chat/debug", None, "chat_debug"),
+    ("POST", "chat/debug", {"frontendSnapshot": {"a": [1, "b"]}}, "chat_debug"),
+]
+
+
+class TestTargets:
+    @pytest.mark.parametrize("encoded", [False, True])
+    @pytest.mark.parametrize("form", ["cli:claude-code", "acp:x", "ide:vscode", "session:{id}"])
+    @pytest.mark.parametrize(("method", "action", "body", "command"), ROUTES)
+    async def test_each_form_raw_and_encoded(
+        self,
+        owner: Owner,
+        method: str,
+        action: str,
+        body: Any,
+        command: str,
+        form: str,
+        encoded: bool,
+    ) -> None:
+        """contract.md, Identifiers: a target arrives raw or percent-encoded; both work."""
+        running = session()
+        machine = await owner.machine(running)
+        target = f"{machine.id}:{form.format(id=running.id)}"
+        path = quote(target, safe="") if encoded else target
+        request = owner.sends(method, f"/api/v1/shortcuts/{path}/{action}", body)
+        taken = await machine.takes(command, **(body or {}), target=target)
+        await machine.answers(taken)
+        response = await request
+        assert response.status_code == 200
+        assert response.json() == RESULTS[command]
+
+    @pytest.mark.parametrize(
+        "target",
+        [
+            "{id}",
+            "{id}:",
+            "{id}:cli",
+            "{id}:cli:",
+            "{id}::x",
+            "{id}:terminal:x",
+            "{id}:CLI:x",
+            ":cli:x",
+            "::",
+        ],
+    )
+    @pytest.mark.parametrize(("method", "action", "body", "command"), ROUTES)
+    async def test_what_has_not_the_form_of_a_target(
+        self, owner: Owner, method: str, action: str, body: Any, command: str, target: str
+    ) -> None:
+        machine = await owner.machine()
+        path = f"/api/v1/shortcuts/{target.format(id=machine.id)}/{action}"
+        assert_error(await owner.api.request(method, path, json=body), 404)
+
+    async def test_a_query_cannot_point_elsewhere(self, owner: Owner) -> None:
+        """The path names the target. What a body names beside it: test_targets.py."""
+        machine = await owner.machine()
+        target = f"{machine.id}:cli:claude-code"
+        for query in ("?target=other&sessionId=session_other", "?target=&sessionId="):
+            request = owner.sends("GET", f"/api/v1/shortcuts/{target}/chat{query}")
+            taken = await machine.takes("read_chat", target=target, sessionId=None)
+            await machine.answers(taken)
+            assert (await request).status_code == 200
+
+
+class TestSend:
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"message": "hi"},
+            {"message": "hi", "agentType": "claude"},
+            {"input": {"parts": [{"type": "text", "text": "hi"}]}},
+            {"input": {"textFallback": "hi"}},
+            {"input": {"parts": [{"type": "image", "mimeType": "image/png", "data": "aGk="}]}},
+            {"message": "", "input": {"textFallback": "input wins"}},
+            {"message": "x" * 500_000},
+        ],
+    )
+    async def test_both_forms(self, owner: Owner, body: dict[str, Any]) -> None:
+        """spec.md, POST …/chat: `message` or `input`; image parts by contract.md."""
+        machine = await owner.machine()
+        request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}:cli:x/chat", body)
+        taken = await machine.takes("send_chat")
+        sent = payload_of(taken)
+        assert sent.get("message") == body.get("message")
+        if "input" in body:
+            assert sent["input"]["parts"] == body["input"].get("parts", [])
+        await machine.answers(taken)
+        assert (await request).json().keys() == {
+            "success",
+            "messageId",
+            "sessionId",
+            "status",
+            "queued",
+        }
+
+    @pytest.mark.parametrize(
+        ("body", "blamed"),
+        [
+            (b"", ""),
+            (b"[]", ""),
+            (b"{}", "message"),
+            (b'{"message":null}', "message"),
+            (b'{"message":""}', "message"),
+            (b'{"message":" "}', "message"),
+            (b'{"message":"\\u0000\\u001b\\u200b\\n"}', "message"),
+            (b'{"message":["hi"]}', "message"),
+            (b'{"input":"hi"}', "input"),
+            (b'{"input":{}}', "input"),
+            (b'{"input":{"parts":[],"textFallback":" "}}', "input"),
+            (b'{"input":{"parts":[{"type":"text","text":""}]}}', "input"),
+            (b'{"input":{"parts":[{"type":"text","text":"\\u0007"}]}}', "input"),
+            (b'{"input":{"textFallback":"\\u0000"}}', "input"),
+            (b'{"input":{"parts":[{"type":"image","mimeType":"image/png","data":"?"}]}}',
+             "input.parts[0].data"),
+            (b'{"input":{"parts":["hi"]}}', "input.parts[0]"),
+            (b'{"input":{"parts":[{"text":"hi"}]}}', "input.parts[0].type"),
+            (b'{"input":{"parts":[{"type":"video","text":"hi"}]}}', "input.parts[0].type"),
+            (b'{"input":{"parts":[{"type":"text","text":"a"},{"type":"text"}]}}',
+             "input.parts[1].text"),
+            (b'{"input":{"parts":[{"type":"image","data":"aGk="}]}}', "input.parts[0].mimeType"),
+            (b'{"input":{"textFallback":5}}', "input.textFallback"),
+            (b'{"message":"hi","agentType":""}', "agentType"),
+            (b'{"message":"hi","agentType":"a\\u0000"}', "agentType"),
+            (b'{"message":"hi","sessionId":"a\\n"}', "sessionId"),
+            (b'{"message":"hi","controls":{"a\\u0000":true}}', "controls"),
+        ],
+    )  # fmt: skip
+    async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:
+        """contract.md, 400: an empty message, a field missing or of the wrong type."""
+        machine = await owner.machine()
+        response = await owner.api.post(f"/api/v1/shortcuts/{machine.id}:cli:x/chat", content=body)
+        assert paths(response) == [blamed]
+
+
+class TestRead:
+    async def test_query_reaches_the_machine(self, owner: Owner) -> None:
+        machine = await owner.machine()
+        request = owner.sends(
+            "GET",
+            f"/api/v1/shortcuts/{machine.id}:ide:x/chat"
+            "?limit=1000&after=msg_1&agentType=claude%20one&other=1",
+        )
+        taken = await machine.takes("read_chat", limit=1000, after="msg_1", agentType="claude one")
+        await machine.answers(taken)
+        assert (await request).json() == RESULTS["read_chat"]
+
+    @pytest.mark.parametrize("text", ["null", "true", "12", "1.5"])
+    async def test_text_is_text_whatever_it_looks_like(self, owner: Owner, text: str) -> None:
+        machine = await owner.machine()
+        path = f"/api/v1/shortcuts/{machine.id}:ide:x/chat?agentType={text}"
+        request = owner.sends("GET", path)
+        await machine.answers(await machine.takes("read_chat", agentType=text))
+        assert (await request).status_code == 200
+
+    @pytest.mark.parametrize(
+        ("query", "blamed"),
+        [
+            ("limit=0", "limit"),
+            ("limit=-1", "limit"),
+            ("limit=1001", "limit"),
+            ("limit=abc", "limit"),
+            ("limit=", "limit"),
+            ("limit=1.5", "limit"),
+            ("limit=1.0", "limit"),
+            ("limit=null", "limit"),
+            ("limit=" + "9" * 5000, "limit"),
+            ("limit=1&limit=x", "limit"),
+            ("after=", "after"),
+            ("agentType=", "agentType"),
+            ("after=%FF", ""),
+            ("agenttype=claude", "agenttype"),
+            ("limt=5", "limt"),
+        ],
+    )
+    async def test_bad_query(self, owner: Owner, query: str, blamed: str) -> None:
+        """contract.md, 400: a bad query value."""
+        machine = await owner.machine()
+        response = await owner.api.get(f"/api/v1/shortcuts/{machine.id}:cli:x/chat?{query}")
+        assert paths(response) == [blamed]
+
+
+class TestApprove:
+    @pytest.mark.parametrize(
+        ("body", "blamed"),
+        [
+            (b"{}", "action"),
+            (b"", ""),
+            (b'{"action":null}', "action"),
+            (b'{"action":"yes"}', "action"),
+            (b'{"action":"Approve"}', "action"),
+            (b'{"action":1}', "action"),
+            (b'{"action":"approve","actionId":""}', "actionId"),
+            (b'{"action":"approve","optionId":1}', "optionId"),
+            (b'{"action":"approve","agentType":1}', "agentType"),
+        ],
+    )
+    async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:
+        """contract.md, 400: an action other than approve or reject."""
+        machine = await owner.machine()
+        response = await owner.api.post(
+            f"/api/v1/shortcuts/{machine.id}:cli:x/approve", content=body
+        )
+        assert paths(response) == [blamed]
+
+
+class TestLaunch:
+    @pytest.mark.parametrize(
+        ("body", "command", "payload"),
+        [
+            (
+                {"type": "claude-code", "dir": "/srv", "model": "big"},
+                "launch_cli",
+                {"cliType": "claude-code", "dir": "/srv", "model": "big"},
+            ),
+            ({"type": "gemini-acp"}, "launch_cli", {"cliType": "gemini-acp"}),
+            ({"type": "house-agent"}, "launch_cli", {"cliType": "house-agent"}),
+            ({"type": "kiro", "dir": "/srv"}, "launch_ide", {"ideType": "kiro", "dir": "/srv"}),
+        ],
+    )
+    async def test_every_kind(
+        self, owner: Owner, body: dict[str, Any], command: str, payload: dict[str, Any]
+    ) -> None:
+        """spec.md, POST …/launch: an IDE, CLI or ACP, of the machine's own providers too."""
+        machine = await owner.machine()
+        request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/launch", body)
+        await machine.answers(await machine.takes(command, **payload))
+        assert (await request).json() == RESULTS[command]
+
+    @pytest.mark.parametrize(
+        ("body", "blamed"),
+        [
+            (b"", ""),
+            (b"{}", "type"),
+            (b'{"type":""}', "type"),
+            (b'{"type":3}', "type"),
+            (b'{"type":"emacs"}', "type"),
+            (b'{"type":"codex","dir":""}', "dir"),
+            (b'{"type":"codex","dir":1}', "dir"),
+            (b'{"type":"codex","model":1}', "model"),
+            (b'{"type":"codex","model":"a\\u0000b"}', "model"),
+            (b'{"type":"codex","model":"a\\u001b[2J"}', "model"),
+            (b'{"type":"codex","dir":"/srv\\u0000"}', "dir"),
+            (b'{"type":"codex\\u0000"}', "type"),
+        ],
+    )
+    async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:
+        machine = await owner.machine()
+        response = await owner.api.post(f"/api/v1/shortcuts/{machine.id}/launch", content=body)
+        assert paths(response) == [blamed]
+
+    async def test_a_pattern_is_explained_in_words(self, owner: Owner) -> None:
+        machine = await owner.machine()
+        response = await owner.api.post(
+            f"/api/v1/shortcuts/{machine.id}/launch", json={"type": "codex", "model": "a\0"}
+        )
+        error = assert_error(response, 400)["error"]
+        assert error == "Expected text without control characters (at `model`)"
+
+    async def test_an_unknown_type_is_told_the_known_ones(self, owner: Owner) -> None:
+        """contract.md, 400: an unknown provider type."""
+        machine = await owner.machine()
+        response = await owner.api.post(
+            f"/api/v1/shortcuts/{machine.id}/launch", json={"type": "emacs"}
+        )
+        error = assert_error(response, 400)["error"]
+        assert "house-agent" in error
+        assert "jupyterlab" in error
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "field", "blamed"),
+    [
+        ("launch", "jupyterlab", "ideType", "type"),
+        ("launch", "codex", "cliType", "type"),
+        ("launch", "codex", "type", "type"),
+        ("launch", "codex", "dir", "dir"),
+        ("stop", "emacs", "cliType", "type"),
+    ],
+)
+async def test_what_the_machine_blames_is_named_as_it_was_sent(
+    owner: Owner, action: str, kind: str, field: str, blamed: str
+) -> None:
+    """contract.md, Errors: `details` has the path in the request."""
+    machine = await owner.machine()
+    request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/{action}", {"type": kind})
+    details = [ErrorDetail(path=field, message="It is wrong")]
+    failure = Failure(status=400, message="It is wrong, really", details=details)
+    await machine.fails(await machine.takes(), failure)
+    assert paths(await request) == [blamed]
+
+
+class TestStop:
+    async def test_happy_path(self, owner: Owner) -> None:
+        """contract.md, POST …/stop {type, sessionId?, dir?}."""
+        machine = await owner.machine()
+        body = {"type": "codex", "sessionId": "session_1", "dir": "/srv"}
+        request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/stop", body)
+        taken = await machine.takes("stop_cli", cliType="codex", sessionId="session_1", dir="/srv")
+        await machine.answers(taken)
+        assert (await request).json() == {"success": True, "stopped": ["session_1"]}
+
+    @pytest.mark.parametrize(
+        ("body", "blamed"),
+        [
+            (b"", ""),
+            (b"{}", "type"),
+            (b'{"type":3}', "type"),
+            (b'{"type":"codex","sessionId":1}', "sessionId"),
+            (b'{"type":"codex","dir":""}', "dir"),
+        ],
+    )
+    async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:
+        machine = await owner.machine()
+        response = await owner.api.post(f"/api/v1/shortcuts/{machine.id}/stop", content=body)
+        assert paths(response) == [blamed]

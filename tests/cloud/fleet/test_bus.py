@@ -1,0 +1,173 @@
+"""What every bus promises, in memory and on Redis; and what only Redis can show."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
+from outrider.cloud.fleet.redis_bus import RedisBus
+from outrider.cloud.store.redis import Redis
+from tests.rig.patience import eventually
+from tests.rig.private import private
+from tests.servers.redis import Redis as RedisServer
+from tests.servers.redis import RedisCluster
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with private(RedisServer) as redis:
+        yield redis
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    with private(RedisCluster) as redis:
+        yield redis
+
+
+@asynccontextmanager
+async def on_redis(
+    server: RedisServer | RedisCluster, prefix: str = "test", changes: list[str] | None = None
+) -> AsyncIterator[RedisBus]:
+    """Run a bus until the end; `changes` gets "down" and "up"."""
+    changes = [] if changes is None else changes
+
+    async def up() -> None:
+        changes.append("up")
+
+    bus = RedisBus(Redis(server.url(), prefix), lambda: changes.append("down"), up)
+    running = asyncio.create_task(bus.run())
+    try:
+        own = secrets.token_hex(4)
+        await bus.subscribe(own, lambda _: None)
+        await eventually(lambda: is_heard(bus, own))
+        yield bus
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await bus.close()
+
+
+async def is_heard(bus: Bus, channel: str) -> bool:
+    """Tell whether what is published on a channel is heard."""
+    try:
+        return await bus.publish(channel, b"") > 0
+    except BusDown:
+        return False
+
+
+@pytest_asyncio.fixture(loop_scope="session", params=["memory", "server", "cluster"])
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Bus, Bus]]:
+    """The buses of two nodes."""
+    if request.param == "memory":
+        both = MemoryBus(is_shared=True)
+        yield both, both
+        return
+    redis = request.getfixturevalue(request.param)
+    async with on_redis(redis) as one, on_redis(redis) as other:
+        yield one, other
+
+
+async def test_all_who_listen_hear_in_order(pair: tuple[Bus, Bus]) -> None:
+    one, other = pair
+    heard: list[tuple[str, bytes]] = []
+    await one.subscribe("c", lambda message: heard.append(("one", message)))
+    await other.subscribe("c", lambda message: heard.append(("other", message)))
+    for number in range(100):
+        assert await one.publish("c", str(number).encode()) == 2
+    await eventually(lambda: len(heard) == 200)
+    for node in ("one", "other"):
+        assert [int(message) for who, message in heard if who == node] == list(range(100))
+
+
+async def test_nobody_hears_what_nobody_listens_to(pair: tuple[Bus, Bus]) -> None:
+    one, other = pair
+    assert await one.publish("nobody", b"x") == 0
+    heard: list[bytes] = []
+    hear = heard.append
+    await other.subscribe("c2", hear)
+    assert await one.publish("c2", b"first") == 1
+    await eventually(lambda: heard == [b"first"])
+    await other.unsubscribe("c2", hear)
+
+    async def nobody() -> bool:
+        return await one.publish("c2", b"second") == 0
+
+    await eventually(nobody)
+    assert heard[0] == b"first"
+
+
+async def test_a_message_of_megabytes_is_heard_whole(pair: tuple[Bus, Bus]) -> None:
+    one, other = pair
+    heard: list[bytes] = []
+    await other.subscribe("large", heard.append)
+    large = bytes(range(256)) * 60_000
+    assert await one.publish("large", large) == 1
+    await eventually(lambda: heard == [large])
+
+
+async def test_a_board_keeps_the_latest_version(pair: tuple[Bus, Bus]) -> None:
+    one, other = pair
+    await one.put("b", "name", 2, b"two:\x00")
+    await other.put("b", "name", 1, b"one")
+    assert await other.get("b", "name") == b"two:\x00"
+    await other.put("b", "name", 2, b"two again")
+    await other.put("b", "second", 1, b"")
+    assert await one.items("b") == {"name": b"two again", "second": b""}
+    await other.remove("b", "name", 1)
+    assert await one.get("b", "name") == b"two again"
+    await other.remove("b", "name", 3)
+    await other.remove("b", "second", 1)
+    assert await one.get("b", "name") is None
+    assert await one.items("b") == {}
+
+
+async def test_installations_on_one_redis_do_not_hear_each_other(server: RedisServer) -> None:
+    async with on_redis(server, "mine") as mine, on_redis(server, "theirs") as theirs:
+        heard: list[bytes] = []
+        await theirs.subscribe("c", heard.append)
+        assert await mine.publish("c", b"x") == 0
+        await mine.put("b", "name", 1, b"x")
+        assert await theirs.items("b") == {}
+
+
+async def test_it_tells_of_a_break_and_heals() -> None:
+    """What was listened to before, and meanwhile, is heard again once Redis is back."""
+    with private(RedisServer) as server:
+        changes: list[str] = []
+        async with on_redis(server, changes=changes) as bus:
+            heard: list[bytes] = []
+            await bus.subscribe("before", heard.append)
+            await asyncio.to_thread(server.kill)
+            await eventually(lambda: changes == ["up", "down"])
+            with pytest.raises(BusDown):
+                await bus.publish("before", b"lost")
+            await bus.subscribe("meanwhile", heard.append)
+            await asyncio.to_thread(server.start)
+            await eventually(lambda: changes == ["up", "down", "up"])
+
+            async def both() -> bool:
+                counts = [await bus.publish(name, b"x") for name in ("before", "meanwhile")]
+                return counts == [1, 1]
+
+            await eventually(both)
+            await eventually(lambda: len(heard) >= 2)
+
+
+async def test_it_notices_a_redis_that_is_frozen() -> None:
+    """No connection ends then: only its silence tells."""
+    with private(RedisServer) as server:
+        changes: list[str] = []
+        async with on_redis(server, changes=changes) as bus:
+            await asyncio.to_thread(server.freeze)
+            with pytest.raises(BusDown):
+                await bus.publish("c", b"x")
+            await eventually(lambda: changes == ["up", "down"], within=15)
+            await asyncio.to_thread(server.thaw)
+            await eventually(lambda: changes == ["up", "down", "up"], within=15)

@@ -1,0 +1,139 @@
+"""Commands whose node dies or whose machine moves, without processes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec import Raw
+
+from outrider.cloud.fleet.bus import Bus, MemoryBus
+from outrider.cloud.fleet.relay import CommandRelay
+from outrider.contract.frames import Cancel, Command, CommandResult
+from tests.rig.patience import eventually
+
+MACHINE = "machine_1"
+LOST_AFTER = 0.3
+
+
+class Node:
+    """A node's relay, and what it reported."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.relay = CommandRelay(
+            bus,
+            self,
+            lambda *_: None,
+            report_interval=LOST_AFTER / 10,
+            lost_after=LOST_AFTER,
+        )
+        self.results: list[str] = []
+        self.lost: list[str] = []
+        self.sent: list[Command | Cancel] = []
+
+    def resolve(self, machine_id: str, result: CommandResult) -> None:
+        """Take a result."""
+        self._completed(self.results, result.id)
+
+    def connection_lost(self, machine_id: str) -> None:
+        """Ignore that a machine is lost."""
+
+    def command_lost(self, command_id: str) -> None:
+        """Take note that a command is lost."""
+        self._completed(self.lost, command_id)
+
+    async def send(self, frame: Command | Cancel) -> None:
+        """Take a frame, as a machine's socket does."""
+        self.sent.append(frame)
+
+    async def asks(self) -> str:
+        """Send a command to the machine, and return its id."""
+        command = Command(
+            id=self.relay.new_command_id(), command="terminal", payload=Raw(b"{}"), timeout_ms=1
+        )
+        assert await self.relay.send(MACHINE, command)
+        return command.id
+
+    def _completed(self, to: list[str], command_id: str) -> None:
+        to.append(command_id)
+        self.relay.completed(MACHINE, command_id)
+
+
+Start = Callable[[], Node]
+
+
+@asynccontextmanager
+async def nodes() -> AsyncIterator[Start]:
+    """Start nodes of one service, which live until the end."""
+    bus, running = MemoryBus(is_shared=True), list[asyncio.Task[None]]()
+
+    def start() -> Node:
+        node = Node(bus)
+        running.append(asyncio.create_task(node.relay.run()))
+        return node
+
+    try:
+        yield start
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
+
+
+@pytest.mark.asyncio
+async def test_a_command_in_flight_is_not_lost() -> None:
+    async with nodes() as start:
+        here, there = start(), start()
+        await there.relay.register(MACHINE, there, 1)
+        command = await here.asks()
+        await eventually(lambda: len(there.sent) == 1)
+        await asyncio.sleep(LOST_AFTER * 3)
+        assert here.lost == []
+        await there.relay.deliver_result(MACHINE, CommandResult(id=command))
+        await eventually(lambda: here.results == [command])
+
+
+@pytest.mark.asyncio
+async def test_a_command_of_a_dead_node_is_lost_although_its_machine_is_back() -> None:
+    """The machine dropped it when its connection was lost: it will not answer."""
+    async with nodes() as start:
+        here, third = start(), start()
+        dead = Node(here.bus)  # it receives messages and never reports
+        await dead.relay.register(MACHINE, dead, 1)
+        before = await here.asks()
+        await dead.relay.unregister(MACHINE, dead, has_moved=True)  # its subscription ends
+        await here.relay.register(MACHINE, here, 2)
+        after = await here.asks()
+        await eventually(lambda: here.lost == [before])
+        await here.relay.unregister(MACHINE, here, has_moved=False)
+        await third.relay.register(MACHINE, third, 3)
+        await third.relay.deliver_result(MACHINE, CommandResult(id=after))
+        await eventually(lambda: here.results == [after])
+
+
+@pytest.mark.asyncio
+async def test_a_command_whose_machine_moved_is_answered_over_its_new_node() -> None:
+    async with nodes() as start:
+        here, there, third = start(), start(), start()
+        await there.relay.register(MACHINE, there, 1)
+        command = await here.asks()
+        await eventually(lambda: len(there.sent) == 1)
+        await third.relay.register(MACHINE, third, 2)
+        await there.relay.unregister(MACHINE, there, has_moved=True)
+        await asyncio.sleep(LOST_AFTER * 3)
+        assert here.lost == []
+        await third.relay.deliver_result(MACHINE, CommandResult(id=command))
+        await eventually(lambda: here.results == [command])
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_command_is_not_in_flight() -> None:
+    async with nodes() as start:
+        here, there = start(), start()
+        await there.relay.register(MACHINE, there, 1)
+        command = await here.asks()
+        await eventually(lambda: there.relay.in_flight(MACHINE) == 1)
+        assert await here.relay.send(MACHINE, Cancel(id=command))
+        await eventually(lambda: there.relay.in_flight(MACHINE) == 0)
+        assert [type(frame) for frame in there.sent] == [Command, Cancel]

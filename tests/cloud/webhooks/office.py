@@ -1,0 +1,169 @@
+"""The parts that deliver, joined without the rest of the service, on a clock that tests set."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from outrider.cloud.access.encryption import Cipher
+from outrider.cloud.store import accounts, deliveries
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.deliveries import Delivery
+from outrider.cloud.webhooks import retry_policy
+from outrider.cloud.webhooks.addresses import AddressPolicy
+from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
+from outrider.cloud.webhooks.endpoint_limiter import DEFAULT_LIMITS, EndpointLimits
+from outrider.cloud.webhooks.event_intake import EventIntake
+from outrider.cloud.webhooks.sender import Sender
+from outrider.cloud.webhooks.subscriptions import Subscriptions
+from outrider.contract.events import AgentEvent
+from outrider.contract.ids import new_id
+from outrider.contract.webhooks import Delivery as View
+from outrider.contract.webhooks import WebhookRequest, WebhookWithSecret
+from tests.cloud.webhooks.events import DAEMON, agent_event
+from tests.rig.clock import Clock
+from tests.rig.patience import eventually
+
+DELAYS = (5.0, 25.0, 125.0)
+
+
+class Office:
+    """A node: its own queue and intake, on a database that nodes may share."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        account_id: str,
+        *,
+        timeout: float = 10.0,
+        delays: Sequence[float] = DELAYS,
+        limits: EndpointLimits = DEFAULT_LIMITS,
+        poll_interval: float = 1.0,
+    ) -> None:
+        self.database = database
+        self.clock = clock
+        self.account_id = account_id
+        self.chance = 0.5
+        self.registry = CollectorRegistry()
+        guard = AddressPolicy(allow_private=True)
+        self.sender = Sender(guard, timeout, clock)
+        self.subscriptions = Subscriptions(database, guard, Cipher("k" * 32), clock)
+        self.queue = DeliveryQueue(
+            database=database,
+            subscriptions=self.subscriptions,
+            sender=self.sender,
+            delays=delays,
+            registry=self.registry,
+            clock=clock,
+            chance=lambda: self.chance,
+            limits=limits,
+            poll_interval=poll_interval,
+        )
+        self.intake = EventIntake(
+            database=database,
+            subscriptions=self.subscriptions,
+            queue=self.queue,
+            clock=clock,
+            retry_interval=0.02,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self.seq = 0
+
+    async def open(self) -> None:
+        """Begin to work."""
+        self._tasks = [
+            asyncio.create_task(self.intake.run()),
+            asyncio.create_task(self.queue.run()),
+        ]
+
+    async def close(self) -> None:
+        """End as the service does."""
+        for task in self._tasks:
+            task.cancel()
+            await asyncio.wait({task}, timeout=10)
+        await self.sender.close()
+
+    async def webhook(self, url: str, *events: str) -> WebhookWithSecret:
+        """Subscribe."""
+        request = WebhookRequest(url=url, events=list(events) or ["*"])
+        return await self.subscriptions.create(self.account_id, request, None)
+
+    async def happens(self, event: AgentEvent | None = None) -> AgentEvent:
+        """Take an event in; return it once it is stored."""
+        event = event or agent_event()
+        stored = asyncio.Event()
+        self.seq += 1
+        await self.intake.agent_event(self.account_id, DAEMON, self.seq, event, stored.set)
+        async with asyncio.timeout(10):
+            await stored.wait()
+        return event
+
+    async def history(self, webhook_id: str) -> list[View]:
+        """Return a webhook's deliveries, newest first."""
+        rows = await deliveries.of_webhook(self.database, webhook_id, limit=1000, before=None)
+        return [retry_policy.record(row) for row in rows]
+
+    async def settles(self, webhook_id: str, attempt: int = 1, index: int = 0) -> View:
+        """Return a delivery (the newest, or an older one) once an attempt is written down."""
+        seen: list[View] = []
+
+        async def tried() -> bool:
+            seen[:] = await self.history(webhook_id)
+            return len(seen) > index and seen[index].attempt >= attempt
+
+        await eventually(tried)
+        return seen[index]
+
+    async def waits(self, seconds: float) -> None:
+        """Let time pass, and see to it that the queue looks."""
+        self.clock.passes(seconds)
+        self.queue.wake()
+
+    async def store(self, webhook_id: str, count: int, claimed_until: int = 0) -> list[Delivery]:
+        """Put deliveries into the database that no queue knows of."""
+        now = int(self.clock() * 1000)
+        made = []
+        for _ in range(count):
+            event = agent_event()
+            row = deliveries.Event(event.id, self.account_id, event.event, b'{"event":"x"}', now)
+            made.append((row, retry_policy.new_delivery(webhook_id, event.id, event.event, now)))
+        await deliveries.store(
+            self.database,
+            [row for row, _ in made],
+            [(delivery, claimed_until) for _, delivery in made],
+            {},
+        )
+        return [delivery for _, delivery in made]
+
+
+async def new_account(database: Database) -> str:
+    """Make an account."""
+    account_id = new_id("acct")
+    await accounts.create(
+        database,
+        account_id=account_id,
+        user_id=new_id("user"),
+        email=f"{account_id}@example.org",
+        plan="enterprise",
+        password_hash=None,
+        now=1,
+    )
+    return account_id
+
+
+@asynccontextmanager
+async def offices(url: str, count: int = 1, **options: Any) -> AsyncIterator[list[Office]]:
+    """Give nodes that share a migrated database, and the clock."""
+    database = Database(url)
+    clock = Clock()
+    account_id = await new_account(database)
+    made = [Office(database, clock, account_id, **options) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for office in made:
+            await office.close()
+        await database.close()

@@ -1,0 +1,72 @@
+"""Taking events in, when the database is unavailable or something in it has gone."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import delete
+from sqlalchemy.exc import OperationalError
+
+from outrider.cloud.store import deliveries, tables
+from outrider.contract.ids import new_id
+from tests.cloud.webhooks.events import DAEMON, agent_event
+from tests.cloud.webhooks.office import Office
+from tests.cloud.webhooks.receiver import Receiver
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_a_webhook_that_went_behind_this_nodes_back(
+    office: Office, receiver: Receiver
+) -> None:
+    """Another node has removed it within the second for which it is remembered."""
+    gone = await office.webhook(receiver.url + "/gone")
+    stays = await office.webhook(receiver.url + "/stays")
+    await office.happens()
+    await office.settles(stays.id)
+    await office.settles(gone.id)
+    async with office.database.begin() as connection:
+        await connection.execute(delete(tables.webhooks).where(tables.webhooks.c.id == gone.id))
+    event = await office.happens()
+    await office.settles(stays.id, index=1)
+    taken = [one for one in receiver.taken if one.json["id"] == event.id]
+    assert [one.path for one in taken] == ["/hook/stays"]
+
+
+async def test_an_account_that_went_holds_up_nobody_else(
+    office: Office, receiver: Receiver
+) -> None:
+    """Its events cannot be stored: they are given up, and acknowledged."""
+    webhook = await office.webhook(receiver.url)
+    await office.happens()
+    lost, stored = asyncio.Event(), asyncio.Event()
+    targets = await office.subscriptions.targets(office.account_id)
+    nobody = new_id("acct")
+    office.subscriptions._cache[nobody] = (float("inf"), targets)
+    await office.intake.agent_event(nobody, DAEMON, 2, agent_event(), lost.set)
+    await office.intake.agent_event(office.account_id, DAEMON, 3, agent_event(), stored.set)
+    async with asyncio.timeout(10):
+        await asyncio.gather(lost.wait(), stored.wait())
+    await office.settles(webhook.id, index=1)
+
+
+async def test_events_wait_for_the_database(
+    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is acknowledged while it is away, and nothing lost."""
+    webhook = await office.webhook(receiver.url)
+    real, tries = deliveries.store, 0
+
+    async def store(*values: object) -> object:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise OperationalError("INSERT", {}, Exception("the server has gone"))
+        if tries < 5:
+            raise ConnectionRefusedError
+        return await real(*values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(deliveries, "store", store)
+    await office.happens()
+    assert tries == 5
+    await office.settles(webhook.id)
+    await receiver.takes(1)

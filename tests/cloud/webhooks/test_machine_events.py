@@ -1,0 +1,203 @@
+"""From a machine's events, and its comings and goings, to deliveries. Holds contract.md."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import text
+
+from outrider.cloud.store import machines
+from outrider.contract.enrollment import Enrolled
+from outrider.contract.events import EventName
+from outrider.contract.frames import Acknowledge, Event
+from tests.cloud.webhooks.events import agent_event
+from tests.cloud.webhooks.receiver import Receiver
+from tests.cloud.webhooks.test_subscriptions import Subscriber, subscriber
+from tests.rig.machine import ScriptedMachine
+from tests.rig.patience import eventually
+from tests.rig.site import Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+GRACE = 0.4
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def mine(start_site: Any) -> Site:
+    """A service of the test's own, with a short grace period."""
+    site: Site = await start_site(grace_period=GRACE)
+    return site
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def me(mine: Site) -> Subscriber:
+    return await subscriber(mine)
+
+
+async def acknowledged(machine: ScriptedMachine, seq: int) -> None:
+    """Wait until a machine's events up to `seq` are acknowledged."""
+
+    def told() -> bool:
+        return any(one.seq >= seq for one in machine.heard(Acknowledge))
+
+    await eventually(told)
+
+
+async def stored_seq(site: Site, machine_id: str) -> int:
+    row = await machines.by_id(site.database, machine_id)
+    assert row is not None
+    return row.event_seq
+
+
+async def connects(me: Subscriber, enrolled: Enrolled) -> ScriptedMachine:
+    return await me.owner.machine(enrolled=enrolled)
+
+
+async def test_a_machine_that_comes_and_goes(me: Subscriber, receiver: Receiver) -> None:
+    await me.creates(receiver.url, "machine:connected", "machine:disconnected")
+    enrolled = await me.owner.enrolls(nickname="Bench")
+    machine = await connects(me, enrolled)
+    (came,) = await receiver.takes(1)
+    await machine.drops()
+    _, went = await receiver.takes(2)
+    assert [came.event, went.event] == ["machine:connected", "machine:disconnected"]
+    for taken in (came, went):
+        body = taken.json
+        assert body.keys() == {"id", "event", "timestamp", "daemonId", "payload"}
+        assert body["daemonId"] == enrolled.daemon_id
+        assert body["payload"] == {
+            "hostname": "workbench",
+            "nickname": "Bench",
+            "platform": "linux",
+            "timestamp": body["timestamp"],
+        }
+
+
+async def test_within_the_grace_period_nothing_fires(
+    me: Subscriber, mine: Site, receiver: Receiver
+) -> None:
+    await me.creates(receiver.url, "machine:connected", "machine:disconnected")
+    enrolled = await me.owner.enrolls()
+    machine = await connects(me, enrolled)
+    for _ in range(3):
+        await machine.drops()
+        machine = await connects(me, enrolled)
+    newer = await connects(me, enrolled)  # takes over from the older one
+    await asyncio.sleep(1.5 * GRACE)
+    assert [one.event for one in await receiver.takes(1)] == ["machine:connected"]
+    await newer.drops()
+    await receiver.takes(2)
+    await connects(me, enrolled)
+    told = [one.event for one in await receiver.takes(3)]
+    assert told == ["machine:connected", "machine:disconnected", "machine:connected"]
+
+
+async def test_over_a_restart_of_the_service(
+    me: Subscriber, mine: Site, receiver: Receiver
+) -> None:
+    """Who comes back within the grace period fires nothing; who does not, once."""
+    await me.creates(receiver.url, "machine:connected", "machine:disconnected")
+    stays, goes = await me.owner.enrolls(), await me.owner.enrolls()
+    for enrolled in (stays, goes):
+        await connects(me, enrolled)
+    await receiver.takes(2)
+    await mine.stop()
+    await mine.start()
+    await connects(me, stays)
+    *_, went = await receiver.takes(3)
+    assert (went.event, went.json["daemonId"]) == ("machine:disconnected", goes.daemon_id)
+    await asyncio.sleep(1.5 * GRACE)
+    await receiver.takes(3)
+
+
+async def test_disconnect_fires_at_once(me: Subscriber, receiver: Receiver) -> None:
+    """contract.md, Presence: no grace period."""
+    await me.creates(receiver.url, "machine:disconnected")
+    machine = await me.owner.machine()
+    await me.api.post(f"/api/v1/daemons/{machine.id}/disconnect")
+    (went,) = await receiver.takes(1)
+    assert went.event == "machine:disconnected"
+
+
+async def test_each_event_once_however_often_it_is_told(me: Subscriber, receiver: Receiver) -> None:
+    """The same number again, and the same id under a new number: both are dropped."""
+    await me.creates(receiver.url, "agent:generating_started")
+    enrolled = await me.owner.enrolls()
+    machine = await connects(me, enrolled)
+    first, second, third = agent_event(), agent_event(), agent_event()
+    await machine.say(
+        Event(seq=1, event=first),
+        Event(seq=1, event=first),
+        Event(seq=2, event=second),
+        Event(seq=3, event=first),
+    )
+    await acknowledged(machine, 3)
+    await machine.say(Event(seq=2, event=second), Event(seq=4, event=second))
+    await acknowledged(machine, 4)
+    await machine.drops()
+    again = await connects(me, enrolled)
+    assert again.welcome.acknowledged == 4
+    await again.say(Event(seq=4, event=second), Event(seq=5, event=third))
+    await acknowledged(again, 5)
+    taken = await receiver.takes(3)
+    assert sorted(one.json["id"] for one in taken) == sorted([first.id, second.id, third.id])
+
+
+async def test_what_is_no_event_of_an_agent_is_dropped(
+    me: Subscriber, mine: Site, receiver: Receiver
+) -> None:
+    """A machine cannot tell machine:* or webhook:test, nor give ids that are none."""
+    await me.creates(receiver.url, "*")
+    machine = await me.owner.machine()
+    await receiver.takes(1)
+    events = [
+        agent_event(EventName.MACHINE_DISCONNECTED),
+        agent_event(EventName.WEBHOOK_TEST),
+        agent_event(id="evt_short"),
+        agent_event(id="x" * 64),
+        agent_event(id="webhook_01jz3v7k2qf8ar4n0w5h6xt9cd"),
+    ]
+    sound = agent_event()
+    for seq, event in enumerate([*events, sound], start=1):
+        await machine.say(Event(seq=seq, event=event))
+    await acknowledged(machine, 6)
+    _, taken = await receiver.takes(2)
+    assert taken.json["id"] == sound.id
+    assert await stored_seq(mine, machine.id) == 6
+
+
+async def test_nothing_is_acknowledged_before_it_is_stored(
+    me: Subscriber, mine: Site, receiver: Receiver
+) -> None:
+    """While the database takes no writes nothing is acknowledged, and the service killed then
+    is told again: not even an event that is dropped is acknowledged before those ahead of it."""
+    await me.creates(receiver.url, "agent:generating_started")
+    enrolled = await me.owner.enrolls()
+    machine = await connects(me, enrolled)
+    event = agent_event()
+    async with mine.database.begin() as connection:  # for SQLite it is the lock on the file
+        if connection.dialect == "postgresql":
+            await connection.execute(text("LOCK TABLE events, deliveries, machines"))
+        await machine.say(
+            Event(seq=1, event=event), Event(seq=2, event=agent_event(EventName.WEBHOOK_TEST))
+        )
+        await machine.settled()
+        await asyncio.sleep(0.1)
+        assert machine.heard(Acknowledge) == []
+    await acknowledged(machine, 2)
+    assert [one.json["id"] for one in await receiver.takes(1)] == [event.id]
+
+
+async def test_events_wait_while_nobody_subscribes_to_them(
+    me: Subscriber, mine: Site, receiver: Receiver
+) -> None:
+    """An event that no webhook wants is acknowledged all the same."""
+    machine = await me.owner.machine()
+    await machine.say(Event(seq=1, event=agent_event()))
+    await acknowledged(machine, 1)
+    assert await stored_seq(mine, machine.id) == 1
+    webhook = await me.creates(receiver.url)
+    await machine.say(Event(seq=2, event=agent_event()))
+    await receiver.takes(1)
+    assert len(await me.over(webhook)) == 1

@@ -1,0 +1,51 @@
+"""Accounts whose user has a password, and the sessions that a password begins."""
+
+import time
+from typing import Any, Final
+
+import httpx
+from argon2 import PasswordHasher
+
+from outrider.cloud.access.encryption import secret_key
+from outrider.cloud.access.sessions import LoggedIn, Sessions
+from outrider.cloud.store.accounts import Plan
+from tests.rig.site import Owner, Site
+
+PASSWORD: Final = "correct horse battery staple"
+_CHEAP_HASH: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+
+V1: Final = "/api/v1"
+
+
+async def person(site: Site, plan: Plan = "enterprise") -> Owner:
+    """Make an account whose user may log in with `PASSWORD`."""
+    return await site.account(plan, _CHEAP_HASH)
+
+
+def sessions_of(site: Site, age: float = 0.0) -> Sessions:
+    """Return the site's own way to begin sessions, with a clock that is `age` seconds late."""
+    secret = secret_key(site.settings.secret_key, site.settings.data_dir)
+    return Sessions(site.database, secret, lambda: time.time() - age)
+
+
+async def logged_in(owner: Owner, age: float = 0.0) -> LoggedIn:
+    """Log the account's user in, `age` seconds ago."""
+    return await sessions_of(owner.site, age).log_in(owner.email, PASSWORD)
+
+
+async def dashboard(owner: Owner, age: float = 0.0) -> httpx.AsyncClient:
+    """Return a client with a session of the account's user, who logged in `age` seconds ago."""
+    return owner.site.client((await logged_in(owner, age)).token)
+
+
+async def login(site: Site, email: str, password: str = PASSWORD, **options: Any) -> httpx.Response:
+    """Log in through the API."""
+    body = {"email": email, "password": password}
+    return await site.client().post(f"{V1}/auth/login", json=body, **options)
+
+
+async def calls(owner: Owner) -> int:
+    """Return what the account has used of its month."""
+    account = (await (await dashboard(owner)).get(f"{V1}/account")).json()
+    used: int = account["usage"]["calls"]
+    return used

@@ -1,0 +1,163 @@
+"""Real processes of the `outrider` command, always ended by their id."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from tests.rig.patience import PATIENCE, eventually
+
+
+def environment(data_dir: Path, **settings: str) -> dict[str, str]:
+    """Return an environment that holds nothing of this machine's but what Python needs."""
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LANG")
+        if name in os.environ
+    }
+    return {
+        **kept,
+        "HOME": str(data_dir.parent),
+        "OUTRIDER_DATA_DIR": str(data_dir),
+        "OUTRIDER_CONFIG_DIR": str(data_dir.parent / "config"),
+        "OUTRIDER_RATE_LIMIT_KEY": "1000000",
+        "OUTRIDER_RATE_LIMIT_SESSION": "1000000",
+        "OUTRIDER_RATE_LIMIT_IP": "1000000",
+        "OUTRIDER_RATE_LIMIT_AUTH": "1000000",
+        "NO_COLOR": "1",
+        **{f"OUTRIDER_{name.upper()}": value for name, value in settings.items()},
+    }
+
+
+class Outcome:
+    """How a command ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+    def json(self) -> Any:
+        """Return what the command printed with `--json`; fail where it did not succeed."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    def assert_sentence(self, code: int = 1) -> str:
+        """Check that the command failed with one sentence on standard error; return it."""
+        assert self.code == code, (self.code, self.out, self.err)
+        assert self.out == ""
+        assert "Traceback" not in self.err
+        (line,) = self.err.splitlines()
+        assert line.startswith("outrider: ")
+        return line
+
+
+async def outrider(*arguments: str, env: dict[str, str]) -> Outcome:
+    """Run the `outrider` command to its end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "outrider",
+        *arguments,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(30):
+            out, err = await process.communicate()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    assert process.returncode is not None
+    return Outcome(process.returncode, out.decode(), err.decode())
+
+
+class Program:
+    """A Python program that runs until it is told to stop; killed at the latest at the end.
+
+    Attributes:
+        log: where its standard error goes.
+    """
+
+    log = Path(os.devnull)
+
+    def __init__(self, *arguments: str, env: dict[str, str]) -> None:
+        self._arguments = arguments
+        self._env = env
+        self.process: asyncio.subprocess.Process
+
+    async def __aenter__(self) -> Self:
+        with self.log.open("ab") as errors:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *self._arguments,
+                env=self._env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+            )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.communicate()
+
+    async def says(self, within: float = PATIENCE) -> str:
+        """Return the program's next line."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(within):
+            return (await self.process.stdout.readline()).decode().strip()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the program a signal."""
+        self.process.send_signal(number)
+
+    async def ends(self, within: float = PATIENCE) -> int:
+        """Wait until the program has ended; return its exit code."""
+        async with asyncio.timeout(within):
+            return await self.process.wait()
+
+
+class Serving(Program):
+    """`outrider serve`, ready for requests."""
+
+    def __init__(self, data_dir: Path, port: int = 0, **settings: str) -> None:
+        self.env = environment(data_dir, port=str(port), **settings)
+        self.url = ""
+        super().__init__("-m", "outrider", "serve", env=self.env)
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        try:
+            line = await self.says(within=2 * PATIENCE)  # several may start at once
+            self.url = line.rpartition(" ")[2]
+            async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+
+                async def ready() -> bool:
+                    return (await client.get(f"{self.url}/readyz")).is_success
+
+                await eventually(ready)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.url.rpartition(":")[2])
+
+    async def admin(self, *arguments: str, **settings: str) -> Outcome:
+        """Run `outrider admin … --json` beside it."""
+        more = {f"OUTRIDER_{name.upper()}": value for name, value in settings.items()}
+        return await outrider("admin", *arguments, "--json", env=self.env | more)

@@ -1,0 +1,181 @@
+"""A running service with its database at hand: accounts, keys, clients and machines."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from outrider.cli.admin import issue_key
+from outrider.cloud.access.enrollment import Enrollment
+from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.api.endpoint import BoundEndpoint
+from outrider.cloud.server import listen, run_service
+from outrider.cloud.settings import Settings
+from outrider.cloud.store import accounts
+from outrider.cloud.store.accounts import Plan
+from outrider.cloud.store.database import Database
+from outrider.contract.enrollment import Enrolled, EnrollRequest
+from outrider.contract.frames import Hello
+from outrider.contract.ids import new_id
+from outrider.contract.resources import Session
+from tests.rig.machine import ScriptedMachine, hello
+from tests.rig.stores import Addresses
+
+GATEWAY = "/api/v1/daemon/connect"
+
+_numbers = itertools.count(1)
+
+
+class Site:
+    """A service that listens on a port of its own.
+
+    What it hands out (clients, machines) ends with it, or earlier by the test's hand.
+    """
+
+    def __init__(self, settings: Settings, more_endpoints: Sequence[BoundEndpoint] = ()) -> None:
+        self.settings = settings
+        self._more_endpoints = more_endpoints
+        self.database = Database(settings.sqlalchemy_url)
+        self.url = ""
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._held = AsyncExitStack()
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where it stores, for other processes that are to do so too."""
+        return self.settings.model_dump(include={"database_url", "redis_url"}, exclude_none=True)
+
+    @property
+    def gateway(self) -> str:
+        """The address that machines connect to."""
+        return self.url.replace("http://", "ws://") + GATEWAY
+
+    async def start(self) -> None:
+        """Start the service, or start it again on its old port."""
+        settings = self.settings
+        if self.url:
+            settings = settings.model_copy(update={"port": int(self.url.rpartition(":")[2])})
+        listener = listen(settings)
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self._stop, ready = asyncio.Event(), asyncio.Event()
+        work = run_service(
+            settings, [listener], self._stop, ready.set, more_endpoints=self._more_endpoints
+        )
+        self._task = asyncio.create_task(work, name="the service")
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._task.done():
+            await self._task
+
+    async def stop(self) -> None:
+        """Stop the service as SIGTERM does."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    @asynccontextmanager
+    async def visit(self) -> AsyncIterator[None]:
+        """End at the end what the service hands out from now on."""
+        outer, self._held = self._held, AsyncExitStack()
+        try:
+            yield
+        finally:
+            await self._held.aclose()
+            self._held = outer
+
+    async def close(self) -> None:
+        """End everything."""
+        await self._held.aclose()
+        await self.stop()
+        await self.database.close()
+
+    def client(self, key: str | None = None) -> httpx.AsyncClient:
+        """Return a client with this key; it does not raise on errors."""
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        client = httpx.AsyncClient(
+            base_url=self.url, headers=headers, verify=False, trust_env=False, timeout=30
+        )
+        self._held.push_async_callback(client.aclose)
+        return client
+
+    async def account(self, plan: Plan = "enterprise", password_hash: str | None = None) -> "Owner":
+        """Make an account with a key that may do everything."""
+        account_id, email = new_id("acct"), f"user{next(_numbers)}@example.org"
+        await accounts.create(
+            self.database,
+            account_id=account_id,
+            user_id=new_id("user"),
+            email=email,
+            plan=plan,
+            password_hash=password_hash,
+            now=1,
+        )
+        key = await self.key(account_id)
+        return Owner(self, account_id, email, key, self.client(key))
+
+    async def key(
+        self, account_id: str, scopes: Iterable[str] = ALL_SCOPES, lifetime: int | None = None
+    ) -> str:
+        """Make a key. `lifetime` is milliseconds."""
+        _, key = await issue_key(self.database, account_id, "test", set(scopes), lifetime=lifetime)
+        return key
+
+    async def hold(self, machine: ScriptedMachine) -> ScriptedMachine:
+        """Connect a machine, to be dropped at the end."""
+        return await self._held.enter_async_context(machine)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An account; `api` is a client with a key that may do everything."""
+
+    site: Site
+    id: str
+    email: str
+    key: str
+    api: httpx.AsyncClient
+
+    def sends(
+        self, method: str, path: str, body: Any = None, *, content: str | None = None
+    ) -> asyncio.Task[httpx.Response]:
+        """Send a request that is answered later."""
+        work = self.api.request(
+            method, path, json=body if content is None else None, content=content
+        )
+        return asyncio.create_task(work, name=f"{method} {path}")
+
+    async def may(self, *scopes: str) -> httpx.AsyncClient:
+        """Return a client whose key has just these scopes."""
+        return self.site.client(await self.site.key(self.id, scopes))
+
+    async def enrolls(self, daemon_id: str | None = None, nickname: str = "Bench") -> Enrolled:
+        """Enroll a machine, with the token that it connects with."""
+        enrollment = Enrollment(self.site.database)
+        code = await enrollment.new_code(self.id, nickname)
+        _, enrolled = await enrollment.redeem(
+            EnrollRequest(
+                code=code.code, hostname="workbench", platform="linux", daemon_id=daemon_id
+            )
+        )
+        return enrolled
+
+    async def machine(
+        self,
+        *sessions: Session,
+        enrolled: Enrolled | None = None,
+        says: Hello | None = None,
+        **fields: Any,
+    ) -> ScriptedMachine:
+        """Connect a scripted machine that runs these sessions."""
+        enrolled = enrolled or await self.enrolls()
+        machine = ScriptedMachine(
+            self.site.gateway, enrolled.token, says or hello(*sessions, **fields)
+        )
+        return await self.site.hold(machine)

@@ -1,0 +1,46 @@
+"""What tests of faults ask of nodes again and again."""
+
+import asyncio
+import time
+
+import httpx
+
+from tests.rig.machine import ScriptedMachine
+from tests.system.faults.cluster import V1, Machine
+
+
+async def answered(client: httpx.AsyncClient, machine: Machine, socket: ScriptedMachine) -> None:
+    """Check that a command reaches the machine from a node, once, and its answer the client."""
+    asked = asyncio.create_task(client.get(machine.status))
+    await socket.answers(await socket.takes("agent_status"))
+    response = await asked
+    assert response.status_code == 200, response.text
+    assert socket.heard_nothing()
+
+
+async def works(client: httpx.AsyncClient, machine: Machine) -> bool:
+    """Tell whether an obliging machine answers."""
+    return (await client.get(machine.status)).status_code == 200
+
+
+async def listed(client: httpx.AsyncClient) -> set[str]:
+    """Return the ids of the machines that a node lists."""
+    response = await client.get(f"{V1}/daemons")
+    assert response.status_code == 200, response.text
+    return {one["id"] for one in response.json()["daemons"]}
+
+
+class Timed:
+    """A response, and how long it took."""
+
+    def __init__(self, response: httpx.Response, seconds: float) -> None:
+        self.response = response
+        self.status = response.status_code
+        self.seconds = seconds
+
+
+async def timed(client: httpx.AsyncClient, path: str) -> Timed:
+    """Ask for a path, and tell how long the answer took."""
+    began = time.monotonic()
+    response = await client.get(path)
+    return Timed(response, time.monotonic() - began)

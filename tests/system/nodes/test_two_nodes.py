@@ -1,0 +1,300 @@
+"""A request on one node, a machine on another: what holds on one node holds here. Issue 8."""
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from outrider.contract.commands import CommandType
+from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Change, CloseCode, Command
+from outrider.contract.resources import Session
+from tests.cloud.webhooks.receiver import receiving
+from tests.conftest import settings
+from tests.rig.errors import assert_error
+from tests.rig.machine import ScriptedMachine, payload_of
+from tests.rig.patience import eventually
+from tests.rig.samples import RESULTS, session
+from tests.rig.site import Site
+from tests.rig.stores import PostgreSQL
+from tests.system.nodes.pair import V1, Pair
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def answered(pair: Pair, machine: ScriptedMachine, client: httpx.AsyncClient) -> None:
+    """Check that a command reaches the machine from a node, and its answer the client."""
+    asked = asyncio.create_task(client.get(pair.status))
+    await machine.answers(await machine.takes("agent_status"))
+    response = await asked
+    assert response.status_code == 200, response.text
+
+
+def many_connections(site: Site, key: str) -> list[httpx.AsyncClient]:
+    """Return a client for each of as many requests as commands may be in flight.
+
+    One client alone has 100 connections at the most.
+    """
+    clients = [site.client(key) for _ in range(MAX_COMMANDS_IN_FLIGHT // 64)]
+    return [client for client in clients for _ in range(64)]
+
+
+class TestCommands:
+    async def test_reach_a_machine_on_another_node(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        await answered(pair, machine, pair.here)
+        await answered(pair, machine, pair.there)
+
+    async def test_large_ones_and_large_answers(self, pair: Pair) -> None:
+        """Larger than what is sent through Redis at once."""
+        machine = await pair.machine_there(session(id="s1"))
+        command = "echo " + "x" * 600_000
+        path = f"{V1}/daemons/{pair.id}/terminal"
+        asked = asyncio.create_task(pair.here.post(path, json={"command": command}))
+        taken = await machine.takes("terminal", command=command)
+        output = "ä" * 3_000_000
+        await machine.answers(taken, _output(output))
+        assert (await asked).json()["output"] == output
+
+    async def test_many_at_once_get_each_its_own_answer(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        path = f"{V1}/daemons/{pair.id}/terminal"
+
+        async def one(number: int) -> tuple[int, str]:
+            response = await pair.here.post(path, json={"command": str(number)})
+            return number, response.json()["output"]
+
+        asked = [asyncio.create_task(one(number)) for number in range(100)]
+        for _ in asked:
+            taken = await machine.takes("terminal")
+            await machine.answers(taken, _output(_command(taken)))
+        assert all(output == str(number) for number, output in await asyncio.gather(*asked))
+
+    async def test_a_machine_owes_no_more_answers_than_one_may(
+        self, pair: Pair, nodes: tuple[Site, Site]
+    ) -> None:
+        """Of the commands of all nodes together; what is refused was not carried out."""
+        machine = await pair.machine_there(session(id="s1"))
+        path = f"{V1}/daemons/{pair.id}/terminal"
+        clients = [client for site in nodes for client in many_connections(site, pair.owner.key)]
+        asked = [asyncio.create_task(one.post(path, json={"command": "date"})) for one in clients]
+        taken = [await machine.takes("terminal") for _ in range(MAX_COMMANDS_IN_FLIGHT)]
+        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        assert done
+        for one in taken:
+            await machine.answers(one)
+        machine.obliges()
+        for later in machine.heard(Command):
+            await machine.answers(later)
+        responses = await asyncio.gather(*asked)
+        codes = Counter([response.status_code for response in responses])
+        assert codes.keys() == {200, 503}
+        refused = [response for response in responses if response.status_code == 503]
+        assert {response.headers["retry-after"] for response in refused} == {"1"}
+        assert codes[200] >= MAX_COMMANDS_IN_FLIGHT
+
+    async def test_a_client_that_goes_away_has_the_command_cancelled(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        asked = asyncio.create_task(pair.here.get(pair.status))
+        taken = await machine.takes("agent_status")
+        asked.cancel()
+        assert (await machine.takes_cancel()).id == taken.id
+
+    async def test_a_socket_that_drops_before_the_answer_is_a_503(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        asked = asyncio.create_task(pair.here.get(pair.status))
+        await machine.takes("agent_status")
+        await machine.drops()
+        assert_error(await asked, 503)
+
+    async def test_in_the_grace_period_503_and_after_it_500(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        await pair.shows_here(1)
+        await machine.drops()
+
+        async def status() -> int:
+            return (await pair.here.get(pair.status)).status_code
+
+        assert await status() == 503
+        await pair.shows_here(0)
+        assert await status() == 500
+
+    async def test_of_another_account_is_404(self, pair: Pair, nodes: tuple[Site, Site]) -> None:
+        await pair.machine_there(session(id="s1"))
+        stranger = await nodes[0].account()
+        for path in (pair.status, f"{V1}/daemons/{pair.id}/status"):
+            assert_error(await stranger.api.get(path), 404)
+        assert (await stranger.api.get(f"{V1}/daemons")).json() == {"daemons": []}
+
+
+class TestStates:
+    async def test_every_node_shows_the_machine(self, pair: Pair) -> None:
+        await pair.machine_there(session(id="s1"))
+        await pair.shows_here(1)
+        (listed,) = await pair.list_here()
+        theirs = (await pair.there.get(f"{V1}/daemons")).json()["daemons"]
+        assert [listed] == theirs
+        one = (await pair.here.get(f"{V1}/daemons/{pair.id}/status")).json()
+        other = (await pair.there.get(f"{V1}/daemons/{pair.id}/status")).json()
+        assert one | {"timestamp": 0} == other | {"timestamp": 0}
+        assert one["connected"] is True
+
+    async def test_a_change_shows_on_every_node_at_once(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        await machine.say(Change(sessions=[_generating(session(id="s1"))]))
+
+        async def shown() -> bool:
+            listed = await pair.list_here()
+            return bool(listed) and listed[0]["clis"][0]["status"] == "generating"
+
+        began = time.monotonic()
+        await eventually(shown, within=1)
+        assert time.monotonic() - began < 1
+
+    async def test_a_machine_that_went_shows_its_last_state(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        await pair.shows_here(1)
+        await machine.drops()
+        await pair.shows_here(0)
+        shown = (await pair.here.get(f"{V1}/daemons/{pair.id}/status")).json()
+        assert shown["connected"] is False
+        assert [one["id"] for one in shown["sessions"]] == ["s1"]
+
+
+class TestSockets:
+    async def test_the_newer_wins_on_whichever_node(self, pair: Pair) -> None:
+        older = await pair.machine_here(session(id="s1"))
+        newer = await pair.machine_there(session(id="s1"))
+        assert (await older.closed())[0] == CloseCode.REPLACED
+        await answered(pair, newer, pair.here)
+        await answered(pair, newer, pair.there)
+        assert older.heard_nothing()
+
+    async def test_of_two_at_the_same_moment_one_remains(self, pair: Pair) -> None:
+        machines = await asyncio.gather(
+            pair.machine_here(session(id="s1")), pair.machine_there(session(id="s1"))
+        )
+        ends = [asyncio.create_task(machine.closed()) for machine in machines]
+        done, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        assert [task.result()[0] for task in done] == [CloseCode.REPLACED]
+        (left,) = pending
+        await answered(pair, machines[ends.index(left)], pair.here)
+        left.cancel()
+
+    async def test_disconnect_acts_on_every_node_at_once(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        page = await pair.dashboard()
+        assert (await page.post(f"{V1}/daemons/{pair.id}/disconnect", json={})).is_success
+        assert await pair.list_here() == []
+        assert_error(await pair.here.get(pair.status), 500)
+        assert (await machine.closed())[0] == CloseCode.DISCONNECTED
+
+        async def gone_there() -> bool:
+            listed = (await pair.there.get(f"{V1}/daemons")).json()
+            return bool(listed == {"daemons": []})
+
+        await eventually(gone_there, within=1)
+
+    async def test_a_revocation_closes_the_socket_on_another_node(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        page = await pair.dashboard()
+        assert (await page.post(f"{V1}/daemons/{pair.id}/revoke", json={})).is_success
+        assert (await machine.closed())[0] == CloseCode.UNAUTHORIZED
+
+    async def test_enrolled_again_its_old_socket_closes(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        page = await pair.dashboard()
+        code = (await page.post(f"{V1}/auth/enroll/code", json={})).json()["code"]
+        body = {"code": code, "hostname": "h", "platform": "linux", "daemonId": pair.id}
+        response = await pair.here.post(f"{V1}/auth/enroll", json=body)
+        assert response.is_success, response.text
+        assert (await machine.closed())[0] == CloseCode.UNAUTHORIZED
+
+
+class TestEvents:
+    async def test_coming_and_going_is_told_once(self, pair: Pair) -> None:
+        async with receiving() as receiver:
+            page = await pair.dashboard()
+            body = {"url": receiver.url, "events": ["machine:connected", "machine:disconnected"]}
+            assert (await page.post(f"{V1}/webhooks", json=body)).is_success
+            machine = await pair.machine_there()
+            await machine.drops()
+            again = await pair.machine_here()  # within the grace period: nothing to tell
+            await again.drops()
+            came, went = await receiver.takes(2)
+            assert (came.event, went.event) == ("machine:connected", "machine:disconnected")
+            await pair.machine_there()
+            *_, third = await receiver.takes(3)
+            assert third.event == "machine:connected"
+
+
+class TestShared:
+    async def test_a_revoked_key_ends_everywhere_within_a_second(self, pair: Pair) -> None:
+        assert (await pair.there.get(f"{V1}/daemons")).is_success
+        page = await pair.dashboard()
+        (key,) = (await page.get(f"{V1}/account")).json()["keys"]
+        assert (await page.delete(f"{V1}/account/keys/{key['id']}")).is_success
+
+        async def refused() -> bool:
+            return (await pair.there.get(f"{V1}/daemons")).status_code == 401
+
+        await eventually(refused, within=1)
+
+    async def test_a_limit_is_one_for_all_nodes(
+        self, tmp_path: Path, postgresql: PostgreSQL
+    ) -> None:
+        shared = settings(tmp_path / "one", postgresql, secret_key="k" * 32, rate_limit_key=10)
+        sites = [Site(shared), Site(shared.model_copy(update={"data_dir": tmp_path / "two"}))]
+        for site in sites:
+            await site.start()
+        try:
+            while True:  # until no minute ends between the requests
+                minute = time.time() // 60
+                owner = await sites[0].account()
+                clients = [site.client(owner.key) for site in sites]
+                codes = [(await clients[n % 2].get(f"{V1}/daemons")).status_code for n in range(12)]
+                if time.time() // 60 == minute:
+                    break
+        finally:
+            for site in sites:
+                await site.close()
+        assert codes == [200] * 10 + [429] * 2
+
+    async def test_a_logout_ends_the_session_on_every_node(self, pair: Pair) -> None:
+        page = await pair.dashboard()
+        there = pair.other.client(page.headers["authorization"].removeprefix("Bearer "))
+        assert (await there.get(f"{V1}/account")).is_success
+        assert (await page.post(f"{V1}/auth/logout", json={})).is_success
+        assert_error(await there.get(f"{V1}/account"), 401, "AUTH_INVALID")
+
+    async def test_an_idempotency_key_holds_on_every_node(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="s1"))
+        path, key = f"{V1}/daemons/{pair.id}/terminal", {"Idempotency-Key": "once"}
+        asked = [
+            asyncio.create_task(client.post(path, json={"command": "date"}, headers=key))
+            for client in (pair.here, pair.there)
+        ]
+        await machine.answers(await machine.takes("terminal"))
+        codes = sorted([(await one).status_code for one in asked])
+        assert codes[0] == 200
+        assert codes[1] in (200, 409)  # a replay, or it came while the first was under way
+        assert machine.heard_nothing()
+        again = await pair.there.post(path, json={"command": "date"}, headers=key)
+        assert again.headers["idempotency-replayed"] == "true"
+
+
+def _generating(one: Session) -> Session:
+    one.status = "generating"
+    return one
+
+
+def _output(output: str) -> dict[str, Any]:
+    return RESULTS[CommandType.TERMINAL] | {"output": output}
+
+
+def _command(taken: Command) -> str:
+    command: str = payload_of(taken)["command"]
+    return command

@@ -1,0 +1,164 @@
+"""The service and machines as real processes: killed, frozen, stopped, started wrongly.
+
+Holds issue "main job", Done means: each of 404/500/503/504 happens for real (kill -9 the
+daemon, SIGSTOP it, kill the service mid-command).
+"""
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.rig.errors import assert_error
+from tests.rig.machine import ScriptedMachine, hello
+from tests.rig.patience import eventually
+from tests.rig.processes import environment, outrider
+from tests.rig.stores import Store
+from tests.rig.world import World
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def world(tmp_path: Path, store: Store) -> AsyncIterator[World]:
+    """A world whose processes all end with the test."""
+    made = World(tmp_path / "data", store.migrated(tmp_path / "data"))
+    yield made
+    await made.held.aclose()
+
+
+async def test_a_machine_is_killed(world: World) -> None:
+    """kill -9: 503 for what is under way and in the grace period, then 500."""
+    await world.serve(grace_period="1")
+    await world.populate()
+    machine = await world.machine_program()
+    async with world.client() as client:
+        request = asyncio.create_task(client.get(world.status))
+        assert await machine.says() == "took"
+        machine.signal(signal.SIGKILL)
+        assert_error(await request, 503)
+        assert_error(await client.get(world.status), 503)
+        assert len((await client.get("/api/v1/daemons")).json()["daemons"]) == 1
+
+        async def offline() -> bool:
+            return not (await client.get("/api/v1/daemons")).json()["daemons"]
+
+        await eventually(offline)
+        assert_error(await client.get(world.status), 500)
+
+
+async def test_a_machine_is_frozen(world: World) -> None:
+    """SIGSTOP: 504, and once it goes on it serves again."""
+    await world.serve(command_timeout="0.5")
+    await world.populate()
+    machine = await world.machine_program("answer")
+    async with world.client() as client:
+        assert (await client.get(world.status)).status_code == 200
+        machine.signal(signal.SIGSTOP)
+        assert_error(await client.get(world.status), 504)
+        machine.signal(signal.SIGCONT)
+        assert (await client.get(world.status)).status_code == 200
+
+
+async def test_the_service_is_killed_in_the_midst_of_a_command(world: World) -> None:
+    """kill -9: accounts, keys and machines survive it; a restart serves on."""
+    service = await world.serve()
+    await world.populate()
+    async with ScriptedMachine(world.gateway, world.token, hello()) as machine:
+        async with world.client() as client:
+            request = asyncio.create_task(client.get(world.status))
+            await machine.takes("agent_status")
+            service.signal(signal.SIGKILL)
+            assert await service.ends() == -signal.SIGKILL
+            with pytest.raises(httpx.TransportError):
+                await request
+        await world.serve(service.port)
+        async with world.client() as client:
+            (listed,) = (await client.get("/api/v1/daemons")).json()["daemons"]
+            assert listed["id"] == world.daemon_id
+            assert_error(await client.get(world.status), 503)
+            async with ScriptedMachine(world.gateway, world.token, hello()) as again:
+                assert again.id == world.daemon_id
+                again.obliges()
+                assert (await client.get(world.status)).status_code == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_service_is_stopped(world: World, number: signal.Signals) -> None:
+    """A command under way ends, the machine is told, the exit code is 0."""
+    service = await world.serve()
+    await world.populate()
+    async with (
+        ScriptedMachine(world.gateway, world.token, hello()) as machine,
+        world.client() as client,
+    ):
+        request = asyncio.create_task(client.get(world.status))
+        taken = await machine.takes("agent_status")
+        service.signal(number)
+        await machine.answers(taken)
+        assert (await request).status_code == 200
+        assert (await machine.closed())[0] == 1001
+        assert await service.ends(6) == 0
+
+
+async def test_the_service_stops_in_time_with_a_frozen_machine(world: World) -> None:
+    """SIGTERM ends it (6 s), though a machine takes neither frames nor its close."""
+    service = await world.serve()
+    await world.populate()
+    machine = await world.machine_program()
+    async with world.client() as client:
+        request = asyncio.create_task(client.get(world.status))
+        assert await machine.says() == "took"
+        machine.signal(signal.SIGSTOP)
+        path = f"/api/v1/daemons/{world.daemon_id}/terminal"
+        flood = [
+            asyncio.create_task(client.post(path, json={"command": "x" * 900_000}))
+            for _ in range(16)
+        ]
+        await asyncio.wait(flood, timeout=0.5)  # until its socket is full
+        service.signal(signal.SIGTERM)
+        assert await service.ends(8) == 0
+        assert_error(await request, 503)
+        await asyncio.wait(flood)
+        assert all(one.exception() is None for one in flood)
+
+
+class TestWrongStart:
+    """One sentence that says what to do, exit code 1, and no traceback."""
+
+    async def test_the_port_is_taken(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            outcome = await outrider("serve", env=environment(tmp_path / "data", port=str(port)))
+        sentence = outcome.assert_sentence()
+        assert f"127.0.0.1:{port}" in sentence
+        assert "OUTRIDER_PORT" in sentence
+
+    async def test_the_data_directory_is_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "data").write_text("in the way")
+        env = environment(tmp_path / "data", port="0")
+        sentence = (await outrider("serve", env=env)).assert_sentence()
+        assert "OUTRIDER_DATA_DIR" in sentence
+        assert str(tmp_path / "data") in sentence
+
+    async def test_the_database_url_is_wrong(self, tmp_path: Path) -> None:
+        url = "mysql://user:hunter2@localhost/name"
+        env = environment(tmp_path / "data", port="0", database_url=url)
+        sentence = (await outrider("serve", env=env)).assert_sentence()
+        assert "OUTRIDER_DATABASE_URL" in sentence
+        assert "hunter2" not in sentence
+
+    async def test_a_database_that_is_none(self, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "outrider.db").write_text("not a database, " * 100)
+        env = environment(tmp_path / "data", port="0")
+        assert "outrider.db" in (await outrider("serve", env=env)).assert_sentence()
+
+    async def test_a_setting_is_wrong(self, tmp_path: Path) -> None:
+        env = environment(tmp_path / "data", port="http")
+        assert "OUTRIDER_PORT" in (await outrider("serve", env=env)).assert_sentence()
