@@ -43,7 +43,7 @@ SLOWEST: Final = (
     "cloud/webhooks/test_crash.py",
     "cli/",
     "cloud/access/test_quota.py",
-    "agents/",
+    "daemon/agents/cli/transcripts/",
 )
 """The slowest files run first, so that no process is left alone with one of them at the end."""
 

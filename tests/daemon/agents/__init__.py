@@ -1,0 +1,1 @@
+"""Agents: the parts, scripted ones, and real ones."""

@@ -1,14 +1,12 @@
 """A machine with scripted agents that speak the protocol."""
 
-import asyncio
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import Machine, kill_server, running_in, until
@@ -26,13 +24,6 @@ def provider_file(folder: Path, *flags: str, kind: str = "scripted", more: str =
         f'type = "{kind}"\ncategory = "acp"\ndisplay_name = "Scripted"\n'
         f'command = [{command}]\ninstall = "-"\nlogin = "say please"\n{more}\n'
     )
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run on the loop that `outrider daemon` runs on."""
-    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.kinds.claude_code import CLAUDE_CODE
 from tests.daemon.agents.machine import Machine, StubModel, machine
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 Install = Callable[[AgentKind], Path]
 """Installs an agent, once, and returns the folder with its command."""

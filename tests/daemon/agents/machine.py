@@ -35,7 +35,7 @@ from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.journal import Journal
 from tests.daemon.agents.kind import AgentKind
 
-STUB = Path(__file__).parents[1] / "stub_llm" / "stub_llm.py"
+STUB = Path(__file__).parents[2] / "stub_llm" / "stub_llm.py"
 DAEMON = "machine_00000000000000000000000000"
 PATIENCE = 90.0
 """Seconds within which anything happens, however busy the machine is."""

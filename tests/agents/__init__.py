@@ -1,1 +1,0 @@
-"""Agents: the parts, scripted ones, and real ones."""
