@@ -1,7 +1,7 @@
 """The scenario of the CLI and ACP agents, on the chats of real IDEs in a real Chromium.
 
-The tests are those of tests/daemon/agents/test_scenario.py, all of them; `kinds.py` says which an IDE
-cannot pass, and why.
+The tests are those of tests/daemon/agents/test_scenario.py, all of them; `kinds.py` says which
+an IDE cannot pass, and why.
 """
 
 import pytest
