@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.daemon.debug.bounds import Bounds
-from outrider.daemon.debug.names import is_secret_name
-from outrider.daemon.debug.redaction import FORMS, Redactor
-from outrider.daemon.debug.scan import Anchored
+from outrider.daemon.debug.redaction import DETECTORS, Redactor
+from outrider.daemon.debug.scan import AnchoredDetector
+from outrider.daemon.debug.secret_names import is_secret_name
 from tests.daemon.debug.corpus import Secret, innocents, secrets, unfinished
 
 CORPUS = secrets()
@@ -282,7 +282,9 @@ class TestCost:
         assert examined(long) / len(long) <= 1.5 * examined(short) / len(short)
 
     def test_grows_with_the_length_alone_for_each_anchor(self) -> None:
-        anchors = {a for form in FORMS if isinstance(form, Anchored) for a in form.anchors}
+        anchors = {
+            a for form in DETECTORS if isinstance(form, AnchoredDetector) for a in form.anchors
+        }
         assert len(anchors) > 200
         for anchor in sorted(anchors):
             short, long = ((anchor * size)[:size] for size in (2048, 8192))

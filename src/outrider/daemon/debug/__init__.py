@@ -1,9 +1,13 @@
-"""The debug bundle: gathered, redacted, bounded, and told as text.
+"""The debug bundle of a session: collected, redacted, limited in size, and rendered as text.
 
-`bundle` gathers the parts and hands them to `worker`, a child process: there `bounds` copies them
-into a bounded space and `report` makes the text.
-`redaction` takes secrets out of every text on the way: `controls` removes control sequences
-first, `escapes` reads JSON in a text, and `scan` looks for each form of secret, which are in
-`keys` (private keys), `tokens` (by their shape), `forms` (URLs, headers, files), `commands`,
-`markup` and `named` (by a name; `names` knows which, `values` what stands behind them).
+    bundle (daemon) ── parts ──> worker (child process): bounds + redaction, then report
+
+- `bundle` collects the parts of a session and passes them to `worker`, a child process.
+- `bounds` copies them within size limits, `redaction` removes secrets from every text in them, and
+  `report` renders the result as Markdown.
+- `redaction` normalizes a text (`control_sequences`, `escapes`), then runs detectors on it.
+- `scan` is what detectors share. Each module of detectors knows one kind of evidence:
+  `private_keys`, `tokens` (recognized by their shape), `known_formats` (URLs, headers, credential
+  files), `command_lines`, `markup` and `named_values` (recognized by a name; `secret_names` knows
+  which names, `values` where a value ends and which values are placeholders).
 """

@@ -1,7 +1,7 @@
-"""Copies JSON values into a bounded space: redacted, and of what is too much the newest kept.
+"""Copies JSON values within size limits, redacted; the newest of what is too much is kept.
 
-A secret is taken out before anything is cut, and what is cut off a text is cut with a margin,
-so that no half of a secret stays that is not known for one any more.
+Secrets are redacted before a text is cut, and a text is redacted with a margin beyond the cut:
+otherwise half of a secret could remain, which no detector recognizes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,43 +9,43 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from outrider.daemon.debug.names import is_secret_name
 from outrider.daemon.debug.redaction import Redactor
+from outrider.daemon.debug.secret_names import is_secret_name
 
 MARGIN: Final = 4096
-"""Characters of a text that are redacted beyond what is kept of it, and dropped."""
+"""Characters before the kept part of a text that are redacted with it and then dropped."""
 
 _MAX_DEPTH: Final = 32
 _MAX_KEY: Final = 256
 _MAX_NOTES: Final = 6
-"""Places of one part that are named where something was cut."""
-_LITTLE: Final = 64
-"""Bytes that anything small may have, whatever its share is."""
+"""Notes about what was cut, for one part of a bundle."""
+_MIN_SHARE: Final = 64
+"""Bytes that every item may use, however small its share is."""
 
 _NONE: Final = object()
 
 Hide = Literal["no", "texts", "all"]
-"""What of a value is secret by its name: nothing, its texts, or its numbers too."""
+"""Which of a value's contents are secret because of its name; `all` includes numbers."""
 
 _LABELS: Final = ("name", "key", "header")
-"""What the name of a name-and-value pair is called, as in a list of headers."""
+"""Keys for the name in a name-and-value pair, as in a list of headers."""
 
 
 def size(value: Any) -> int:
-    """Return how many bytes of JSON a value has."""
+    """Return the size of a value in bytes of JSON."""
     return len(msgspec.json.encode(value))
 
 
 def tail(text: str, room: int) -> tuple[str, int]:
-    """Return the end of a text that has `room` bytes of JSON at most, and how much was cut."""
+    """Return the end of a text in at most `room` bytes of JSON, and the characters cut."""
     kept = text[-room:] if room > 0 else ""
     while kept and (over := size(kept) - room) > 0:
-        kept = kept[max(1, over // 6) :]  # a character is 6 bytes at most, as in \u0007
+        kept = kept[max(1, over // 6) :]  # a character has at most 6 bytes, as in \u0007
     return kept, len(text) - len(kept)
 
 
 class Bounds:
-    """Redacts and bounds the parts of one bundle; `omitted` says what was cut, a sentence each."""
+    """Redacts and limits the parts of one bundle; `omitted` lists what was cut."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -55,8 +55,8 @@ class Bounds:
     def fit(self, value: Any, room: int, name: str) -> Any:
         """Return a copy of a JSON value in `room` bytes, None if nothing of it fits.
 
-        Of lists the last items are kept, of texts the end. An item may take half of what is
-        left, so that one huge item leaves some room to the others.
+        The last items of lists and the end of texts are kept. An item may use half of the
+        remaining space, so that one huge item leaves space for the others.
         """
         self._notes = 0
         kept, _ = self._fit(value, room, name, hide="no", depth=0)
@@ -65,7 +65,7 @@ class Bounds:
         return None if kept is _NONE else kept
 
     def _fit(self, value: Any, room: int, path: str, *, hide: Hide, depth: int) -> tuple[Any, int]:
-        """Return what is kept of a value, and what it has cost of the room, in bytes."""
+        """Return what is kept of a value, and the bytes that it uses."""
         kept: Any
         if isinstance(value, str):
             kept, cost = self._text(value, room, path, hide=hide)
@@ -84,7 +84,7 @@ class Bounds:
 
     def _text(self, text: str, room: int, path: str, *, hide: Hide) -> tuple[str, int]:
         if hide != "no" and text:
-            redacted = self._redactor.hidden()
+            redacted = self._redactor.hide()
             return redacted, size(redacted)
         if not text.isascii():
             text = text.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
@@ -134,7 +134,7 @@ class Bounds:
                 value,
                 _share(room_left, last=number == len(values)),
                 f"{path}.{key}",
-                hide="all" if labelled and name == "value" else _hidden(str(name), hide),
+                hide="all" if labelled and name == "value" else _what_to_hide(str(name), hide),
                 depth=depth,
             )  # fmt: skip
             if item is _NONE:
@@ -150,7 +150,7 @@ class Bounds:
         return kept, room - left
 
     def _key(self, name: str, taken: Mapping[str, Any]) -> str:
-        """Return a key without secrets that none of those `taken` is the same as."""
+        """Return a redacted key that is not in `taken`."""
         key = self._text(name, _MAX_KEY, "a key", hide="no")[0]
         unique, number = key, 2
         while unique in taken:
@@ -164,16 +164,16 @@ class Bounds:
 
 
 def _share(left: int, *, last: bool) -> int:
-    return left if last else min(left, max(left // 2, _LITTLE))
+    return left if last else min(left, max(left // 2, _MIN_SHARE))
 
 
-def _hidden(name: str, above: Hide) -> Hide:
-    """Return what is to be hidden of the value that has this name."""
+def _what_to_hide(name: str, above: Hide) -> Hide:
+    """Return what to hide of a value with this name."""
     if above == "all" or is_secret_name(name, of_text=False):
         return "all"
     return "texts" if above == "texts" or is_secret_name(name) else "no"
 
 
 def _is_label(name: Any, value: Any) -> bool:
-    """Return whether `name` is the name of a secret `value` beside it."""
+    """Return whether `name` says that `value` beside it is a secret."""
     return isinstance(name, str) and isinstance(value, str) and is_secret_name(name)

@@ -1,7 +1,7 @@
 """Collects the debug bundle of a session, whatever kind of agent it is.
 
-Made for a session that is broken: a part that cannot be had is told in `problems`, and the
-others are there all the same. The parts are redacted and bounded in a child process:
+It has to work for a broken session: a part that cannot be read is listed in `problems`, and the
+other parts are not affected. The parts are redacted and bounded in a child process:
 
     daemon   gather ── parts (JSON) ──> child ── redacted bundle (JSON) ──> answer
 
@@ -124,7 +124,7 @@ async def _gather(sessions: Sessions, session: AgentSession, agent: str | None) 
 
 
 def _terminal(parser: dict[str, Any]) -> dict[str, Any] | None:
-    """Take the screen out of the evidence, so that it is not told twice."""
+    """Take the screen out of the evidence, so that the bundle has it once."""
     for source in _SCREENS:
         text = parser.pop(source, None)
         if isinstance(text, str):

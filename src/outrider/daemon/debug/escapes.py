@@ -1,7 +1,7 @@
-r"""Texts without the escapes of JSON and of programs, and where their characters came from.
+r"""Texts without escapes (of JSON and programming languages), with a map to the original.
 
-`{\"password\": \"contrase\\u00f1a\"}` holds the same secret as without the backslashes: so the
-forms of secrets need not know of escapes, however deep JSON is nested in a text.
+`{\"password\": \"contrase\\u00f1a\"}` holds the same secret as without the backslashes: so
+detectors do not have to know escapes, however deep JSON is nested in a text.
 """
 
 import re
@@ -21,21 +21,21 @@ class Unescaped:
 
     def __init__(self, text: str) -> None:
         parts: list[str] = []
-        self._here, self._there = [0], [0]
+        self._unescaped, self._escaped = [0], [0]
         end = length = 0
         for escape in _ESCAPE.finditer(text):
             plain = _plain(escape)
             parts += [text[end : escape.start()], plain]
             length += escape.start() - end + len(plain)
             end = escape.end()
-            self._here.append(length)
-            self._there.append(end)
+            self._unescaped.append(length)
+            self._escaped.append(end)
         self.text = "".join([*parts, text[end:]]) if parts else text
 
     def original(self, place: int) -> int:
-        """Return the place in the text with its escapes of a place in the one without."""
-        index = bisect_right(self._here, place) - 1
-        return self._there[index] + place - self._here[index]
+        """Return the index in the original text of an index in `text`."""
+        index = bisect_right(self._unescaped, place) - 1
+        return self._escaped[index] + place - self._unescaped[index]
 
 
 def _plain(escape: re.Match[str]) -> str:

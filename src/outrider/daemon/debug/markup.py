@@ -1,4 +1,4 @@
-"""Secrets whose names stand apart from them: in XML, and in pairs of a name and a value.
+"""Secrets whose names are separate from them: in XML, and in pairs of a name and a value.
 
 `<token>…</token>`, `{"name": "API_KEY", "value": "…"}`, `define('DB_PASSWORD', '…')`.
 """
@@ -7,9 +7,16 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from outrider.daemon.debug.names import is_secret_name
-from outrider.daemon.debug.scan import Anchored, Scan, Secret
-from outrider.daemon.debug.values import JUDGED, QUOTE, is_chancy, is_plain, rest_end, value_end
+from outrider.daemon.debug.scan import AnchoredDetector, Scan, Secret
+from outrider.daemon.debug.secret_names import is_secret_name
+from outrider.daemon.debug.values import (
+    MAX_JUDGED,
+    QUOTE,
+    is_placeholder,
+    looks_like_a_password,
+    rest_end,
+    value_end,
+)
 
 KIND: Final = "named-secret"
 
@@ -27,7 +34,7 @@ _MAX_TEXT: Final = 4096
 
 
 def _element(scan: Scan, place: int) -> Secret | None:
-    """Find `<token>…</token>`, and what stands behind `<key>token</key>`."""
+    """Find `<token>…</token>`, and the value after `<key>token</key>`."""
     listed = scan.match(_PLIST, place, 160) if scan.low.startswith("<key>", place) else None
     if listed is not None:
         return _text(scan, listed.end()) if is_secret_name(listed["label"]) else None
@@ -45,17 +52,17 @@ def _element(scan: Scan, place: int) -> Secret | None:
 
 
 def _text(scan: Scan, start: int) -> Secret | None:
-    """Return the text of an element whose end follows, or is not in the text any more."""
+    """Return the text of an element that is closed, or cut at the end of the text."""
     end = scan.span(_IN_ELEMENT, start, _MAX_TEXT)
-    secret = _trimmed(scan, start, end)
+    secret = _strip(scan, start, end)
     value = scan.text[secret.start : secret.end]
     follows = scan.text[end : end + 5]
-    whole = follows.startswith(("</", "&lt;/")) or (not follows and is_chancy(value))
-    return None if is_plain(value) or not whole else secret
+    whole = follows.startswith(("</", "&lt;/")) or (not follows and looks_like_a_password(value))
+    return None if is_placeholder(value) or not whole else secret
 
 
-def _trimmed(scan: Scan, start: int, end: int) -> Secret:
-    """Return a secret without the white space around it."""
+def _strip(scan: Scan, start: int, end: int) -> Secret:
+    """Return a secret without surrounding white space."""
     text = scan.text[start:end]
     start += len(text) - len(text.lstrip())
     return Secret(start, start + len(text.strip()), KIND)
@@ -83,7 +90,7 @@ def _pair(scan: Scan, place: int) -> Secret | None:
         return None
     start, quote = value.end(), value["quote"]
     end = value_end(scan, start, quote)
-    if is_plain(scan.text[start : min(end, start + JUDGED + 1)]):
+    if is_placeholder(scan.text[start : min(end, start + MAX_JUDGED + 1)]):
         return None
     return Secret(start, rest_end(scan, end, quote), KIND)
 
@@ -104,30 +111,30 @@ def _argument(scan: Scan, place: int) -> Secret | None:
         return None
     start = call.end()
     end = value_end(scan, start, call["quote"])
-    plain = is_plain(scan.text[start : min(end, start + JUDGED + 1)])
+    plain = is_placeholder(scan.text[start : min(end, start + MAX_JUDGED + 1)])
     return None if plain else Secret(start, end, KIND)
 
 
-class _Listed:
+class _HeaderLists:
     """The name of a header and its value in a list: `["X-Auth-Token", "…"]`."""
 
     def search(self, scan: Scan) -> Iterator[Secret]:
-        """Return the secrets of this form, in order."""
+        """Return the secrets found, in order."""
         position = 0
         for pair in scan.everywhere(_LISTED):
             label, start = pair["label"], pair.end()
             if pair.start() < position or "-" not in label or not is_secret_name(label):
                 continue
             end = value_end(scan, start, pair["quote"])
-            if not is_plain(scan.text[start : min(end, start + JUDGED + 1)]):
+            if not is_placeholder(scan.text[start : min(end, start + MAX_JUDGED + 1)]):
                 yield Secret(start, end, KIND)
                 position = end
 
 
-FORMS: Final = (
-    Anchored(("<", "&lt;"), _element),
-    Anchored(("name", "key", "header", "type"), _pair),
-    Anchored(("define(",), _argument),
-    _Listed(),
+DETECTORS: Final = (
+    AnchoredDetector(("<", "&lt;"), _element),
+    AnchoredDetector(("name", "key", "header", "type"), _pair),
+    AnchoredDetector(("define(",), _argument),
+    _HeaderLists(),
 )
-"""The forms of this module, in the order in which they are looked for."""
+"""The detectors of this module, in the order in which they run."""

@@ -1,30 +1,37 @@
-"""Takes secrets out of texts and counts them. Nothing of what it reads is kept or logged."""
+"""Replaces the secrets in texts with marks and counts them; stores and logs nothing."""
 
 import re
 from collections import Counter
 from typing import Final
 
-from outrider.daemon.debug import commands, forms, keys, markup, named, tokens
-from outrider.daemon.debug.controls import has_moves, strip_controls
-from outrider.daemon.debug.escapes import Unescaped
-from outrider.daemon.debug.scan import Form, Scan, Secret, mark
-from outrider.daemon.debug.values import is_mixed
-
-FORMS: Final[tuple[Form, ...]] = (
-    *keys.FORMS,
-    *tokens.FORMS,
-    *forms.FORMS,
-    *commands.FORMS,
-    *markup.FORMS,
-    *named.FORMS,
+from outrider.daemon.debug import (
+    command_lines,
+    known_formats,
+    markup,
+    named_values,
+    private_keys,
+    tokens,
 )
-"""The forms, in the order in which they are looked for: first those that tell most of a secret."""
+from outrider.daemon.debug.control_sequences import has_moves, strip_controls
+from outrider.daemon.debug.escapes import Unescaped
+from outrider.daemon.debug.scan import Detector, Scan, Secret, mark
+from outrider.daemon.debug.values import has_letters_and_digits
+
+DETECTORS: Final[tuple[Detector, ...]] = (
+    *private_keys.DETECTORS,
+    *tokens.DETECTORS,
+    *known_formats.DETECTORS,
+    *command_lines.DETECTORS,
+    *markup.DETECTORS,
+    *named_values.DETECTORS,
+)
+"""All detectors in the order in which they run, the most specific first."""
 
 _HINT: Final = re.compile(r"[=:@<]|-[-pu]|login|password|[A-Za-z0-9_\-.]{8}", re.IGNORECASE)
-"""What every form has somewhere; most short texts have it not, and need no closer look."""
+"""Every secret contains one of these; most short texts do not, and are not scanned."""
 
 _WRAPS: Final = 24
-"""Characters of the shortest secret that a screen may have broken over several lines."""
+"""Characters of the shortest secret that a screen may have wrapped over several lines."""
 
 _BOX: Final = r" \t|│┃║"
 _RUN: Final = r"[A-Za-z0-9_\-.+/=$,]"
@@ -35,11 +42,11 @@ _WRAPPED_END: Final = re.compile(rf"{_BREAK}{_RUN}{{1,19}}+{_LINE_END}")
 
 
 class Redactor:
-    """Redacts the texts of one bundle.
+    """Redacts the texts of one debug bundle.
 
     Attributes:
         counts: how many secrets of each kind were found.
-        examined: how many characters patterns were given to look at, see `scan`.
+        examined: how many characters have been given to patterns, see `scan`.
     """
 
     def __init__(self) -> None:
@@ -47,18 +54,20 @@ class Redactor:
         self.examined = 0
 
     def text(self, text: str) -> str:
-        """Return the text without control sequences, with a mark in the place of each secret."""
+        """Return the text without control sequences, each secret replaced by a mark."""
         self.examined += len(text)
-        shown, counts = self._without_secrets(strip_controls(text))
-        if has_moves(text):  # a move may be a gap between words, or stand in the middle of one
+        redacted, counts = self._without_secrets(strip_controls(text))
+        if has_moves(text):
+            # A cursor movement may separate two words or interrupt one: try both, and keep the
+            # reading in which more secrets are found.
             joined, others = self._without_secrets(strip_controls(text, gaps=False))
             if others.total() > counts.total():
-                shown, counts = joined, others
+                redacted, counts = joined, others
         self.counts += counts
-        return shown
+        return redacted
 
-    def hidden(self, kind: str = "named-secret") -> str:
-        """Return what stands in the place of a value that is secret by its name."""
+    def hide(self, kind: str = "named-secret") -> str:
+        """Return the mark for a value that is secret because of its name, and count it."""
         self.counts[kind] += 1
         return mark(kind)
 
@@ -67,32 +76,32 @@ class Redactor:
         if not _HINT.search(text):
             return text, counts
         if "\\" in text:
-            text = self._searched(text, counts, escapes=True)
-        return self._searched(text, counts, escapes=False), counts
+            text = self._run_detectors(text, counts, escapes=True)
+        return self._run_detectors(text, counts, escapes=False), counts
 
-    def _searched(self, text: str, counts: Counter[str], *, escapes: bool) -> str:
-        """Return a text in which every form has been looked for once.
+    def _run_detectors(self, text: str, counts: Counter[str], *, escapes: bool) -> str:
+        """Run every detector once, each on the text that the detectors before it have redacted.
 
-        With `escapes`, it is looked for in what is left when escapes are taken away.
+        With `escapes`, detectors see the text without its escapes; marks go into the original.
         """
         read = Unescaped(text if escapes else "")
         scan = Scan(read.text if escapes else text)
-        for form in FORMS:
-            kept: list[str] = []
+        for detector in DETECTORS:
+            pieces: list[str] = []
             position = until = 0
-            for secret in form.search(scan):
+            for secret in detector.search(scan):
                 if secret.start < until:
                     continue
                 until = _wrapped_end(scan, secret)
                 start, end = secret.start, until
                 if escapes:
                     start, end = read.original(start), read.original(end)
-                kept += [text[position:start], mark(secret.kind)]
+                pieces += [text[position:start], mark(secret.kind)]
                 counts[secret.kind] += 1
                 position = end
-            if kept:
+            if pieces:
                 self.examined += scan.examined
-                text = "".join([*kept, text[position:]])
+                text = "".join([*pieces, text[position:]])
                 read = Unescaped(text if escapes else "")
                 scan = Scan(read.text if escapes else text)
         self.examined += scan.examined
@@ -100,13 +109,13 @@ class Redactor:
 
 
 def _wrapped_end(scan: Scan, secret: Secret) -> int:
-    """Return where a secret ends that a screen has broken over several lines."""
+    """Return the end of a secret that a screen has wrapped over several lines."""
     end = secret.end
     if secret.end - secret.start < _WRAPS:
         return end
     while True:
         more = scan.match(_WRAPPED, end, 1024)
-        if more is None or not is_mixed(more[0]):
+        if more is None or not has_letters_and_digits(more[0]):
             break
         end = more.end()
     if end > secret.end:

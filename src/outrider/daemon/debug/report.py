@@ -1,4 +1,4 @@
-"""The debug bundle as text, in Markdown: for an issue report, which has 65,536 characters."""
+"""Renders a debug bundle as Markdown that fits into an issue (65,536 characters)."""
 
 import re
 from typing import Any, Final
@@ -17,22 +17,22 @@ _ROOM: Final = {
     "events": 4 * 1024,
     "frontend": 6 * 1024,
 }
-"""The bytes of JSON that each section may have: 48 KiB, and 2 KiB for what is around them."""
+"""Bytes of JSON of each section: 48 KiB together, and 2 KiB for headings and fences."""
 
 _FACT: Final = 480
-"""The bytes of JSON that one fact may have."""
+"""Bytes of JSON of one fact."""
 
 _MAX_FENCE: Final = 32
 _LONG_FENCE: Final = re.compile(rf"`{{{_MAX_FENCE},}}")
 
 
 def report(bundle: DebugBundle) -> str:
-    """Return the text of a bundle that is redacted: at most 50 KiB of JSON."""
+    """Return the text of a redacted bundle, at most 50 KiB of JSON."""
     session, parser = bundle.session, bundle.parser
     sections = [
         ("", "facts", _facts(bundle)),
         ("Omitted and redacted", "omitted", _omitted(bundle)),
-        ("How the status was judged", "parser", _json(parser)),
+        ("How the status was determined", "parser", _json(parser)),
         (
             f"Terminal ({(bundle.terminal or {}).get('source', 'none')})",
             "terminal",
@@ -52,8 +52,8 @@ def report(bundle: DebugBundle) -> str:
         kept, cut = tail(content.strip("\n"), _ROOM[name] - 160)
         if not kept:
             continue
-        said = f" (the first {cut} characters left out)" if cut else ""
-        parts.append(f"## {heading}{said}\n\n{_fenced(kept)}" if heading else kept)
+        note = f" (the first {cut} characters left out)" if cut else ""
+        parts.append(f"## {heading}{note}\n\n{_fenced(kept)}" if heading else kept)
     return "\n\n".join(parts) + "\n"
 
 
@@ -72,7 +72,7 @@ def _facts(bundle: DebugBundle) -> str:
         "Model": session.get("model"),
         "Directory": workspace.get("path"),
         "Screenshot": None if bundle.screenshot is None else "in the bundle",
-        "Not to be had": "; ".join(bundle.problems) or None,
+        "Unavailable": "; ".join(bundle.problems) or None,
     }
     lines = (f"- {name}: {_line(value)}" for name, value in facts.items() if value is not None)
     return "\n".join(lines)
@@ -104,7 +104,7 @@ def _json(value: Any) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Return the text in a fence that is longer than any in it."""
+    """Return the text in a code fence that is longer than any run of backticks in it."""
     text = _LONG_FENCE.sub("`" * _MAX_FENCE, text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -1,10 +1,10 @@
-r"""How a text is searched for secrets: at anchors, in windows, in time that is linear.
+r"""Searching a text for secrets in linear time: at anchors, within windows.
 
-A form of secret is looked for only where one of its anchors stands (`password`, `://`, `ghp_`), and
-there only in a window of bounded size. What lies beyond the window is read only when it is going
-to be taken out, and no form looks at that again. So with `n` characters, `A` anchors in all forms
-and `W` characters in the largest window, a search looks at no more than `(A + W) * n` characters.
-`Scan.examined` counts them.
+A detector looks for secrets only at its anchors (`password`, `://`, `ghp_`), and there only within
+a window of bounded size. Text beyond the window is read only if it is part of a secret, and that
+text is not examined again. So for `n` characters, `A` anchors of all detectors and a largest
+window of `W` characters, a scan examines at most `(A + W) * n` characters, whatever the text is.
+`Scan.examined` counts them, and tests check the bound.
 
     text    … export DB_PASSWORD='hunter2' && …
     anchor              ^ password
@@ -18,21 +18,21 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 MARK: Final = "[redacted:"
-"""What the place of a secret begins with."""
+"""The start of the mark that replaces a secret."""
 
 WINDOW: Final = 512
-"""Characters behind an anchor that a pattern may look at, unless a form says otherwise."""
+"""Characters after an anchor that a pattern may examine, unless a detector has its own limit."""
 
 _ASCII_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def mark(kind: str) -> str:
-    """Return what stands in the place of a secret."""
+    """Return the mark that replaces a secret."""
     return f"{MARK}{kind}]"
 
 
 class Secret(NamedTuple):
-    """A secret in a text: from where to where, and of which kind."""
+    """A secret in a text: its start, its end and its kind."""
 
     start: int
     end: int
@@ -40,11 +40,11 @@ class Secret(NamedTuple):
 
 
 class Scan:
-    """One search of a text.
+    """One scan of a text.
 
     Attributes:
-        low: the text in lower case, each character in its place.
-        examined: how many characters patterns were given to look at.
+        low: the text in lower case, with every character at the same index.
+        examined: how many characters have been given to patterns.
     """
 
     def __init__(self, text: str) -> None:
@@ -56,7 +56,7 @@ class Scan:
     def match(
         self, pattern: re.Pattern[str], place: int, window: int = WINDOW
     ) -> re.Match[str] | None:
-        """Return what a pattern matches at a place, within a window."""
+        """Match a pattern at an index, within a window."""
         end = min(place + window, len(self.text))
         self.examined += max(0, end - place)
         return pattern.match(self.text, place, end)
@@ -68,25 +68,25 @@ class Scan:
         return pattern.search(self.text, place, end)
 
     def span(self, pattern: re.Pattern[str], place: int, limit: int) -> int:
-        """Return where a run of characters ends; `pattern` matches each of them, one by one."""
+        """Return the end of a run of characters; `pattern` must not backtrack (`*+`)."""
         found = pattern.match(self.text, place, min(place + limit, len(self.text)))
         end = place if found is None else found.end()
         self.examined += end - place + 1
         return end
 
     def before(self, place: int, size: int) -> str:
-        """Return up to `size` characters in front of a place, from the same line."""
+        """Return up to `size` characters before an index, from the same line."""
         start = max(0, place - size)
         self.examined += place - start
         return self.text[start:place].rpartition("\n")[2]
 
     def everywhere(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-        """Return every match of a pattern that looks at no character more than a few times."""
+        """Return every match of a pattern that examines each character only a few times."""
         self.examined += len(self.text)
         return pattern.finditer(self.text)
 
     def places(self, anchors: Iterable[str]) -> list[int]:
-        """Return the places of anchors (in lower case), in order."""
+        """Return the indexes of anchors (given in lower case), in order."""
         found: set[int] = set()
         for anchor in anchors:
             self.examined += len(self.low)
@@ -97,63 +97,65 @@ class Scan:
         return sorted(found)
 
 
-class Form(Protocol):
-    """A form of secret."""
+class Detector(Protocol):
+    """Finds the secrets of one kind of evidence."""
 
     def search(self, scan: Scan) -> Iterator[Secret]:
-        """Return the secrets of this form, in order; none overlaps another."""
+        """Return the secrets found, in order, without overlaps."""
 
 
-Find = Callable[[Scan, int], Secret | None]
-"""Returns the secret whose anchor stands at a place, None where there is none."""
+DetectAt = Callable[[Scan, int], Secret | None]
+"""Returns the secret whose anchor is at an index, or None."""
 
 
 @dataclass(frozen=True)
-class Anchored:
-    """A form that is looked for where an anchor stands."""
+class AnchoredDetector:
+    """Looks for secrets at anchors only."""
 
     anchors: tuple[str, ...]
-    find: Find
+    find: DetectAt
 
     def search(self, scan: Scan) -> Iterator[Secret]:
-        """Return the secrets of this form, in order."""
+        """Return the secrets found, in order."""
         position = 0
         for place in scan.places(self.anchors):
             if place < position:
-                continue  # within a secret that is taken out anyway
+                continue  # inside a secret that is already found
             secret = self.find(scan, place)
             if secret is not None and secret.start >= position:
                 yield secret
                 position = secret.end
 
 
-Judge = Callable[[re.Match[str]], bool]
+Predicate = Callable[[re.Match[str]], bool]
 
 
-def pattern_form(
+def pattern_detector(
     kind: str,
     anchors: tuple[str, ...],
     pattern: str,
-    judge: Judge = lambda _: True,
+    predicate: Predicate = lambda _: True,
     *,
     window: int = WINDOW,
     more: str = "",
     flags: re.RegexFlag = re.IGNORECASE,
-) -> Anchored:
-    """Return a form that one pattern describes; its group `secret` is taken out, or all of it.
+) -> AnchoredDetector:
+    """Return a detector for a pattern; its group `secret` is the secret, or the whole match.
 
-    `more` matches the characters with which a secret goes on that reaches the window's end.
+    Args:
+        predicate: rejects matches that are not secrets.
+        more: matches the characters of a secret that continues beyond the window.
     """
     compiled, rest = re.compile(pattern, flags), re.compile(f"(?:{more})*+") if more else None
     group = "secret" if "secret" in compiled.groupindex else 0
 
     def find(scan: Scan, place: int) -> Secret | None:
         match = scan.match(compiled, place, window)
-        if match is None or match[group].startswith(MARK) or not judge(match):
+        if match is None or match[group].startswith(MARK) or not predicate(match):
             return None
         start, end = match.span(group)
         if rest is not None and end == min(place + window, len(scan.text)):
             end = scan.span(rest, end, len(scan.text))
         return Secret(start, end, kind)
 
-    return Anchored(tuple(anchor.lower() for anchor in anchors), find)
+    return AnchoredDetector(tuple(anchor.lower() for anchor in anchors), find)

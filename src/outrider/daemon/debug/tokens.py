@@ -1,8 +1,8 @@
-"""Tokens that show by themselves what they are: by how they begin, or by their shape.
+"""Tokens that are recognizable by themselves: by a prefix or by their shape.
 
-The shapes are those that their issuers document, and those that detect-secrets, gitleaks and
-GitHub's secret scanning look for. The patterns of detect-secrets are not used: some of them take
-quadratic time on a crafted text, and loading them takes 0.15 s and 20 MB.
+The prefixes and shapes are documented by the issuers, or used by detect-secrets, gitleaks or
+GitHub's secret scanning. detect-secrets itself is not used: some of its patterns take quadratic
+time on a crafted text, and loading them takes 0.15 s and 20 MB.
 """
 
 import base64
@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from outrider.daemon.debug.scan import Scan, Secret, pattern_form
-from outrider.daemon.debug.values import is_mixed
+from outrider.daemon.debug.scan import Scan, Secret, pattern_detector
+from outrider.daemon.debug.values import has_letters_and_digits
 
 _MIN: Final = 20
 """Characters of the shortest token."""
 
-_BEGINNINGS: Final = {
+_PREFIXES: Final = {
     "outrider-token": "ork_ omt_ whsec_",
     "anthropic-key": "sk-ant-",
     "openai-key": "sk-proj- sk-svcacct- sk-admin-",
@@ -55,17 +55,17 @@ _BEGINNINGS: Final = {
         "phx_ AGE-SECRET-KEY-1 nsec1 xprv"
     ),
 }
-_KIND_OF: Final = {begin: kind for kind, begins in _BEGINNINGS.items() for begin in begins.split()}
-_ANY_BEGINNING: Final = tuple(_KIND_OF)
+_KIND_OF: Final = {begin: kind for kind, begins in _PREFIXES.items() for begin in begins.split()}
+_ANY_PREFIX: Final = tuple(_KIND_OF)
 
-_WEAK: Final = {
+_WEAK_PREFIXES: Final = {
     "sk-": "openai-key", "sess-": "openai-key", "hf_": "model-key", "r8_": "model-key",
     "fw_": "model-key", "re_": "service-token", "sk_": "model-key",
     "secret_": "service-token",
 }  # fmt: skip
-"""How words begin as well: these need a long piece that is made by chance."""
+"""Prefixes that words have too: the rest needs a long random part."""
 
-_ANY_WEAK: Final = tuple(_WEAK)
+_ANY_WEAK_PREFIX: Final = tuple(_WEAK_PREFIXES)
 _INSIDE: Final = re.compile(
     "|".join(
         re.escape(begin)
@@ -74,7 +74,7 @@ _INSIDE: Final = re.compile(
     )
     + r"|npm_|gh[pousr]_|eyJ[\w-]{8,200}+\.[\w-]{8}"
 )
-"""Beginnings that no word has within it, so that they count in the middle of one."""
+"""Prefixes that no word contains, so that they count in the middle of a run as well."""
 
 _SHAPES: Final = tuple(
     (kind, re.compile(pattern))
@@ -93,12 +93,12 @@ _SHAPES: Final = tuple(
         ),
     )
 )
-_BEHIND: Final = (
+_AFTER_NUMBER: Final = (
     ("telegram-token", 35, re.compile(r"(?<!\d)\d{8,10}:\Z")),
     ("asana-token", 32, re.compile(r"(?<!\d)\d/\d{10,20}(?:/\d{10,20})?:\Z")),
     ("facebook-token", 27, re.compile(r"(?<!\d)\d{13,17}\|\Z")),
 )
-"""Tokens with a number in front, by their length."""
+"""Tokens by their length, with a number before them."""
 
 _ENROLLMENT_CODE: Final = re.compile(
     r"(?=.*[A-Z])[B-DF-HJ-NP-TV-XZ2-9]{4}(?:-[B-DF-HJ-NP-TV-XZ2-9]{4}){1,2}"
@@ -107,38 +107,38 @@ _DEVICE_CODE: Final = 43
 _RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.]{8,}+")
 
 
-class _Tokens:
-    """Tokens in runs of the characters that they are made of."""
+class _TokenDetector:
+    """Finds tokens in runs of token characters."""
 
     def search(self, scan: Scan) -> Iterator[Secret]:
         """Return the tokens, in order."""
         for found in scan.everywhere(_RUN):
             run = found[0].rstrip(".-")
-            start, kind = _judged(scan, run, found.start())
+            start, kind = _classify(scan, run, found.start())
             if kind is not None:
                 yield Secret(found.start() + start, found.start() + len(run), kind)
 
 
-def _judged(scan: Scan, run: str, place: int) -> tuple[int, str | None]:
-    """Return where in a run a token begins, and its kind; None where there is no token."""
+def _classify(scan: Scan, run: str, place: int) -> tuple[int, str | None]:
+    """Return the start of the token in a run and its kind, or None if there is no token."""
     scan.examined += 3 * len(run)
     if len(run) < _MIN:
         return 0, "enrollment-code" if _is_enrollment_code(run) else None
-    if not is_mixed(run):
+    if not has_letters_and_digits(run):
         return 0, None
     if run.startswith("eyJ") and "." in run:
         return 0, "jwt"
-    if run.startswith(_ANY_BEGINNING):
+    if run.startswith(_ANY_PREFIX):
         kind = next(kind for begin, kind in _KIND_OF.items() if run.startswith(begin))
-        if _is_by_chance(run):
+        if _looks_random(run):
             return 0, kind
-    elif run.startswith(_ANY_WEAK) and _is_by_chance(run, piece=16):
-        return 0, next(kind for begin, kind in _WEAK.items() if run.startswith(begin))
+    elif run.startswith(_ANY_WEAK_PREFIX) and _looks_random(run, piece=16):
+        return 0, next(kind for begin, kind in _WEAK_PREFIXES.items() if run.startswith(begin))
     inside = _INSIDE.search(run)
     if (
         inside is not None
         and len(run) - inside.start() >= _MIN
-        and _is_by_chance(run[inside.start() :])
+        and _looks_random(run[inside.start() :])
     ):
         kind = "jwt" if inside[0].startswith("eyJ") else _KIND_OF.get(inside[0], "token")
         return inside.start(), kind
@@ -149,16 +149,19 @@ def _shape(scan: Scan, run: str, place: int) -> str | None:
     for kind, pattern in _SHAPES:
         if len(run) <= 256 and pattern.fullmatch(run):
             return kind
-    for kind, length, pattern in _BEHIND:
+    for kind, length, pattern in _AFTER_NUMBER:
         if len(run) == length and pattern.search(scan.before(place, 44)):
             return kind
-    chance = len(run) == _DEVICE_CODE and run.isalnum()
-    return "device-code" if chance and not run.islower() and not run.isupper() else None
+    has_shape = len(run) == _DEVICE_CODE and run.isalnum()
+    return "device-code" if has_shape and not run.islower() and not run.isupper() else None
 
 
-def _is_by_chance(run: str, piece: int = 8) -> bool:
-    """Tell whether a run has a piece that words have not: letters and digits, without a break."""
-    return any(len(found[0]) >= piece and is_mixed(found[0]) for found in _PIECE.finditer(run))
+def _looks_random(run: str, piece: int = 8) -> bool:
+    """Return whether a run has a part of at least `piece` letters and digits, mixed."""
+    return any(
+        len(found[0]) >= piece and has_letters_and_digits(found[0])
+        for found in _PIECE.finditer(run)
+    )
 
 
 _PIECE: Final = re.compile(r"[A-Za-z0-9]{8,}+")
@@ -169,7 +172,7 @@ def _is_enrollment_code(run: str) -> bool:
 
 
 def _is_private_key(match: re.Match[str]) -> bool:
-    """Tell whether the beginning of a text in base64 is that of a private key."""
+    """Return whether base64 text starts with a private key."""
     try:
         begin = base64.b64decode(match[0][:80])
     except (binascii.Error, ValueError):
@@ -177,9 +180,9 @@ def _is_private_key(match: re.Match[str]) -> bool:
     return b"PRIVATE KEY" in begin
 
 
-FORMS: Final = (
-    _Tokens(),
-    pattern_form(
+DETECTORS: Final = (
+    _TokenDetector(),
+    pattern_detector(
         "private-key",
         ("LS0tLS1CRUdJTi",),
         r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{66,}+",
@@ -187,18 +190,22 @@ FORMS: Final = (
         more="[A-Za-z0-9+/=]",
         flags=re.NOFLAG,
     ),
-    pattern_form("azure-secret", ("7q~", "8q~"), r"[78]Q~[\w~.-]{31,34}(?![\w~.-])"),
-    pattern_form(
-        "google-key", ("1//0",), r"1//0[\w-]{20,}+", lambda m: is_mixed(m[0][4:]), more=r"[\w-]"
+    pattern_detector("azure-secret", ("7q~", "8q~"), r"[78]Q~[\w~.-]{31,34}(?![\w~.-])"),
+    pattern_detector(
+        "google-key",
+        ("1//0",),
+        r"1//0[\w-]{20,}+",
+        lambda m: has_letters_and_digits(m[0][4:]),
+        more=r"[\w-]",
     ),
-    pattern_form("amazon-token", ("atza|", "atzr|"), r"Atz[ar]\|[\w-]{20,}+", more=r"[\w-]"),
-    pattern_form(
+    pattern_detector("amazon-token", ("atza|", "atzr|"), r"Atz[ar]\|[\w-]{20,}+", more=r"[\w-]"),
+    pattern_detector(
         "password-hash",
         ("$1$", "$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$", "$apr1$", "$argon2", "$scrypt$",
          "$pbkdf2"),
         r"\$[\w-]{1,16}+\$[./\w+=,$-]{16,}+",
-        lambda m: is_mixed(m[0]),
+        lambda m: has_letters_and_digits(m[0]),
         more=r"[./\w+=,$-]",
     ),
 )  # fmt: skip
-"""The forms of this module, in the order in which they are looked for."""
+"""The detectors of this module, in the order in which they run."""

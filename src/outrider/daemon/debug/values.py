@@ -1,20 +1,20 @@
-"""Values that stand behind names and options: where they end, and which of them are no secrets."""
+"""Values after names and options: where they end, and which of them are not secrets."""
 
 import re
 from functools import cache
 from typing import Final
 
-from outrider.daemon.debug.names import is_secret_name
 from outrider.daemon.debug.scan import MARK, Scan
+from outrider.daemon.debug.secret_names import is_secret_name
 
-JUDGED: Final = 128
-"""Characters of a value at which a longer one is always a secret."""
+MAX_JUDGED: Final = 128
+"""Characters of the longest value that may be a placeholder; a longer one is a secret."""
 
 _QUOTED: Final = 4096
 _LONG_TEXT: Final = 16 * 1024
 
 QUOTE: Final = r"(?:\"\"\"|'''|[\"'`])"
-"""What opens a quoted value."""
+"""The opening quote of a value."""
 
 _FIRST: Final = re.compile(r"[^\s\"'`,;&<>(){}\\]")
 _RUN: Final = re.compile(r"[^\s\"'`<>]*+")
@@ -27,7 +27,7 @@ _PLAIN: Final = re.compile(
     r"[,;)\]}|]*",
     re.IGNORECASE,
 )
-"""What stands in the place of a secret in code and instructions, and tells none."""
+"""Placeholders: what code and instructions have in place of a secret."""
 
 _OBJECTS: Final = (
     r"os|env|process|getpass|self|this|cls|settings|config|cfg|conf|ctx|context|req|request|res"
@@ -39,7 +39,7 @@ _CODE: Final = re.compile(
     rf"|(?:{_OBJECTS})(?:\??\.|\[|::)[\w.\[\]\"'-]+[,;)]*"
     rf"|&?[A-Za-z_]+(?:::\w+)+.*"
 )
-"""What is assigned in programs, and is the place of a secret and not the secret."""
+"""Expressions that programs assign: they refer to a secret and do not contain it."""
 
 
 @cache
@@ -50,40 +50,40 @@ def _inside(quote: str) -> re.Pattern[str]:
 
 
 def value_end(scan: Scan, place: int, quote: str | None, limit: int = _QUOTED) -> int:
-    """Return where the value ends that begins at a place; it may be empty.
+    """Return the end of the value that starts at an index; it may be empty.
 
-    Without a quote, no more than `JUDGED` characters and one are read: `rest_end` reads on.
+    Without a quote, at most `MAX_JUDGED` + 1 characters are read; `rest_end` reads the rest.
     """
     if quote:
         return scan.span(_inside(quote), place, _LONG_TEXT if len(quote) == 3 else limit)
     if not _FIRST.match(scan.text, place):
         return place
-    return scan.span(_RUN, place, JUDGED + 1)
+    return scan.span(_RUN, place, MAX_JUDGED + 1)
 
 
 def rest_end(scan: Scan, end: int, quote: str | None) -> int:
-    """Return where a secret ends of which `value_end` has told only the beginning."""
+    """Return the end of a secret of which `value_end` has read only the start."""
     if quote:
         return end
     end = scan.span(_RUN, end, len(scan.text))
     while scan.text[end - 1] == "\\":
-        end -= 1  # it belongs to the quote that follows, as in JSON within a text
+        end -= 1  # the backslash escapes the following quote, as in nested JSON
     return end
 
 
-def is_plain(value: str) -> bool:
-    """Tell whether a value is none, or stands for one: `null`, `$TOKEN`, `<your key>`, `****`."""
+def is_placeholder(value: str) -> bool:
+    """Return whether a value is empty or a placeholder: `null`, `$TOKEN`, `<your key>`, `****`."""
     value = value.strip()
     if not value or value.startswith(MARK):
         return True
-    if len(value) > JUDGED or _PLAIN.fullmatch(value) is None:
+    if len(value) > MAX_JUDGED or _PLAIN.fullmatch(value) is None:
         return False
-    return value[0] != "$" or not _is_odd_variable(value)
+    return value[0] != "$" or not _is_no_variable(value)
 
 
 def is_code(value: str, name: str) -> bool:
-    """Tell whether a program assigns this to a name: `get_token()`, `config.password`."""
-    if len(value) > JUDGED:
+    """Return whether a value is an expression of a program: `get_token()`, `config.password`."""
+    if len(value) > MAX_JUDGED:
         return False
     if _CODE.fullmatch(value):
         return True
@@ -93,24 +93,24 @@ def is_code(value: str, name: str) -> bool:
     return "_" in word.strip("_") and word.replace("_", "").isalpha() and is_secret_name(word)
 
 
-def is_odd(value: str) -> bool:
-    """Tell whether a value looks unlike a word."""
+def is_unlike_a_word(value: str) -> bool:
+    """Return whether a value does not look like a word of a sentence."""
     word = value.rstrip(".,;:!?")
     return not word.isalpha() or len(word) > 24
 
 
-def is_chancy(value: str) -> bool:
-    """Tell whether a value has letters and other characters, as passwords have and words do not."""
+def looks_like_a_password(value: str) -> bool:
+    """Return whether a value mixes letters and other characters, as passwords do."""
     word = value.strip("\"'`.,;:!?()")
     return len(word) >= 6 and any(c.isalpha() for c in word) and not word.isalpha()
 
 
-def is_mixed(text: str) -> bool:
-    """Tell whether a text has letters and digits, as chance has them and words do not."""
+def has_letters_and_digits(text: str) -> bool:
+    """Return whether a text has both letters and digits, as random strings do."""
     return any(c.isdigit() for c in text) and any(c.isalpha() for c in text)
 
 
-def _is_odd_variable(value: str) -> bool:
-    """Tell whether `$…` is no variable: those are in capitals, or have small letters alone."""
+def _is_no_variable(value: str) -> bool:
+    """Return whether `$…` is not a variable: variables are all upper or all lower case."""
     name = value[1:].rstrip(",;)]}|")
     return name[:1].isalpha() and not name.isupper() and not name.replace("_", "").isalpha()

@@ -1,10 +1,10 @@
-"""Private keys: blocks of several lines, also where their beginning or end is not in the text."""
+"""Private keys: PEM and PuTTY blocks, even if their first or last lines are missing."""
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from outrider.daemon.debug.scan import Anchored, Scan, Secret
+from outrider.daemon.debug.scan import AnchoredDetector, Scan, Secret
 
 KIND: Final = "private-key"
 
@@ -12,7 +12,7 @@ _LABEL: Final = r"(?:[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?|OpenVPN Static key V1
 _BOX: Final = r" \t|│┃║>"
 _BEGIN: Final = re.compile(rf"----[- ]BEGIN {_LABEL}[ -]----")
 _BODY: Final = re.compile(
-    r"[A-Za-z0-9+/= \t\\]*+"  # all of it, where it stands in one line
+    r"[A-Za-z0-9+/= \t\\]*+"  # the whole key, if it is on one line
     rf"(?:\n[{_BOX}#]*+"
     rf"(?:[\w-]{{1,40}}: [^\n]{{0,200}}|[A-Za-z0-9+/=\\]{{1,200}}+[{_BOX}]*+(?=\n|\Z))"
     rf"|\n[{_BOX}#]*+(?=\n[{_BOX}#]*+[A-Za-z0-9+/=]{{40}}))*+"
@@ -26,8 +26,8 @@ _PUTTY: Final = re.compile(r"Private-Lines: \d{1,4}\n")
 _PUTTY_LINES: Final = re.compile(rf"(?:[{_BOX}]*+[A-Za-z0-9+/=]{{1,80}}+(?:\n|\Z))*+")
 
 
-def _whole(scan: Scan, place: int) -> Secret | None:
-    """Return a key from its beginning: up to its end, or as far as it goes."""
+def _complete_key(scan: Scan, place: int) -> Secret | None:
+    """Return a key from its BEGIN line to its END line, or to its last line of base64."""
     begun = scan.match(_BEGIN, place, 100)
     if begun is None:
         return None
@@ -38,8 +38,8 @@ def _whole(scan: Scan, place: int) -> Secret | None:
     return Secret(place, scan.span(_BODY, begun.end(), len(scan.text)), KIND)
 
 
-def _putty(scan: Scan, place: int) -> Secret | None:
-    """Return the lines of PuTTY's form of a key."""
+def _putty_key(scan: Scan, place: int) -> Secret | None:
+    """Return the private lines of a key in PuTTY's format."""
     head = scan.match(_PUTTY, place, 40)
     if head is None:
         return None
@@ -47,11 +47,11 @@ def _putty(scan: Scan, place: int) -> Secret | None:
     return Secret(head.end(), end, KIND) if end > head.end() else None
 
 
-class _Beheaded:
-    """Keys whose beginning is not in the text."""
+class _TruncatedKeys:
+    """Keys whose BEGIN line is not in the text: scrolled off the screen, or cut."""
 
     def search(self, scan: Scan) -> Iterator[Secret]:
-        """Return the ends of such keys, in order."""
+        """Return what is left of such keys, in order."""
         position = 0
         for place in scan.places(("----- end ", "-----end ", "---- end ")):
             end = scan.match(_END, place, 100)
@@ -63,7 +63,7 @@ class _Beheaded:
 
     @staticmethod
     def _start(scan: Scan, place: int, least: int) -> int:
-        """Return where the lines of base64 begin that stand above a place."""
+        """Return the start of the lines of base64 above an index."""
         scan.examined += place - least
         text = scan.text
         start = text.rfind("\n", least, place) + 1
@@ -81,9 +81,9 @@ class _Beheaded:
         return start
 
 
-FORMS: Final = (
-    Anchored(("-----begin ", "---- begin "), _whole),
-    Anchored(("private-lines: ",), _putty),
-    _Beheaded(),
+DETECTORS: Final = (
+    AnchoredDetector(("-----begin ", "---- begin "), _complete_key),
+    AnchoredDetector(("private-lines: ",), _putty_key),
+    _TruncatedKeys(),
 )
-"""The forms of this module, in the order in which they are looked for."""
+"""The detectors of this module, in the order in which they run."""

@@ -1,4 +1,4 @@
-"""Secrets that are known by where they stand: in URLs, headers and files."""
+"""Secrets in known formats: URLs, headers and credential files."""
 
 import base64
 import binascii
@@ -6,8 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from outrider.daemon.debug.scan import MARK, Anchored, Scan, Secret, pattern_form
-from outrider.daemon.debug.values import is_chancy, is_mixed, is_odd, is_plain
+from outrider.daemon.debug.scan import MARK, AnchoredDetector, Scan, Secret, pattern_detector
+from outrider.daemon.debug.values import (
+    has_letters_and_digits,
+    is_placeholder,
+    is_unlike_a_word,
+    looks_like_a_password,
+)
 
 # URLs
 
@@ -19,7 +24,7 @@ _LONG: Final = re.compile(r"[A-Za-z0-9_\-.~%]{20,512}")
 
 
 def _user_info(scan: Scan, place: int) -> Secret | None:
-    """Find the password of a URL, also one with characters that should have been escaped."""
+    """Find the password in a URL, even if it has characters that should be escaped."""
     found = scan.match(_REST, place + 3, 1024)
     rest = "" if found is None else found[0]
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
@@ -28,28 +33,28 @@ def _user_info(scan: Scan, place: int) -> Secret | None:
     end = authority.rfind("@")
     if MARK in rest or user.startswith("["):
         return None
-    if not web or (end < 0 and colon and not is_plain(password)):
+    if not web or (end < 0 and colon and not is_placeholder(password)):
         end = _last_at(rest, password, web=web) or end
     if end < 0:
         return None
     user, colon, password = rest[:end].partition(":")
     begin = place + 3
     if not colon:
-        is_token = _LONG.fullmatch(user) and is_mixed(user)
+        is_token = _LONG.fullmatch(user) and has_letters_and_digits(user)
         return Secret(begin, begin + end, "url-password") if is_token else None
-    if is_plain(password):
+    if is_placeholder(password):
         return None
     return Secret(begin + len(user) + 1, begin + end, "url-password")
 
 
 def _last_at(rest: str, port: str, *, web: bool) -> int | None:
-    """Return where the last `@` stands that a host follows, in an address with a strange password.
+    """Return the index of the last `@` before a host, for a password with unescaped characters.
 
-    `port` is what follows the first colon: if it is a number, what follows that may be a path.
+    `port` is the text after the first colon: if it is a number, the rest may be a path.
     """
     end = rest.rfind("@")
     host = _HOST.match(rest, end + 1)
-    if end < 0 or host is None or is_plain(port):
+    if end < 0 or host is None or is_placeholder(port):
         return None
     if port.isdigit() and (web or "?" in rest[:end] or not (host["port"] or host["path"] == "/")):
         return None
@@ -77,7 +82,7 @@ _HOOK_HOSTS: Final = (
 
 
 def _webhook(scan: Scan, place: int) -> Secret | None:
-    """Find the part of a webhook's address that lets anybody write there."""
+    """Find the secret part of a webhook URL, which allows anybody to post to it."""
     hook = scan.match(_HOOK, place, 600)
     if hook is None or hook.lastgroup is None:
         return None
@@ -91,23 +96,23 @@ def _go_dsn(scan: Scan, place: int) -> Secret | None:
     """Find `user:password@tcp(host:3306)/app`."""
     before = scan.before(place, 200)
     found = _DSN.search(before)
-    if found is None or is_plain(found["secret"]):
+    if found is None or is_placeholder(found["secret"]):
         return None
     start = place - len(before)
     return Secret(start + found.start("secret"), place, "url-password")
 
 
 _URLS: Final = (
-    Anchored(_HOOK_HOSTS, _webhook),
-    Anchored(("://",), _user_info),
-    Anchored(("@tcp(", "@unix(", "@udp("), _go_dsn),
-    pattern_form(
+    AnchoredDetector(_HOOK_HOSTS, _webhook),
+    AnchoredDetector(("://",), _user_info),
+    AnchoredDetector(("@tcp(", "@unix(", "@udp("), _go_dsn),
+    pattern_detector(
         "url-password",
         ("thin:", "sqlplus "),
         r"(?:thin:|sqlplus[ \t]{1,4}(?:-\w{1,4}[ \t]{1,4}){0,3})[\w$#.-]{1,64}+/"
         r"(?P<secret>[^\s@/\"']{1,128}+)@",
     ),
-    pattern_form(
+    pattern_detector(
         "url-parameter",
         tuple(f"{sign}{name}=" for sign in "?&" for name in _PARAMETERS),
         rf"[?&](?:{'|'.join(_PARAMETERS)})=(?P<secret>[^&\s\"'<>`]{{16,}}+)",
@@ -133,9 +138,9 @@ _AUTHORIZATION: Final = (
 
 def _is_authorization(match: re.Match[str]) -> bool:
     value = match["first"]
-    if is_plain(value) or value.startswith(("<", "[")):
+    if is_placeholder(value) or value.startswith(("<", "[")):
         return False
-    return bool(match["scheme"] or match["other"]) or is_odd(value) or len(value) >= 20
+    return bool(match["scheme"] or match["other"]) or is_unlike_a_word(value) or len(value) >= 20
 
 
 def _is_credential(match: re.Match[str]) -> bool:
@@ -145,7 +150,7 @@ def _is_credential(match: re.Match[str]) -> bool:
 
 
 _HEADERS: Final = (
-    pattern_form(
+    pattern_detector(
         "authorization",
         ("authorization",),
         _AUTHORIZATION,
@@ -153,14 +158,14 @@ _HEADERS: Final = (
         window=2048,
         more=r"[^\s\"'`\\,;]",
     ),
-    pattern_form(
+    pattern_detector(
         "authorization",
         ("bearer", "basic"),
         r"(?:bearer|basic)[ \t]{1,8}+(?P<secret>[\w.~+/-]{8,}+={0,2})",
         _is_credential,
         more=r"[\w.~+/=-]",
     ),
-    pattern_form(
+    pattern_detector(
         "cookie",
         ("cookie",),
         rf"cookie{_CLOSE}[ \t]{{0,4}}+:[ \t]{{0,4}}+[\"'`]?"
@@ -177,16 +182,18 @@ _NETRC_END: Final = r"(?=[ \t│┃║]*(?:\s|\Z|[\"')]))"
 
 
 def _is_base64_login(match: re.Match[str]) -> bool:
-    """Tell whether this is base64 of `user:password`, or a long piece of chance."""
+    """Return whether this is base64 of `user:password`, or a long random string."""
     value = match["secret"]
     try:
         decoded = base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
     except (binascii.Error, ValueError):
-        return len(value) >= 20 and is_mixed(value)
-    return (b":" in decoded and decoded.isascii()) or (len(value) >= 20 and is_mixed(value))
+        return len(value) >= 20 and has_letters_and_digits(value)
+    return (b":" in decoded and decoded.isascii()) or (
+        len(value) >= 20 and has_letters_and_digits(value)
+    )
 
 
-class _PgPass:
+class _PgPassDetector:
     """The lines of a `.pgpass`: `host:port:database:user:password`."""
 
     def search(self, scan: Scan) -> Iterator[Secret]:
@@ -202,22 +209,24 @@ _PGPASS: Final = re.compile(
 )
 
 _FILES: Final = (
-    pattern_form(
+    pattern_detector(
         "netrc",
         ("machine", "default"),
         rf"(?:machine[ \t]{{1,8}}+\S{{1,253}}+|default){_NETRC_MORE}{_NETRC}{_NETRC_END}",
-        lambda m: not is_plain(m["secret"]) and ("default" not in m[0][:7] or "login" in m[0]),
+        lambda m: (
+            not is_placeholder(m["secret"]) and ("default" not in m[0][:7] or "login" in m[0])
+        ),
         window=1024,
     ),
-    pattern_form(
+    pattern_detector(
         "netrc",
         ("login",),
         rf"login[ \t]{{1,8}}+\S{{1,128}}+(?:\s{{1,40}}+account[ \t]+\S{{1,128}}+)?"
         rf"(?=[ \t]*\n){_NETRC}{_NETRC_END}",
-        lambda m: not is_plain(m["secret"]),
+        lambda m: not is_placeholder(m["secret"]),
     ),
-    _PgPass(),
-    pattern_form(
+    _PgPassDetector(),
+    pattern_detector(
         "docker-auth",
         ('auth"', "auth'", "auth\\"),
         r"(?<![\w-])auth[\"'][ \t]{0,4}+[:=]\s{0,8}+[\"'](?P<secret>[\w+/-]{8,}+={0,2})",
@@ -225,27 +234,27 @@ _FILES: Final = (
         window=2048,
         more=r"[\w+/=-]",
     ),
-    pattern_form(
+    pattern_detector(
         "sql-password",
         ("identified ",),
         r"identified[ \t]+(?:with[ \t]+\S{1,60}[ \t]+)?(?:by|as)[ \t]+(?:password[ \t]+)?"
         r"[\"'](?P<secret>[^\"'\n]{1,256}+)",
-        lambda m: not is_plain(m["secret"]),
+        lambda m: not is_placeholder(m["secret"]),
     ),
-    pattern_form(
+    pattern_detector(
         "jwk",
         ('"d"', '"k"', '"p"', '"q"', '"dp"', '"dq"', '"qi"', '\\"d\\', '\\"k\\'),
         r"\"(?:d|k|p|q|dp|dq|qi)\"[ \t]{0,4}+:[ \t]{0,4}+\"(?P<secret>[\w-]{32,}+)",
-        lambda m: is_mixed(m["secret"]),
+        lambda m: has_letters_and_digits(m["secret"]),
         more=r"[\w-]",
     ),
-    pattern_form(
+    pattern_detector(
         "wifi-password",
         ("psk=",),
         r"psk=[\"']?(?P<secret>[^\"'\s]{8,64}+)",
-        lambda m: is_chancy(m["secret"]),
+        lambda m: looks_like_a_password(m["secret"]),
     ),
 )
 
-FORMS: Final = (*_URLS, *_HEADERS, *_FILES)
-"""The forms of this module, in the order in which they are looked for."""
+DETECTORS: Final = (*_URLS, *_HEADERS, *_FILES)
+"""The detectors of this module, in the order in which they run."""

@@ -1,21 +1,21 @@
-"""Secrets that a name gives away: `password=…`, `"apiKey": …`, `set -x API_KEY …`.
+"""Secrets that follow a name: `password=…`, `"apiKey": …`, `set -x API_KEY …`.
 
-`markup` looks for those whose names stand apart from them, as in `<token>…</token>`.
+`markup` finds those whose names are separate, as in `<token>…</token>`.
 """
 
 import re
 from typing import Final
 
-from outrider.daemon.debug.names import is_about
-from outrider.daemon.debug.scan import MARK, Anchored, Scan, Secret
+from outrider.daemon.debug.scan import MARK, AnchoredDetector, Scan, Secret
+from outrider.daemon.debug.secret_names import describes_a_secret
 from outrider.daemon.debug.values import (
-    JUDGED,
+    MAX_JUDGED,
     QUOTE,
-    is_chancy,
+    has_letters_and_digits,
     is_code,
-    is_mixed,
-    is_odd,
-    is_plain,
+    is_placeholder,
+    is_unlike_a_word,
+    looks_like_a_password,
     rest_end,
     value_end,
 )
@@ -42,7 +42,7 @@ _NAMES: Final = (
     *(f"{word}{gap}key" for word in _KEYS for gap in _GAPS),
     *(f"{word}{gap}code" for word in _CODES for gap in _GAPS),
 )  # fmt: skip
-"""What a name has in it that holds a secret."""
+"""Parts of the names of secrets."""
 
 _ANY: Final = "|".join(
     [
@@ -54,11 +54,11 @@ _ANY: Final = "|".join(
 )
 _PASSWORD: Final = re.compile("|".join((*_PASSWORDS, *_PHRASES, "[_-]pass")), re.IGNORECASE)
 _WEAK: Final = frozenset({"token", "cookie", "secret", "credential", "otp", "jwt", "psk", "pass"})
-"""Names that stand in sentences before a colon as well, as in `invalid token: expected a name`."""
+"""Names that sentences have before a colon too, as in `invalid token: expected a name`."""
 
 _IN_WORDS: Final = frozenset({"otp", "jwt", "pwd", "psk"})
 _WITHOUT_SPACES: Final = ("token", "key", "code", "jwt", "otp")
-"""Names whose values are no sentences."""
+"""Names whose values are never sentences."""
 
 _NUMBER: Final = re.compile(r"[\d.,]+[kKM%]?")
 
@@ -96,12 +96,12 @@ _MAX_BLOCK: Final = 16 * 1024
 
 def _named(scan: Scan, place: int) -> Secret | None:
     head = scan.match(_HEAD, place, 256)
-    if head is None or _is_no_name(scan, head):
+    if head is None or _is_other_name(scan, head):
         return None
     if head["prose"]:
         return _in_prose(scan, head)
     if head["gap"]:
-        return _behind_a_gap(scan, head)
+        return _after_a_space(scan, head)
     if not head["quote"] and not head["typed"] and "%" not in head["sign"]:
         opened = scan.match(_BLOCK, head.end("sign")) if head["sign"] in (":", "\uff1a") else None
         if opened is not None:
@@ -110,15 +110,15 @@ def _named(scan: Scan, place: int) -> Secret | None:
     if not quote and (end := _sentence_end(scan, head)):
         return Secret(start, end, KIND)
     end = value_end(scan, start, quote)
-    if _is_no_value(scan.text[start : min(end, start + JUDGED + 1)], head):
+    if _is_no_secret(scan.text[start : min(end, start + MAX_JUDGED + 1)], head):
         return None
     return Secret(start, rest_end(scan, end, quote), KIND)
 
 
-def _is_no_name(scan: Scan, head: re.Match[str]) -> bool:
-    """Tell whether the name is a part of a word (`tokenizer`), or of something about a secret."""
+def _is_other_name(scan: Scan, head: re.Match[str]) -> bool:
+    """Return whether the name is part of a word (`tokenizer`) or describes a secret."""
     name, about = head["name"], head["about"]
-    if about and is_about(about):
+    if about and describes_a_secret(about):
         return True
     goes_on = about[:1].isalpha() and about[0].islower() == name[-1].islower()
     if goes_on and name[-1].isascii() and not re.match(r"[sS](?![a-zA-Z])", about):
@@ -126,16 +126,16 @@ def _is_no_name(scan: Scan, head: re.Match[str]) -> bool:
     return name.lower() in _IN_WORDS and scan.text[head.start() - 1 : head.start()].isalpha()
 
 
-def _is_no_value(value: str, head: re.Match[str]) -> bool:
-    """Tell whether what stands behind a name is no secret. `value` may be cut off."""
+def _is_no_secret(value: str, head: re.Match[str]) -> bool:
+    """Return whether the value after a name is not a secret. `value` may be cut."""
     name, sign, quote = head["name"].lower(), head["sign"] or "", head["quote"]
     word = value.rstrip(",;:)]}")
-    if is_plain(value):
+    if is_placeholder(value):
         return True
     if _NUMBER.fullmatch(word) and (
         head["about"][:1] in ("s", "S") or name == "pass" or (name == "token" and len(value) < 6)
     ):
-        return True  # they are counted
+        return True  # a count
     if head["name"] == "PASS" and sign == ":":
         return True  # what a test run says
     if name == "pwd" and value.startswith(("/", "~")):
@@ -148,62 +148,68 @@ def _is_no_value(value: str, head: re.Match[str]) -> bool:
         return True  # a comparison with another name, or a version as in `name==1.0`
     if is_code(value, head["name"] + head["about"]):
         return True
-    if sign == ":" and head["about"] in ("s", "S") and not is_odd(value):
+    if sign == ":" and head["about"] in ("s", "S") and not is_unlike_a_word(value):
         return True  # a heading
-    return sign[:1] == ":" and sign != ":=" and name in _WEAK and not is_odd(value)
+    return sign[:1] == ":" and sign != ":=" and name in _WEAK and not is_unlike_a_word(value)
 
 
 def _is_sentence(value: str) -> bool:
     words = value.split()
-    return len(words) > 1 and not any(len(word) >= 16 and is_mixed(word) for word in words)
+    return len(words) > 1 and not any(
+        len(word) >= 16 and has_letters_and_digits(word) for word in words
+    )
 
 
 def _sentence_end(scan: Scan, head: re.Match[str]) -> int | None:
-    """Return where a password of several words ends, None where there is no such."""
+    """Return the end of a password of several words, or None."""
     if head["sign"] not in (":", "=") or not _PASSWORD.fullmatch(head["name"]):
         return None
     words = scan.match(_WORDS, head.end())
     if words is None or MARK in words[0]:
         return None
     first = words[0].split(" ")[0]
-    return None if is_plain(first) or is_code(first, head["name"]) else words.end()
+    return None if is_placeholder(first) or is_code(first, head["name"]) else words.end()
 
 
 def _in_prose(scan: Scan, head: re.Match[str]) -> Secret | None:
-    """Judge `the password is …`."""
-    return _chancy(scan, head) if not head["about"] else None
+    """Find `the password is …`."""
+    return _secret_if_random(scan, head) if not head["about"] else None
 
 
-def _behind_a_gap(scan: Scan, head: re.Match[str]) -> Secret | None:
-    """Judge `set -x TOKEN …`, `PASSWORD '…'` and `password for ada: …`."""
+def _after_a_space(scan: Scan, head: re.Match[str]) -> Secret | None:
+    """Find `set -x TOKEN …`, `PASSWORD '…'` and `password for ada: …`."""
     if _SETTER.search(scan.before(head.start(), 80)):
         start, quote = head.end(), head["quote"]
-        end = value_end(scan, start, quote, JUDGED + 1)
+        end = value_end(scan, start, quote, MAX_JUDGED + 1)
         value = scan.text[start:end]
-        if is_plain(value) or value.startswith("-") or (not quote and is_code(value, "")):
+        if is_placeholder(value) or value.startswith("-") or (not quote and is_code(value, "")):
             return None
         return Secret(start, rest_end(scan, end, quote), KIND)
     if not _PASSWORD.fullmatch(head["name"]) or head["about"]:
         return None
     if head["quote"]:
-        return _chancy(scan, head, shouted=head["name"].isupper())
+        return _secret_if_random(scan, head, shouted=head["name"].isupper())
     asked = scan.match(_QUESTION, head.end("name"))
-    if asked is None or is_plain(asked["secret"]) or not is_odd(asked["secret"]):
+    if asked is None or is_placeholder(asked["secret"]) or not is_unlike_a_word(asked["secret"]):
         return None
     return Secret(*asked.span("secret"), KIND)
 
 
-def _chancy(scan: Scan, head: re.Match[str], *, shouted: bool = False) -> Secret | None:
+def _secret_if_random(scan: Scan, head: re.Match[str], *, shouted: bool = False) -> Secret | None:
     start, quote = head.end(), head["quote"]
-    end = value_end(scan, start, quote, JUDGED + 1)
+    end = value_end(scan, start, quote, MAX_JUDGED + 1)
     value = scan.text[start:end]
-    if len(value) > JUDGED or is_plain(value) or (not is_chancy(value) and not shouted):
+    if (
+        len(value) > MAX_JUDGED
+        or is_placeholder(value)
+        or (not looks_like_a_password(value) and not shouted)
+    ):
         return None
     return Secret(start, end, KIND)
 
 
 def _block(scan: Scan, head: re.Match[str], opened: re.Match[str]) -> Secret | None:
-    """Return the value in the lines behind a key of YAML: a block, or a word on the next line."""
+    """Return the value on the lines after a YAML key: a block, or a word on the next line."""
     line = scan.before(head.start(), 200)
     least = _indent(line)[1]
     start = end = None
@@ -227,7 +233,7 @@ def _block(scan: Scan, head: re.Match[str], opened: re.Match[str]) -> Secret | N
     if opened["sign"]:
         return Secret(start, end, KIND)
     alone = not line.strip(" \t-\"'\\{│┃║")
-    return _next_line(scan.text[start : start + JUDGED + 1].split("\n")[0], start, alone=alone)
+    return _next_line(scan.text[start : start + MAX_JUDGED + 1].split("\n")[0], start, alone=alone)
 
 
 _ALONE: Final = re.compile(
@@ -236,21 +242,25 @@ _ALONE: Final = re.compile(
 
 
 def _next_line(content: str, start: int, *, alone: bool) -> Secret | None:
-    """Judge a line that follows a key without a value: one word is the value.
+    """Return the word on the line after a key without a value, if it may be a secret.
 
-    `alone` tells that there is nothing but the key on its line.
+    `alone`: the key is alone on its line.
     """
     word = _ALONE.fullmatch(content)
     value = "" if word is None else word["secret"]
-    if word is None or value.endswith(":") or is_plain(value) or is_code(value, ""):
+    if word is None or value.endswith(":") or is_placeholder(value) or is_code(value, ""):
         return None
-    if not (is_odd(value) if alone else is_chancy(value) and is_mixed(value)):
+    if not (
+        is_unlike_a_word(value)
+        if alone
+        else looks_like_a_password(value) and has_letters_and_digits(value)
+    ):
         return None
     return Secret(start + word.start("secret"), start + word.end("secret"), KIND)
 
 
 def _indent(line: str) -> tuple[int, int]:
-    """Return where the text of a line begins, and how deep it is indented within its frame."""
+    """Return the start of a line's text and its indentation, without a box's border."""
     edge = _EDGE.match(line)
     begin = 0 if edge is None else edge.end()
     space = _INDENT.match(line, begin)
@@ -258,5 +268,5 @@ def _indent(line: str) -> tuple[int, int]:
     return end, end - begin
 
 
-FORMS: Final = (Anchored((*_NAMES, "_pass", "-pass", "_auth", "pass"), _named),)
-"""The forms of this module, in the order in which they are looked for."""
+DETECTORS: Final = (AnchoredDetector((*_NAMES, "_pass", "-pass", "_auth", "pass"), _named),)
+"""The detectors of this module, in the order in which they run."""

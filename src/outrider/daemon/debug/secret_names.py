@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 _NAME: Final = re.compile(r"[\w$.-]{1,80}(?: [\w$.-]{1,40}){0,2}")
-"""What a name may look like; a sentence or a path is none."""
+"""The form of a name; sentences and paths are not names."""
 
 _MAX_WORDS: Final = 8
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -26,7 +26,7 @@ _SECRET_PAIRS: Final = frozenset({
     "preshared key", "deploy key", "seed phrase", "recovery phrase", "pin code", "client cert",
 })  # fmt: skip
 _OF_TEXTS: Final = frozenset({"tokens", "auth", "pass"})
-"""Names whose texts are secrets, while their numbers count something."""
+"""Names whose texts are secrets, but whose numbers are counts."""
 
 _ABOUT: Final = frozenset({
     "count", "counts", "limit", "limits", "usage", "length", "len", "name", "names", "type",
@@ -36,16 +36,16 @@ _ABOUT: Final = frozenset({
 })  # fmt: skip
 
 
-def is_about(name: str) -> bool:
-    """Tell whether a name's end makes it the name of something about a secret: `…Count`."""
+def describes_a_secret(name: str) -> bool:
+    """Return whether a name describes a secret and does not hold it: `tokenCount`."""
     words = _WORD.findall(name[-120:])
     return bool(words) and words[-1].lower() in _ABOUT
 
 
 def is_secret_name(name: str, *, of_text: bool = True) -> bool:
-    """Tell whether the value that has this name is a secret; a text, or `of_text` False, a number.
+    """Return whether a value with this name is a secret.
 
-    `tokens` may be a list of them, but a number of tokens is none.
+    Without `of_text`, the value is a number: `tokens` may hold tokens, but also their count.
     """
     words = [word.lower() for word in _WORD.findall(name)] if _NAME.fullmatch(name) else []
     if not 0 < len(words) <= _MAX_WORDS or words[-1] in _ABOUT:

@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from outrider.daemon.debug.scan import MARK, Anchored, Scan, Secret, pattern_form
-from outrider.daemon.debug.values import is_plain
+from outrider.daemon.debug.scan import MARK, AnchoredDetector, Scan, Secret, pattern_detector
+from outrider.daemon.debug.values import is_placeholder
 
 _WORD: Final = (
     r"(?:\"(?P<double>[^\"\n]{1,256}+)|'(?P<single>[^'\n]{1,256}+)"
@@ -14,10 +14,13 @@ _WORD_GROUPS: Final = ("double", "single", "bare")
 _ARGUMENTS: Final = r"[^\n|;&]{0,300}?"
 
 
-def _command(programs: str, option: str, needs: str = "") -> Anchored:
-    """Return a form for `program … option secret`; `option` is a pattern that ends before it.
+def _command(programs: str, option: str, needs: str = "") -> AnchoredDetector:
+    """Return a detector for `program … option secret`.
 
-    Names of programs that end in `*` may go on. `needs` is matched somewhere before the option.
+    Args:
+        programs: names separated by spaces; a name that ends in `*` is a prefix.
+        option: a pattern that ends right before the secret.
+        needs: a pattern that has to match somewhere before the option.
     """
     names = programs.split()
     anchors = tuple(name.rstrip("*") for name in names)
@@ -39,11 +42,11 @@ def _command(programs: str, option: str, needs: str = "") -> Anchored:
             return None
         group = next(name for name in _WORD_GROUPS if found[name] is not None)
         value = found[group]
-        if value.startswith("-") or MARK in value or is_plain(value):
+        if value.startswith("-") or MARK in value or is_placeholder(value):
             return None
         return Secret(*found.span(group), "command-argument")
 
-    return Anchored(anchors, find)
+    return AnchoredDetector(anchors, find)
 
 
 _USER: Final = r"[\"']?[^\s:\"',%]{1,128}"
@@ -95,25 +98,27 @@ def _piped(scan: Scan, place: int) -> Secret | None:
     group = next(name for name in _WORD_GROUPS if found[name] is not None)
     start, end = found.span(group)
     end -= len(found[group]) - len(found[group].rstrip())
-    return None if is_plain(scan.text[start:end]) else Secret(start, end, "command-argument")
+    return None if is_placeholder(scan.text[start:end]) else Secret(start, end, "command-argument")
 
 
-FORMS: Final = (
-    pattern_form(
+DETECTORS: Final = (
+    pattern_detector(
         "named-secret",
         ("--", " -"),
         r"(?:[ \t]-|--)[a-z-]{0,30}?(?:password|passwd|passphrase|token|api-?key)(?:[ \t]{1,4}+|=)"
         r"(?P<quote>[\"'])?(?P<secret>(?(quote)[^\"'\n]+|[^\s\"'-][^\s\"']*+))",
-        lambda m: not is_plain(m["secret"]),
+        lambda m: not is_placeholder(m["secret"]),
         more=r"[^\s\"']",
     ),
-    pattern_form(
+    pattern_detector(
         "named-secret",
         ("-u", "--user"),
         r"(?:-u|--user)[ \t=]+[\"']?[^\s:\"'/\[]{1,128}+:(?!//)(?P<secret>[^\s\"'/]{1,256}+)",
-        lambda m: not is_plain(m["secret"]) and not re.fullmatch(r"\d+(?::\d+)?", m["secret"]),
+        lambda m: (
+            not is_placeholder(m["secret"]) and not re.fullmatch(r"\d+(?::\d+)?", m["secret"])
+        ),
     ),
-    Anchored(("echo ",), _piped),
+    AnchoredDetector(("echo ",), _piped),
     *_COMMANDS,
 )
-"""The forms of this module, in the order in which they are looked for."""
+"""The detectors of this module, in the order in which they run."""

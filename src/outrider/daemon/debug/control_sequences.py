@@ -1,7 +1,7 @@
-"""Terminal control sequences: removed before a text is searched, so that they split no secret.
+"""Removes terminal control sequences from a text, so that they cannot split a secret.
 
-Every pattern looks at each character a bounded number of times: a sequence holds no ESC but its
-first character, so no search of one begins in another.
+Each pattern examines every character a bounded number of times: a sequence contains no ESC except
+its first character, so a search never starts inside another match.
 """
 
 import re
@@ -17,7 +17,7 @@ _SEQUENCE: Final = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 _GAPS: Final = {"C": " ", "G": " ", "a": " ", "`": " "} | dict.fromkeys("ABEFHdef", "\n")
-"""What a move of the cursor looks like: it goes on in the line, or elsewhere."""
+"""What a cursor movement becomes: a space within the line, a line break otherwise."""
 
 _OTHERS: Final = dict.fromkeys(
     [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)], None
@@ -25,7 +25,7 @@ _OTHERS: Final = dict.fromkeys(
 _INVISIBLE: Final = re.compile(
     "(?<=[!-~])[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+(?=[!-~])"
 )
-"""Between characters that secrets are made of; elsewhere, emoji and scripts need some of them."""
+"""Invisible characters between characters of secrets; emoji and scripts need them elsewhere."""
 
 _ANY: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
@@ -34,14 +34,14 @@ _ANY: Final = re.compile(
 
 
 def has_moves(text: str) -> bool:
-    """Tell whether there are sequences in a text that move the cursor."""
+    """Return whether a text contains sequences that move the cursor."""
     return any(_gap(found) for found in _SEQUENCE.finditer(text))
 
 
 def strip_controls(text: str, *, gaps: bool = True) -> str:
     """Return a text without control sequences and characters, as a terminal would show it.
 
-    A move of the cursor becomes a space or a line break, with `gaps` False nothing.
+    A cursor movement becomes a space or a line break; without `gaps` it is removed.
     """
     if not _ANY.search(text):
         return text
@@ -57,7 +57,7 @@ def _gap(sequence: re.Match[str]) -> str:
 
 
 def _without_overstrikes(text: str) -> str:
-    """Return a text in which a backspace has taken away the character before it."""
+    """Apply backspaces: each removes the character before it."""
     kept: list[str] = []
     for character in text:
         if character != "\b":
