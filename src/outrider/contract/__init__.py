@@ -1,5 +1,9 @@
-"""The words that the service, the machine agent and the SDK share.
+"""What the service, the machine agent and the SDK share: the API and the daemon protocol as types.
 
-Pure data: nothing in here opens a file or a socket, or reads a clock other than
-to stamp a new id. The source of every name is the specification and its contract.
+Pure data without I/O; the clock is read only for new ids. The names of fields on the wire come from
+the API's specification and never change.
+
+- `resources`, `commands`, `enrollment`, `webhooks`, `events`, `debug`, `errors`: bodies of the API.
+- `frames`: the messages on a machine's WebSocket (docs/protocol.md); `limits`: how much of them.
+- `ids`, `targets`, `text`, `structs`, `signatures`, `providers`: the formats that those use.
 """

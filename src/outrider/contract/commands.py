@@ -1,7 +1,7 @@
-"""The commands that a machine carries out: their payloads and their results.
+"""The commands that machines execute: their payloads and their results.
 
-Seven of them are public (`PUBLIC_COMMANDS`, the types of `POST …/command`). The others
-are the words behind the remaining routes. A result is the body of the HTTP response.
+Seven are public (`PUBLIC_COMMANDS`, the types of `POST …/command`); the others implement the
+remaining endpoints of machines. A result is the body of the HTTP response.
 """
 
 import binascii
@@ -32,7 +32,7 @@ Verdict = Literal["approve", "reject"]
 
 
 class CommandType(StrEnum):
-    """Every command that the service may send to a machine."""
+    """The commands that the service may send to a machine."""
 
     SEND_CHAT = "send_chat"
     READ_CHAT = "read_chat"
@@ -48,16 +48,16 @@ class CommandType(StrEnum):
 
 
 class NamesSession(Wire, kw_only=True):
-    """A payload that may name its session: by a target id of this machine, by its own id, or both.
+    """A payload that may name its session: by a target id of this machine, by session id, or both.
 
     `target_session_id` is an alias of `session_id`: after decoding, `session_id` has the value
-    of whichever was given.
+    of the one that is given.
     """
 
     target: Name | None = None
     """A target id of this machine. It must not contradict the path."""
     session_id: Name | None = None
-    """A session's own id. It must not contradict the path or `target`."""
+    """A session id. It must not contradict the path or `target`."""
     target_session_id: Name | None = None
     """The same as `sessionId`."""
 
@@ -65,22 +65,22 @@ class NamesSession(Wire, kw_only=True):
         alias = self.target_session_id
         if alias is not None:
             if self.session_id not in {None, alias}:
-                raise ValueError("`targetSessionId` is not `sessionId`: give one of them")
+                raise ValueError("`targetSessionId` differs from `sessionId`: give one of them")
             self.session_id = alias
 
 
 class Targeted(NamesSession, kw_only=True):
-    """A command for one agent. Without a name it is the machine's most recently used session."""
+    """A command for one agent. Without a session, it is the machine's most recently used one."""
 
     agent_type: Name | None = None
     """Which agent of an IDE with several: its type or name. Without it, the one used last."""
 
 
-_NEW_SESSION = "A launch makes a new session: leave `{}` out, or send a message to that session"
+_NEW_SESSION = "A launch creates a new session: omit `{}`, or send a message to that session"
 NO_SESSION: Final = {
     name: _NEW_SESSION.format(name) for name in ("target", "sessionId", "targetSessionId")
 }
-"""Fields that a launch refuses, because ignoring them would do something else than was asked."""
+"""Fields that a launch refuses, because ignoring them would not do what the client wants."""
 
 
 class TextPart(Wire, tag="text", tag_field="type", kw_only=True):
@@ -111,7 +111,7 @@ class ChatInput(Wire, kw_only=True):
     parts: list[TextPart | ImagePart] = []
     """The message's parts, in their order."""
     text_fallback: str | None = None
-    """What an agent gets that takes only text, if the message has a picture."""
+    """The text for agents that do not accept pictures, if the message has one."""
 
     def __post_init__(self) -> None:
         has_part = any(
@@ -121,7 +121,7 @@ class ChatInput(Wire, kw_only=True):
             raise ValueError("The message is empty: give a part with text, or `textFallback`")
 
     def as_text(self) -> str:
-        """Return the message for an agent that takes only text."""
+        """Return the message for an agent that accepts only text."""
         has_image = any(isinstance(part, ImagePart) for part in self.parts)
         if self.text_fallback and (has_image or not self.parts):
             return self.text_fallback
@@ -134,9 +134,9 @@ class SendChat(Targeted, kw_only=True):
     message: str | None = None
     """The message, as text. Give this or `input`."""
     input: ChatInput | None = None
-    """The message in parts. It wins over `message`."""
+    """The message in parts. It takes precedence over `message`."""
     controls: Annotated[dict[Name, str | bool], Meta(max_length=32)] = {}
-    """Controls to change before the message, by their ids. Without a message, that is all."""
+    """Controls to change before the message is sent, by their ids. A message is not required."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,11 +149,11 @@ class SendChat(Targeted, kw_only=True):
 
     @property
     def has_message(self) -> bool:
-        """Whether there is a message to be sent, and not only controls to be changed."""
+        """Whether there is a message to send, and not only controls to change."""
         return self.input is not None or self.message is not None
 
     def as_input(self) -> ChatInput:
-        """Return the message in its canonical form, whichever form was given."""
+        """Return the message in its canonical form."""
         return self.input or ChatInput(parts=[TextPart(text=self.message or "")])
 
 
@@ -163,18 +163,18 @@ class ReadChat(Targeted, kw_only=True):
     limit: Limit | None = None
     """How many messages, at most."""
     after: Name | None = None
-    """The id of a message: only those behind it."""
+    """The id of a message: return only those after it."""
 
 
 class ResolveAction(Targeted, kw_only=True):
-    """Approve or reject what an agent asks."""
+    """Approve or reject the pending action of an agent."""
 
     action: Verdict
     """Whether to approve or reject."""
     action_id: Name | None = None
-    """The action to answer. Without it, whichever is pending."""
+    """The action to resolve. Without it, the one that is pending."""
     option_id: Name | None = None
-    """The option to choose. Without it, the first that means `action`, for this time."""
+    """The option to choose. Without it, the first one that means `action` once."""
 
 
 class Screenshot(Targeted, kw_only=True):
@@ -198,7 +198,7 @@ class LaunchIde(Wire, kw_only=True):
     directory.
     """
     model: Name | None = None
-    """The model that the IDE's chat is to use, by the IDE's own name for it."""
+    """The model for the IDE's chat, by the IDE's own name for it."""
 
 
 class LaunchCli(Wire, kw_only=True):
@@ -209,7 +209,7 @@ class LaunchCli(Wire, kw_only=True):
     cli_type: Name
     """The type of the agent, as `availableProviders` gives it."""
     dir: Path | None = None
-    """Where the agent is to work: an absolute path, or one beginning with `~`. Without it, the home
+    """The agent's directory: an absolute path, or one beginning with `~`. Without it, the home
     directory.
     """
     model: Name | None = None
@@ -217,16 +217,16 @@ class LaunchCli(Wire, kw_only=True):
 
 
 class StopCli(NamesSession, kw_only=True):
-    """Stop the session of a type. Its name or `dir` chooses one where several run."""
+    """Stop the session of a type. A session id, target or `dir` selects one of several."""
 
     cli_type: Name
     """The type of the agent."""
     dir: Path | None = None
-    """The directory of the session, where several of the type run."""
+    """The directory of the session, if several of the type run."""
 
 
 class AgentStatusQuery(Targeted, kw_only=True):
-    """Ask what an agent is doing."""
+    """Read the status of an agent."""
 
 
 class Terminal(Wire, kw_only=True):
@@ -235,10 +235,10 @@ class Terminal(Wire, kw_only=True):
     command: str
     """The shell command. Its standard input is empty."""
     name: TerminalName | None = None
-    """The terminal to run it in, which lives on under this name. Without it, a fresh shell."""
+    """The named terminal to run it in, which is kept after the command. Without it, a new shell."""
     cwd: Path | None = None
-    """Where to run it: an absolute path, or one beginning with `~`. Without it, the home directory,
-    or where the named terminal is.
+    """The directory to run it in: an absolute path, or one beginning with `~`. Without it, the home
+    directory, or the current directory of the named terminal.
     """
 
     def __post_init__(self) -> None:
@@ -247,21 +247,21 @@ class Terminal(Wire, kw_only=True):
 
 
 class CloseTerminal(Wire, kw_only=True):
-    """End a named terminal with all that runs in it."""
+    """Close a named terminal and kill everything that runs in it."""
 
     name: TerminalName
     """The terminal's name."""
 
 
 class DebugQuery(Targeted, kw_only=True):
-    """Ask for the debug bundle of a session."""
+    """Read the debug bundle of a session."""
 
 
 class ChatDebug(DebugQuery, kw_only=True):
-    """Ask for the debug bundle, with what a client shows in it."""
+    """Read the debug bundle, with the state of a client added to it."""
 
     frontend_snapshot: Snapshot | None = None
-    """What the client shows now, as JSON of its own making."""
+    """The client's own state, as any JSON object."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -269,21 +269,21 @@ class ChatDebug(DebugQuery, kw_only=True):
 
 
 class Result(Wire, kw_only=True):
-    """What every result begins with."""
+    """The fields of every result."""
 
     success: bool = True
-    """Always true: an error has another body."""
+    """Always true: errors have another body."""
 
 
 class Launched(Result, kw_only=True):
-    """A session that is ready for a message (or waits for an answer to a dialog)."""
+    """A session that is ready for a message, or waits for an answer to a dialog."""
 
     id: str
-    """The target id that means the session of this type which was used last."""
+    """The target id of the most recently used session of this type."""
     session_id: str
     """The session's id."""
     session_target_id: str
-    """The target id that means exactly this session."""
+    """The target id of exactly this session."""
     kind: Category
     """Whether it is an IDE, a terminal program or an ACP agent."""
     type: str
@@ -293,19 +293,19 @@ class Launched(Result, kw_only=True):
 
 
 class Stopped(Result, kw_only=True):
-    """What was stopped."""
+    """The sessions that were stopped."""
 
     stopped: list[str]
-    """What was stopped."""
+    """The ids of the sessions that were stopped."""
 
 
 class Accepted(Result, kw_only=True):
-    """A message that the agent has taken, or that waits in its queue."""
+    """A message that the agent has received, or that waits in its queue."""
 
     message_id: str | None
-    """The id that the message will have in the chat; null where only controls were changed."""
+    """The id that the message will have in the chat; null if only controls were changed."""
     session_id: str
-    """The session that took it."""
+    """The session that received it."""
     status: AgentStatus
     """What the agent is doing now."""
     queued: bool
@@ -316,57 +316,57 @@ class Chat(Result, kw_only=True):
     """A chat's contents."""
 
     id: str
-    """The target id that names exactly this session."""
+    """The target id of exactly this session."""
     session_id: str
     """The session's id."""
     agent_type: str
     """The agent whose chat this is."""
     title: str | None
-    """The chat's title; null where the agent gives it none."""
+    """The chat's title; null if it has none."""
     status: AgentStatus
     """What the agent is doing."""
     messages: list[Message]
     """The messages, oldest first."""
     pending_action: PendingAction | None
-    """What it asks its user to approve or reject; null where it asks nothing."""
+    """The question that a user must approve or reject; null if there is none."""
     total_messages: int
-    """How many messages the chat has, with those that were left out."""
+    """The number of messages in the chat, including those that are not returned."""
 
 
 class Resolved(Result, kw_only=True):
-    """The action that was answered, with the option that answered it."""
+    """The action that was resolved, and the option that was chosen."""
 
     action: Verdict
-    """How the action was answered."""
+    """Whether the action was approved or rejected."""
     action_id: str
-    """The action that was answered."""
+    """The action that was resolved."""
     option_id: str
-    """The option that answered it."""
+    """The option that was chosen."""
     status: AgentStatus
     """What the agent is doing now."""
 
 
 class AgentState(Result, kw_only=True):
-    """What an agent is doing, and what its provider shows about it."""
+    """The status of an agent, and what its provider shows about it."""
 
     id: str
-    """The target id that names exactly this session."""
+    """The target id of exactly this session."""
     session_id: str
     """The session's id."""
     agent_type: str
-    """The agent that this is about."""
+    """The agent's type."""
     status: AgentStatus
     """What the agent is doing."""
     title: str | None
-    """The chat's title; null where the agent gives it none."""
+    """The chat's title; null if it has none."""
     summary_metadata: SummaryMetadata
     """What the provider shows about the session."""
     controls: list[Control]
-    """What can be changed about the agent, such as its mode."""
+    """The settings of the agent that can be changed, such as its mode."""
     workspace: Workspace | None
     """The directory that the agent works in."""
     pending_action: PendingAction | None
-    """What it asks its user to approve or reject; null where it asks nothing."""
+    """The question that a user must approve or reject; null if there is none."""
     error: str | None
     """While the status is `error`, what went wrong and what to do."""
     updated_at: int
@@ -387,34 +387,34 @@ class Picture(Result, kw_only=True):
 
 
 class TerminalOutput(Result, kw_only=True):
-    """What a shell command printed, and how it ended. It need not have succeeded."""
+    """The output and the exit code of a shell command. The command may have failed."""
 
     terminal: str | None
-    """The terminal's name; null for a fresh shell."""
+    """The terminal's name; null for a new shell."""
     exit_code: int
-    """The command's exit code; 128 and the number of a signal that ended it."""
+    """The command's exit code; 128 plus the number of the signal that ended it."""
     output: str
-    """What it printed, standard output and error as they came."""
+    """Its standard output and standard error, interleaved as they were written."""
     truncated: bool
     """Whether the middle of a long output was left out."""
     duration_ms: int
-    """Milliseconds that it took."""
+    """Its duration in milliseconds."""
     cwd: str
-    """Where the command began; of a named terminal, the directory that its shell is in now."""
+    """The command's directory; for a named terminal, the directory that its shell is in now."""
 
 
 class TerminalClosed(Result, kw_only=True):
-    """A terminal that was ended."""
+    """A terminal that was closed."""
 
     terminal: str
     """The terminal's name."""
 
 
 class ChatDebugged(Result, kw_only=True):
-    """A debug bundle, and the same as text for an issue report: 256 KiB of JSON at most."""
+    """A debug bundle, and the same as text for an issue report; at most 256 KiB of JSON."""
 
     bundle: DebugBundle
-    """The evidence."""
+    """The debug bundle."""
     text: str
     """The same as text, to paste into an issue report."""
 
@@ -470,4 +470,4 @@ READING_COMMANDS: Final = frozenset(
         CommandType.CHAT_DEBUG,
     }
 )
-"""Those that change nothing on the machine. Any other may, also one that is new."""
+"""Commands that change nothing on the machine. All others may, including new ones."""

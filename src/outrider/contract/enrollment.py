@@ -1,7 +1,7 @@
-"""Joining an account: what a machine says of itself, and what it is given.
+"""Enrollment: connecting a machine to an account, in exchange for a connection token.
 
-With a one-time code, or with a device code after RFC 8628: the machine shows a short code,
-a user approves it in the dashboard, and the machine, which has asked all the while, is let in.
+With a one-time code, or with a device code (RFC 8628): the machine shows a short code, a user
+approves it in the dashboard, and the machine, which polls the service, receives its token.
 """
 
 from typing import Annotated, Final, Literal
@@ -12,21 +12,21 @@ from outrider.contract.structs import Wire
 from outrider.contract.text import Name, ShortName
 
 POLL_SECONDS: Final = 5
-"""Seconds that a machine waits between two questions for its token."""
+"""Seconds between two polls of a machine for its token."""
 
 DEVICE_CODE_SECONDS: Final = 600
 """Seconds for which a device code can be approved."""
 
 
 class MachineInfo(Wire, kw_only=True):
-    """What a machine tells of itself."""
+    """What a machine reports about itself."""
 
     hostname: Annotated[Name, Meta(min_length=1)]
     """The machine's name in its network."""
     platform: Annotated[ShortName, Meta(min_length=1)]
     """The operating system: `linux`, `darwin`, …"""
     version: ShortName = ""
-    """The version of the machine's agent."""
+    """The version of the machine agent."""
     nickname: Name | None = None
     """What its user calls the machine. Without it, the host name."""
     daemon_id: Name | None = None
@@ -34,7 +34,7 @@ class MachineInfo(Wire, kw_only=True):
 
 
 class ReplacedMachine(Wire, kw_only=True):
-    """A machine of the account whose place a waiting one takes: its id, and its connection."""
+    """The machine of the account that a waiting machine would replace."""
 
     id: str
     """The machine's id."""
@@ -46,11 +46,11 @@ class WaitingDevice(MachineInfo, kw_only=True):
     """A machine that waits for a user's approval, and where its request came from."""
 
     address: str | None
-    """The address that the request came from; null if a node of an older release took it."""
+    """The address of the request; null if a node of an older release received it."""
     requested_at: int
-    """When it asked, in epoch milliseconds."""
+    """The time of the request, in epoch milliseconds."""
     replaces: ReplacedMachine | None
-    """The machine of this account whose place it takes; null if it is a new one."""
+    """The machine of this account that it would replace; null if it is a new one."""
 
 
 class EnrollRequest(MachineInfo, kw_only=True):
@@ -61,7 +61,7 @@ class EnrollRequest(MachineInfo, kw_only=True):
 
 
 class Enrolled(Wire, kw_only=True):
-    """A machine that has joined the account."""
+    """A machine that has been enrolled."""
 
     daemon_id: str
     """The machine's id."""
@@ -75,9 +75,9 @@ class DeviceAuthorization(Wire, kw_only=True):
     """A device code for the machine, and a user code for its user (RFC 8628, section 3.2)."""
 
     device_code: str
-    """The machine's secret, with which it asks for its token."""
+    """The machine's secret, with which it requests its token."""
     user_code: str
-    """What the machine shows its user."""
+    """The code that the machine shows its user."""
     verification_uri: str
     """Where the user enters the code."""
     verification_uri_complete: str
@@ -85,36 +85,36 @@ class DeviceAuthorization(Wire, kw_only=True):
     expires_in: int
     """Seconds for which the code can be approved."""
     interval: int
-    """Seconds that the machine waits between two questions for its token."""
+    """Seconds that the machine waits between two polls for its token."""
 
 
 class TokenRequest(Wire, kw_only=True):
-    """A machine that asks whether its device code has been approved."""
+    """A machine's poll for its token: has its device code been approved?"""
 
     device_code: Name
     """The device code, as it was given."""
 
 
 class DeviceDecision(Wire, kw_only=True):
-    """A user's answer to a machine that wants to join the account."""
+    """A user's decision about a machine that wants to join the account."""
 
     user_code: Name
     """The code that the machine shows. Case, spaces and dashes do not matter."""
     action: Literal["approve", "reject"] = "approve"
-    """Whether to let the machine in."""
+    """Whether to approve or reject the machine."""
 
 
 class OneTimeCode(Wire, kw_only=True):
     """A one-time code with which a machine joins the account."""
 
     code: str
-    """The code, for `outrider setup --code`. It is good for one machine."""
+    """The code, for `outrider setup --code`. It is valid for one machine."""
     expires_at: int
     """When it expires, in epoch milliseconds."""
 
 
 class OneTimeCodeRequest(Wire, kw_only=True):
-    """Asks for a one-time code."""
+    """A request for a one-time code."""
 
     nickname: Name | None = None
-    """What the machine is to be called. Without it, its host name."""
+    """The machine's nickname. Without it, its host name."""

@@ -1,7 +1,7 @@
-"""The one family of errors, and the body in which the API tells them.
+"""The errors of Outrider, and the body of error responses.
 
-An `ApiError` is raised wherever the cause is known, on the machine as well as in the
-service; the machine's travel in a `result` frame and leave the service unchanged.
+An `ApiError` is raised where the cause is known, on the machine as well as in the service. Those of
+a machine are sent in a `result` frame, and the service responds with them unchanged.
 """
 
 from enum import StrEnum
@@ -25,7 +25,7 @@ class ErrorCode(StrEnum):
     NO_PENDING_ACTION = "NO_PENDING_ACTION"
     APPROVAL_PENDING = "APPROVAL_PENDING"
     AMBIGUOUS_TARGET = "AMBIGUOUS_TARGET"
-    # RFC 8628, section 3.5: why a machine does not have its token yet, or will not get it.
+    # RFC 8628, section 3.5: why a machine has no token yet, or will not get one.
     AUTHORIZATION_PENDING = "authorization_pending"
     SLOW_DOWN = "slow_down"
     EXPIRED_TOKEN = "expired_token"  # noqa: S105
@@ -33,7 +33,7 @@ class ErrorCode(StrEnum):
 
 
 class ErrorDetail(Wire, kw_only=True):
-    """One field that is wrong: its path in the body or query, and what to do about it."""
+    """An invalid field: its path in the body or query, and what to do about it."""
 
     path: Name
     """The field's path in the body or query, as in `payload.message`; empty for the body itself."""
@@ -49,7 +49,7 @@ class ErrorBody(Wire, omit_defaults=True, kw_only=True):
     code: ErrorCode | None = None
     """The cause, for programs. Only errors that have one have this field."""
     details: list[ErrorDetail] | msgspec.UnsetType = msgspec.UNSET
-    """The fields that are wrong. Only with 400."""
+    """The invalid fields. Only with 400."""
 
 
 class OutriderError(Exception):
@@ -57,15 +57,16 @@ class OutriderError(Exception):
 
 
 class ApiError(OutriderError):
-    """A request that cannot be done, with the HTTP status that says why.
+    """A request that failed or was refused, with its HTTP status.
 
     Args:
         status: an HTTP status, 400 to 599.
-        message: a sentence that a person can act on.
+        message: a sentence that says what a person can do.
         code: the cause, for the errors that have one.
-        details: the fields that are wrong; only with 400.
+        details: the invalid fields; only with 400.
         retry_after: seconds after which the same request may succeed.
-        safe_to_retry: whether nothing has been done, so that the same request may be repeated.
+        safe_to_retry: whether nothing has been changed, so that the request may be repeated.
+            By default true for statuses below 500.
     """
 
     def __init__(
@@ -87,13 +88,13 @@ class ApiError(OutriderError):
         self.safe_to_retry = status < 500 if safe_to_retry is None else safe_to_retry
 
     def body(self) -> ErrorBody:
-        """Return the body that tells this error. `details` is there only on a 400."""
+        """Return the body of the response. Only a 400 has `details`."""
         details = self.details if self.status == 400 else msgspec.UNSET
         return ErrorBody(error=self.message, code=self.code, details=details)
 
 
 def bad_request(message: str, path: str = "") -> ApiError:
-    """Return a 400; `path` names the field that is wrong, as in `payload.message`."""
+    """Return a 400; `path` names the invalid field, as in `payload.message`."""
     return ApiError(400, message, details=[ErrorDetail(path=path, message=message)])
 
 
@@ -103,12 +104,12 @@ def not_found(message: str) -> ApiError:
 
 
 def conflict(message: str, code: ErrorCode | None = None) -> ApiError:
-    """Return a 409: the target is not in a state for what was asked."""
+    """Return a 409: the target's state does not allow the request."""
     return ApiError(409, message, code=code)
 
 
 def checked_name(text: str, field: str) -> str:
-    """Return a name that did not come through a decoder.
+    """Validate a name that was not decoded from a body, and return it.
 
     Raises:
         ApiError: 400, it is too long or not printable; the text names `field`.

@@ -18,15 +18,15 @@ _ID: Final = re.compile(r"([a-z]+)_[0-7][0-9a-hjkmnp-tv-z]{25}")
 
 
 def new_id(prefix: Prefix) -> str:
-    """Return a new id, unique everywhere, that sorts by the time it was made."""
+    """Return a new, globally unique id; ids sort by their time of creation."""
     return str(TypeID(prefix))
 
 
 def derived_id(prefix: Prefix, millis: int, *parts: str) -> str:
-    """Return the id that `parts` made at `millis` (epoch milliseconds) always have.
+    """Return the id of something that is identified by `parts` and `millis` (epoch milliseconds).
 
-    For things that another program recorded, such as a message in an agent's own
-    transcript: reading the record again gives the same id, whoever reads it.
+    For records of other programs, such as a message in an agent's own transcript: reading the
+    record again always gives the same id.
     """
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
     random_a = int.from_bytes(digest[:2], "big") & 0x0FFF

@@ -1,7 +1,7 @@
 """What a machine may send, beyond the limits that each field's type declares.
 
-Both ends use this module: the service closes a connection that breaks a limit, and our machine
-agent keeps to them with `fitted`, `TokenBucket` and its outbox.
+Both ends use this module: the service closes a connection that exceeds a limit, and our machine
+agent stays within the limits with `fitted`, `TokenBucket` and its outbox.
 """
 
 import math
@@ -21,7 +21,7 @@ MAX_PROVIDERS: Final = 256
 """Providers that a machine may report."""
 
 MAX_STATE_BYTES: Final = 2 * 1024 * 1024
-"""What the service keeps of a machine, as JSON: its figures, its providers, its sessions."""
+"""Bytes of JSON that the service stores for a machine: its load, providers and sessions."""
 
 EVENTS_PER_SECOND: Final = 100.0
 """Events that a machine may send, over time."""
@@ -31,7 +31,7 @@ EVENT_BURST: Final = 10_000
 
 OWN_EVENTS_PER_SECOND: Final = 80.0
 OWN_EVENT_BURST: Final = 2_000
-"""What our machine agent sends: less than it may, for delayed frames arrive all at once."""
+"""Limits of our own machine agent, below the service's: delayed frames arrive in one burst."""
 
 _ELLIPSIS: Final = "…"
 _REPAIRS: Final[dict[str | None, Callable[[str], str]]] = {
@@ -40,16 +40,16 @@ _REPAIRS: Final[dict[str | None, Callable[[str], str]]] = {
 }
 
 _ROUNDING: Final = 1e-6
-"""So that at the time that `next_at` gave there is one, whatever was lost by rounding."""
+"""Tolerance, so that a token is available at the time returned by `next_at`."""
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 _Fit = Callable[[Any], Any]
 
 
 class TokenBucket:
-    """Counts what may be sent or taken: `burst` at once, and `rate` a second over time.
+    """A token bucket: allows `burst` at once, and `rate` a second over time.
 
-    Times are seconds of any clock that does not go back. A new bucket is full.
+    Times are seconds of a monotonic clock. A new bucket is full.
     """
 
     __slots__ = ("_burst", "_filled_at", "_rate", "_tokens")
@@ -60,12 +60,12 @@ class TokenBucket:
         self._filled_at = -math.inf
 
     def available(self, now: float) -> int:
-        """Return how many may be taken at `now`."""
+        """Return the number of tokens available at `now`."""
         self._fill(now)
         return int(self._tokens + _ROUNDING)
 
     def take(self, now: float, count: int = 1) -> bool:
-        """Take `count` if there are as many; return whether there were."""
+        """Take `count` tokens if available; return whether they were."""
         self._fill(now)
         if self._tokens + _ROUNDING < count:
             return False
@@ -73,7 +73,7 @@ class TokenBucket:
         return True
 
     def next_at(self, now: float) -> float:
-        """Return the time from which on there is at least one."""
+        """Return the earliest time at which a token is available."""
         self._fill(now)
         return now + max(0.0, 1 - self._tokens) / self._rate
 
@@ -84,10 +84,10 @@ class TokenBucket:
 
 
 def fitted(value: StructT) -> StructT:
-    """Return `value` within the limits that the types of its fields declare.
+    """Return `value` cut to the limits that the types of its fields declare.
 
-    Long text is cut and ends with an ellipsis, long lists lose their end, numbers are clamped,
-    and U+FFFD takes the place of characters that a field may not hold.
+    Long text is cut and ends with an ellipsis, long lists are cut at the end, numbers are clamped,
+    and characters that a field may not contain are replaced by U+FFFD.
     """
     fit = _fit_of(type(value))
     return value if fit is None else fit(value)
@@ -99,7 +99,7 @@ def _fit_of(kind: type) -> _Fit | None:
 
 
 def _compile(kind: inspect.Type) -> _Fit | None:  # a case for each kind of type
-    """Return what makes a value fit this type; None if any value does."""
+    """Return a function that cuts a value to this type's limits; None if it has none."""
     match kind:
         case inspect.StructType():
             fields = [(field.name, _compile(field.type)) for field in kind.fields]
@@ -143,7 +143,7 @@ def _fit_list(fit_item: _Fit | None, longest: int | None) -> _Fit | None:
 
 
 def _fit_union(choices: list[tuple[inspect.Type, _Fit | None]]) -> _Fit | None:
-    """Fit a value to the first choice of its kind, such as `str | None`."""
+    """Fit a value to the first member of its type, such as `str` in `str | None`."""
     kinds: list[tuple[type, _Fit]] = []
     for choice, fit_choice in choices:
         if fit_choice is None:
@@ -174,7 +174,7 @@ def _fit_text(longest: int, repair: Callable[[str], str] | None) -> _Fit:
     def fit(text: str) -> str:
         if len(text) > longest:
             text = text[: longest - 1] + _ELLIPSIS
-        if not text.isascii():  # a path that is not UTF-8 has lone surrogates: they have no JSON
+        if not text.isascii():  # lone surrogates (paths that are not UTF-8) cannot be JSON
             text = text.encode("utf-8", "replace").decode()
         return text if repair is None else repair(text)
 

@@ -1,7 +1,6 @@
-"""The provider types that every installation knows.
+"""The built-in provider types.
 
-A machine may describe more of them in files of its own; it reports those in
-`availableProviders`.
+A machine can add types in provider files of its own; it reports them in `availableProviders`.
 """
 
 from typing import Final, Literal

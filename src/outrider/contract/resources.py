@@ -1,8 +1,8 @@
 """The resources of the API: machines, their providers and sessions, and what they hold.
 
-Times are epoch milliseconds, sizes bytes, unless a field says otherwise. What a service keeps
-of each of many thousand machines is out of the garbage collector's sight (`gc=False`): it holds
-nothing that could refer back to it.
+Times are epoch milliseconds, sizes bytes, unless a field says otherwise. The structs
+that a service keeps for many thousand machines are not tracked by the garbage collector
+(`gc=False`): they cannot be part of a reference cycle.
 """
 
 from typing import Annotated, Literal
@@ -33,22 +33,22 @@ class ActionOption(Wire, kw_only=True):
     """One answer that a pending action accepts."""
 
     id: Name
-    """Names the option in `optionId`."""
+    """The option's id, for `optionId`."""
     label: Title
-    """What the agent shows for it."""
+    """The text that the agent shows for it."""
     kind: OptionKind
     """What choosing it means: once or from now on, allowed or rejected."""
 
 
 class PendingAction(Wire, kw_only=True):
-    """Something that an agent asks its user to approve or reject."""
+    """A question of an agent that a user must approve or reject."""
 
     id: Id
-    """Names the action in `actionId`; the same for as long as it is the same question."""
+    """The action's id, for `actionId`; it does not change while the question is the same."""
     message: Text
     """The agent's question."""
     options: Annotated[list[ActionOption], Meta(max_length=64)]
-    """The answers that it accepts."""
+    """The possible answers."""
 
 
 class AgentSummary(Wire, kw_only=True):
@@ -68,7 +68,7 @@ class Session(Wire, kw_only=True, gc=False):
     id: Id
     """The session's id, for `sessionId`."""
     target_id: TargetId
-    """The target id that names exactly this session."""
+    """The target id of exactly this session."""
     kind: Category
     """Whether it is an IDE, a terminal program or an ACP agent."""
     type: Name
@@ -78,17 +78,17 @@ class Session(Wire, kw_only=True, gc=False):
     status: AgentStatus
     """What the agent is doing; of an IDE, the agent that was used last."""
     title: Title | None = None
-    """The chat's title; null where the agent gives it none."""
+    """The chat's title; null if it has none."""
     workspace: Workspace | None = None
     """The directory that the agent works in."""
     model: Name | None = None
-    """The model that the agent uses; null where it is not known."""
+    """The model that the agent uses; null if it is not known."""
     created_at: Timestamp
     """When the session was launched, in epoch milliseconds."""
     last_activity_at: Timestamp
     """When its status last changed or it was last sent a message, in epoch milliseconds."""
     pending_action: PendingAction | None = None
-    """What it asks its user to approve or reject; null where it asks nothing."""
+    """The question that a user must approve or reject; null if there is none."""
     error: Text | None = None
     """While the status is `error`, what went wrong and what to do."""
     cdp_connected: bool = False
@@ -132,12 +132,12 @@ class Provider(Wire, kw_only=True, omit_defaults=True, gc=False):
     installed: bool
     """Whether the machine has its program."""
     path: Path | None
-    """Where its program was found; null where it is not installed."""
+    """Where its program was found; null if it is not installed."""
     verified: bool
-    """Whether it has been run against the real program. False for one that has never been."""
+    """Whether the provider spec has been tested with the real program."""
     error: Excerpt | None = None
-    """Which provider file is wrong, and why: it cannot be launched until the file is corrected.
-    Only a wrong one has this field.
+    """The error in the provider file: it cannot be launched until the file is corrected. Absent if
+    there is no error.
     """
 
 
@@ -145,7 +145,7 @@ class CliEntry(Wire, kw_only=True):
     """The most recently used session of one CLI or ACP type, as the list of machines shows it."""
 
     id: str
-    """The target id that means the session of this type which was used last."""
+    """The target id of the most recently used session of this type."""
     type: str
     """The provider's type."""
     name: str
@@ -155,7 +155,7 @@ class CliEntry(Wire, kw_only=True):
     status: AgentStatus
     """What the agent is doing."""
     title: str | None
-    """The chat's title; null where the agent gives it none."""
+    """The chat's title; null if it has none."""
     workspace: Workspace | None
     """The directory that the agent works in."""
     last_activity_at: int
@@ -166,7 +166,7 @@ class IdeEntry(Wire, kw_only=True):
     """A running IDE, as the list of machines shows it."""
 
     id: str
-    """The target id that means the IDE of this type which was used last."""
+    """The target id of the most recently used IDE of this type."""
     type: str
     """The provider's type."""
     name: str
@@ -178,7 +178,7 @@ class IdeEntry(Wire, kw_only=True):
     status: AgentStatus
     """What the agent that was used last is doing."""
     title: str | None
-    """The chat's title; null where the agent gives it none."""
+    """The chat's title; null if it has none."""
     workspace: Workspace | None
     """The directory that is open in the IDE."""
     last_activity_at: int
@@ -207,11 +207,11 @@ class Daemon(Wire, kw_only=True):
     acps: list[CliEntry]
     """The running ACP agents, one for each type: the one used last."""
     version: str
-    """The version of the machine's agent."""
+    """The version of the machine agent."""
     connected_at: int | None
     """When it connected, in epoch milliseconds; null if it never did."""
     last_seen_at: int | None
-    """When it was last heard of, in epoch milliseconds; null if it never was."""
+    """When the service last received data from it, in epoch milliseconds; null if never."""
 
 
 class DaemonList(Wire, kw_only=True):
@@ -222,16 +222,16 @@ class DaemonList(Wire, kw_only=True):
 
 
 class DaemonStatus(Daemon, kw_only=True):
-    """A machine in full. An offline one shows its last state."""
+    """All details of a machine. An offline machine shows its last state."""
 
     connected: bool
-    """Whether the machine is connected; true also within the grace period after a drop."""
+    """Whether the machine is connected; true also within the grace period after it was lost."""
     machine: Machine | None
     """The hardware and system; null if the machine never connected."""
     sessions: list[Session]
     """Every running agent and IDE."""
     available_providers: list[Provider]
-    """What the machine can launch."""
+    """The providers that the machine knows."""
     timestamp: int
     """When this was read, in epoch milliseconds."""
 
@@ -242,13 +242,13 @@ class Message(Wire, kw_only=True):
     id: str
     """The message's id, for `after`. It never changes."""
     index: int
-    """The message's place in the chat, from 0."""
+    """The message's position in the chat, from 0."""
     role: Literal["user", "assistant", "tool", "system"]
     """Who wrote it."""
     kind: Literal["text", "thinking", "tool_call", "tool_result"]
-    """Whether it is text, thinking, a tool's call or what came of the call."""
+    """Whether it is text, thinking, a tool call or the result of one."""
     content: str
-    """The text; of a tool call, what is called with what."""
+    """The text; for a tool call, the tool and its arguments."""
     timestamp: int
     """When it was written, in epoch milliseconds."""
 
@@ -257,9 +257,9 @@ class SummaryItem(Wire, kw_only=True):
     """A fact that a provider shows about its session."""
 
     id: str
-    """Names the fact."""
+    """The fact's id."""
     label: str
-    """What to show before the value."""
+    """The label to show before the value."""
     value: str
     """The fact."""
 
@@ -275,12 +275,12 @@ class Control(Wire, kw_only=True):
     """A setting of the agent that a client may show or change, such as its mode."""
 
     id: str
-    """Names the control in `controls` of a message."""
+    """The control's id, for `controls` of a message."""
     label: str
-    """What to show before the value."""
+    """The label to show before the value."""
     type: Literal["select", "toggle"]
-    """Whether one of `options` is chosen, or it is on or off."""
+    """`select`: one of `options`; `toggle`: on or off."""
     options: list[str] = []
     """The values of a `select`."""
     value: str | bool | None = None
-    """The value now: text for a `select`, a boolean for a `toggle`; null where it is not known."""
+    """The current value: text for a `select`, a boolean for a `toggle`; null if it is not known."""

@@ -1,7 +1,7 @@
 """The signature of a webhook delivery: `t=<epoch milliseconds>,v1=<hex>[,v1=<hex>]`.
 
-HMAC-SHA256 over `<t>.<raw body>`, keyed with the webhook's secret; one `v1` for each secret
-that is valid, the newest first (the scheme that Stripe's libraries verify).
+HMAC-SHA256 over `<t>.<raw body>`, keyed with the webhook's secret; one `v1` for each valid
+secret, the newest first (the scheme of Stripe's libraries).
 """
 
 import hmac
@@ -33,7 +33,7 @@ def header(secrets: Sequence[str], timestamp: int, body: bytes) -> str:
 
 
 def parse(text: str) -> Signature | None:
-    """Return the signature that a header holds, None if it is not of this form."""
+    """Return the parsed signature header, or None if it is malformed."""
     pairs = [part.strip().partition("=") for part in text.split(",")]
     times = [value for name, _, value in pairs if name == "t"]
     digests = tuple(value for name, _, value in pairs if name == "v1")

@@ -1,4 +1,4 @@
-"""The base of every structure that crosses a wire."""
+"""The base class of all structs that are sent or stored as JSON."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-"""A number of things or bytes, which every language's JSON can hold."""
+"""A number of things or bytes, at most 2**53 - 1, which JavaScript can represent."""
 
 Timestamp = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 """Epoch milliseconds."""
@@ -15,6 +15,6 @@ Timestamp = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 class Wire(msgspec.Struct, rename="camel", kw_only=True):
     """A JSON object with camelCase names. Unknown fields are ignored, a missing value is null.
 
-    `kw_only` is not inherited (msgspec applies it to a class's own fields), so every
-    subclass says it again.
+    `kw_only` is not inherited (msgspec applies it to a class's own fields), so every subclass
+    repeats it.
     """

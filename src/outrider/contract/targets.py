@@ -1,4 +1,4 @@
-"""Target ids: the `{ideId}` of the shortcut routes.
+"""Target ids: the `{ideId}` of the shortcut endpoints.
 
 `<daemonId>:ide:<name>`, `<daemonId>:cli:<type>`, `<daemonId>:acp:<type>` name the most
 recently used session of that type; `<daemonId>:session:<sessionId>` names one exactly.
@@ -23,7 +23,7 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target | None:
-    """Return the target that `text` names, or None if it has not the form of one."""
+    """Return the target that `text` names, or None if it is malformed."""
     parts = text.split(":", 2)
     if len(parts) != 3 or parts[1] not in _KINDS or not parts[0] or not parts[2]:
         return None

@@ -1,4 +1,4 @@
-"""Text that another program gave: how long each kind may be, and how to show it safely.
+"""Text from other programs: the limits of each kind, and how to show it safely.
 
 The limits of a field are declared once, as its type. `limits.fitted` makes text fit its type.
 """
@@ -13,14 +13,14 @@ MAX_NAME: Final = 256
 """Characters of a name, an id, a type."""
 
 # C0 and C1 control characters (escape sequences begin with one), line separators, and the
-# characters that change the direction of writing, with which a name can look like another one.
+# characters that change the writing direction, which can make a name look like another one.
 _UNSAFE: Final = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
 
 PRINTABLE: Final = rf"^[^{_UNSAFE}]*$(?!\n)"
-"""The pattern of every name: one line, nothing that a terminal would act on."""
+"""The pattern of names: one line without characters that a terminal interprets."""
 
 NO_NUL: Final = r"^[^\x00]*$"
-"""The pattern of paths, arguments, and text of several lines: PostgreSQL stores no NUL either."""
+"""The pattern of paths, arguments, and text of several lines: PostgreSQL cannot store NUL."""
 
 TERMINAL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$(?!\n)"
 """The pattern of the names of terminals."""
@@ -38,16 +38,16 @@ EXPLANATIONS: Final = {
     DELIVERY_ID: "the id of a delivery",
     AUDIT_ID: "the id of a record",
 }
-"""What to tell somebody whose text does not match a pattern."""
+"""Error texts for text that does not match a pattern."""
 
 Name = Annotated[str, Meta(max_length=MAX_NAME, pattern=PRINTABLE)]
 """A name, a type, an id."""
 
 ShortName = Annotated[str, Meta(max_length=40, pattern=PRINTABLE)]
-"""A version, a platform: what the database has in a short column."""
+"""A version, a platform: text for a short column of the database."""
 
 Id = Annotated[str, Meta(max_length=64, pattern=PRINTABLE)]
-"""An id that was made by `ids.new_id`, here or by another program."""
+"""An id from `ids.new_id`, here or in another program."""
 
 TargetId = Annotated[str, Meta(max_length=512, pattern=PRINTABLE)]
 """A target id: a machine's id, a kind and a name."""
@@ -85,7 +85,7 @@ def printable(text: str) -> str:
 
 
 def explained(reason: str) -> str:
-    """Return a decoder's reason, in words where it is that text does not match a pattern."""
+    """Return a decoder's reason, with patterns replaced by their explanations."""
     for pattern, words in EXPLANATIONS.items():
         if repr(pattern) in reason:
             return f"expected {words}"
@@ -103,5 +103,5 @@ def escaped(text: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """Return `text` as `escaped` does, but keep its line breaks. For tracebacks and help texts."""
+    """Return `text` as `escaped` does, but keep line breaks, for tracebacks and help texts."""
     return "\n".join(escaped(line) for line in text.split("\n"))

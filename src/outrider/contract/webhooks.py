@@ -10,23 +10,23 @@ from outrider.contract.text import DELIVERY_ID
 
 DeliveryStatus = Literal["pending", "succeeded", "failed"]
 Event = Annotated[str, Meta(extra_json_schema={"enum": list(EventName)})]
-"""An event's name. It is text, so that what an older service has stored can be shown."""
+"""An event's name. Any text, so that events stored by an older service can be shown."""
 
 Subscribed = Annotated[str, Meta(extra_json_schema={"enum": [*EventName, "*"]})]
-"""An event's name, or `*` for all of them. What it may be is checked where it is used."""
+"""An event's name, or `*` for all of them; validated by the endpoint."""
 
 
 class LastDelivery(Wire, kw_only=True):
-    """The newest delivery of a webhook that is over, or that will be tried again."""
+    """The newest delivery of a webhook that has ended or will be retried."""
 
     id: str
     """The delivery's id."""
     event: Event
     """The event's name."""
     status: DeliveryStatus
-    """What has come of it."""
+    """The delivery's status."""
     status_code: int | None
-    """The receiver's HTTP status; null where there was no answer."""
+    """The receiver's HTTP status; null if there was no response."""
     at: int
     """When the newest attempt ended, in epoch milliseconds."""
 
@@ -37,19 +37,19 @@ class Webhook(Wire, kw_only=True):
     id: str
     """The webhook's id."""
     url: str
-    """Where events are sent to."""
+    """The URL that events are sent to."""
     events: list[Subscribed]
     """The events that it is subscribed to; `*` stands for all."""
     active: bool
-    """Whether it is sent events."""
+    """Whether events are sent to it."""
     created_at: int
     """When it was created, in epoch milliseconds."""
     updated_at: int
     """When it was last changed, in epoch milliseconds."""
     last_delivery: LastDelivery | None
-    """The newest delivery that is over or will be tried again; null before the first one."""
+    """The newest delivery that has ended or will be retried; null before the first one."""
     disabled_reason: str | None
-    """Why the service has switched it off; null where it has not."""
+    """Why the service has disabled it; null if it has not."""
 
 
 class WebhookWithSecret(Webhook, kw_only=True):
@@ -70,16 +70,16 @@ class WebhookRequest(Wire, kw_only=True):
     """A new subscription."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2048, extra_json_schema={"format": "uri"})]
-    """Where to send events to: `http` or `https`, without credentials in it."""
+    """The URL to send events to: `http` or `https`, without credentials."""
     events: Annotated[list[Subscribed], Meta(min_length=1, max_length=32)]
     """The events to subscribe to; `*` stands for all."""
 
 
 class WebhookChange(Wire, kw_only=True):
-    """What is to change of a subscription."""
+    """A change of a subscription."""
 
     active: bool
-    """Whether it is to be sent events."""
+    """Whether to send events to it."""
 
 
 class Attempt(Wire, kw_only=True):
@@ -88,46 +88,46 @@ class Attempt(Wire, kw_only=True):
     attempt: int
     """The attempt's number, from 1."""
     status_code: int | None
-    """The receiver's HTTP status; null where there was no answer."""
+    """The receiver's HTTP status; null if there was no response."""
     response_body: str | None
-    """The first 16 KiB of the receiver's answer; null where there was none."""
+    """The first 16 KiB of the receiver's response; null if there was none."""
     error: str | None
-    """Why there was no answer; null where there was one."""
+    """Why there was no response; null if there was one."""
     started_at: int
     """When it began, in epoch milliseconds."""
     duration_ms: int
-    """Milliseconds that it took."""
+    """Its duration in milliseconds."""
 
 
 class Delivery(Wire, kw_only=True):
-    """An event on its way to a webhook; the fields of its newest attempt are its own."""
+    """The delivery of an event to a webhook, with the fields of its newest attempt."""
 
     id: str
     """The delivery's id."""
     webhook_id: str
-    """The webhook that it goes to."""
+    """The webhook's id."""
     event_id: str
-    """The event's id: the same in every repeat."""
+    """The event's id: the same in every delivery of the event."""
     event: Event
     """The event's name."""
     status: DeliveryStatus
-    """`pending` while attempts are to come."""
+    """`pending` while more attempts follow."""
     status_code: int | None
-    """The receiver's HTTP status in the newest attempt; null where there was no answer."""
+    """The receiver's HTTP status in the newest attempt; null if there was no response."""
     response_body: str | None
-    """The first 16 KiB of the receiver's newest answer; null where there was none."""
+    """The first 16 KiB of the receiver's newest response; null if there was none."""
     error: str | None
-    """Why the newest attempt had no answer; null where it had one."""
+    """Why the newest attempt had no response; null if it had one."""
     attempt: int
     """The number of attempts so far."""
     duration_ms: int | None
-    """Milliseconds that the newest attempt took; null before the first one."""
+    """The duration of the newest attempt in milliseconds; null before the first one."""
     created_at: int
     """When the event happened, in epoch milliseconds."""
     completed_at: int | None
-    """When the last attempt ended, in epoch milliseconds; null while more are to come."""
+    """When the last attempt ended, in epoch milliseconds; null while more attempts follow."""
     next_attempt_at: int | None
-    """When the next attempt is due, in epoch milliseconds; null where none is."""
+    """When the next attempt is due, in epoch milliseconds; null if there is none."""
     attempts: list[Attempt]
     """Every attempt so far, oldest first."""
 
@@ -140,7 +140,7 @@ class DeliveryList(Wire, kw_only=True):
 
 
 class DeliveryQuery(Wire, kw_only=True):
-    """Which deliveries."""
+    """Selects deliveries."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     """How many deliveries, at most."""
@@ -152,22 +152,22 @@ class Delivered(Wire, kw_only=True):
     """A delivery after its first attempt."""
 
     success: bool
-    """Whether the receiver took it."""
+    """Whether the receiver accepted it."""
     delivery: Delivery
     """The delivery after its first attempt."""
 
 
 class ReplayRequest(Wire, kw_only=True):
-    """Which failed deliveries are to be made again."""
+    """Selects the failed deliveries to repeat."""
 
     since: Annotated[int, Meta(ge=0)]
-    """Deliver again what has failed since then, in epoch milliseconds."""
+    """Repeat deliveries that failed since this time, in epoch milliseconds."""
 
 
 class Replayed(Wire, kw_only=True):
-    """How many deliveries are made again."""
+    """The number of repeated deliveries."""
 
     success: bool = True
-    """Always true: an error has another body."""
+    """Always true: errors have another body."""
     count: int
-    """How many deliveries are made again."""
+    """The number of repeated deliveries."""
