@@ -226,6 +226,6 @@ class TestCommand:
         async with asyncio.timeout(10):
             _, errors = await process.communicate()
         assert process.returncode == 130
-        assert "Given up" in errors.decode()
+        assert "Cancelled" in errors.decode()
         assert "Traceback" not in errors.decode()
         assert not (tmp_path / "connection.json").exists()

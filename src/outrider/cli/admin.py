@@ -1,4 +1,4 @@
-"""`outrider admin`: what only the operator may do, straight on the database."""
+"""`outrider admin`: the operator's commands, which work directly on the database."""
 
 import re
 from typing import Annotated
@@ -16,7 +16,9 @@ from outrider.cloud.store.database import Database
 from outrider.contract.errors import checked_name
 from outrider.contract.ids import new_id
 
-app = typer.Typer(no_args_is_help=True, help="What only the operator may do, on the database.")
+app = typer.Typer(
+    no_args_is_help=True, help="The operator's commands; they work directly on the database."
+)
 key_app = typer.Typer(no_args_is_help=True, help="API keys.")
 app.add_typer(admin_account.app, name="account")
 app.add_typer(key_app, name="key")
@@ -30,7 +32,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @app.command()
 def migrate(as_json: AsJson = False) -> None:
     """Bring the database's schema up to date."""
-    on_database(_nothing)
+    on_database(_no_work)
     show(as_json, {"migrated": True}, "The database is up to date.")
 
 
@@ -39,14 +41,14 @@ def key_create(
     account: AccountOption,
     name: Annotated[str, typer.Option(help="What the key is for.")],
     scope: Annotated[
-        list[str] | None, typer.Option(help="May be given more than once; all without it.")
+        list[str] | None, typer.Option(help="A scope; may be repeated. Default: all scopes.")
     ] = None,
     expires_in: Annotated[
-        str | None, typer.Option(help="As in 30d, 12h or 90m; never without it.")
+        str | None, typer.Option(help="Such as 30d, 12h or 90m. Default: never.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Issue an API key. It is shown this once."""
+    """Create an API key. It is shown only once."""
     scopes = {part.strip() for value in scope or sorted(ALL_SCOPES) for part in value.split(",")}
     unknown = scopes - ALL_SCOPES
     if unknown:
@@ -63,7 +65,7 @@ def key_create(
         )
 
     key_id, key = on_database(create)
-    show(as_json, {"id": key_id, "key": key}, f"{key}\n(shown this once; its id is {key_id})")
+    show(as_json, {"id": key_id, "key": key}, f"{key}\n(shown only once; its id is {key_id})")
 
 
 @key_app.command("list")
@@ -105,7 +107,7 @@ def key_revoke(
         return await api_keys.revoke(database, key_id, now())
 
     if not on_database(revoke):
-        fail(f"There is no key {key_id!r} that still works")
+        fail(f"There is no active key {key_id!r}")
     show(as_json, {"id": key_id, "revoked": True}, f"{key_id} is revoked.")
 
 
@@ -115,11 +117,11 @@ def enroll(
     nickname: Annotated[str | None, typer.Option(help="A name for the machine.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a one-time code for `outrider setup --code`, good for ten minutes."""
+    """Create a one-time code for `outrider setup --code`, valid for ten minutes."""
 
     async def new_code(database: Database) -> tuple[str, int]:
-        made = await Enrollment(database).new_code(await account_id(database, account), nickname)
-        return made.code, made.expires_at
+        created = await Enrollment(database).new_code(await account_id(database, account), nickname)
+        return created.code, created.expires_at
 
     code, expires_at = on_database(new_code)
     show(
@@ -132,12 +134,12 @@ def enroll(
 async def issue_key(
     database: Database, account_id: str, name: str, scopes: set[str], *, lifetime: int | None = None
 ) -> tuple[str, str]:
-    """Make an API key and return its id and the key itself. `lifetime` is milliseconds.
+    """Create an API key; return its id and the key. `lifetime` is in milliseconds.
 
     Raises:
         ApiError: 400, `name` is too long or not printable.
     """
-    key_id, key, made_at = new_id("key"), credentials.new_key(), now()
+    key_id, key, created_at = new_id("key"), credentials.new_key(), now()
     await api_keys.add(
         database,
         key_id=key_id,
@@ -146,18 +148,18 @@ async def issue_key(
         prefix=key[:8],
         digest=credentials.digest(key),
         scopes=scopes,
-        now=made_at,
-        expires_at=None if lifetime is None else made_at + lifetime,
+        now=created_at,
+        expires_at=None if lifetime is None else created_at + lifetime,
     )
     return key_id, key
 
 
-async def _nothing(_database: Database) -> None:
-    """For a command that only brings the schema up to date."""
+async def _no_work(_database: Database) -> None:
+    """Do nothing: opening the database has brought its schema up to date."""
 
 
 def _duration(text: str) -> int:
     match = _DURATION.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
-        fail(f"{text!r} is not a duration: write it as in 30d, 12h or 90m", 2)
+        fail(f"{text!r} is not a duration: write it like 30d, 12h or 90m", 2)
     return int(match[1]) * _UNITS[match[2]] * 1000

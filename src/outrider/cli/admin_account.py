@@ -1,4 +1,4 @@
-"""`outrider admin account`: make accounts, look at them, change and delete them."""
+"""`outrider admin account`: create, show, change and delete accounts."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ PasswordOption = Annotated[
     str | None,
     typer.Option(
         envvar="OUTRIDER_PASSWORD",
-        help="For the dashboard. Without it: asked for on a terminal, else a link to set one.",
+        help="For the dashboard. Default: asked for on a terminal, otherwise a link to set it.",
     ),
 ]
 _PLANS = ", ".join(PLANS)
@@ -37,12 +37,12 @@ _PLANS = ", ".join(PLANS)
 def create(
     email: Annotated[str, typer.Option(help="The first user's email.")],
     plan: Annotated[
-        str | None, typer.Option(help=f"One of {_PLANS}; else OUTRIDER_DEFAULT_PLAN.")
+        str | None, typer.Option(help=f"One of {_PLANS}. Default: OUTRIDER_DEFAULT_PLAN.")
     ] = None,
     password: PasswordOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an account with its first user."""
+    """Create an account with its first user."""
     chosen_plan = service_settings().default_plan if plan is None else _checked_plan(plan)
     email = email.strip()
     is_email = re.fullmatch(r"[^@\s]+@[^@\s]+", email) and is_printable(email)
@@ -81,7 +81,7 @@ def list_accounts(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the accounts, the oldest first."""
+    """List the accounts, oldest first."""
 
     async def work(database: Database) -> list[Account]:
         return await accounts.every(
@@ -99,7 +99,7 @@ def list_accounts(
 
 @app.command("show")
 def show_account(email: EmailOption, as_json: AsJson = False) -> None:
-    """Show an account: its plan, what it has used this month, and how much it has."""
+    """Show an account: its plan, its usage this month and what it owns."""
 
     async def work(database: Database) -> tuple[Account, accounts.Holdings, str, int]:
         account = await _account(database, email)
@@ -129,7 +129,7 @@ def set_plan(
     option: Annotated[str | None, typer.Option("--plan", help="The same.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give an account another plan; it holds within seconds."""
+    """Change the plan of an account; effective within seconds."""
     if argument is not None and option is not None:
         fail("Give the plan once", 2)
     plan = _checked_plan(argument or option or "")
@@ -151,7 +151,7 @@ def set_plan(
 def password(email: EmailOption, password: PasswordOption = None, as_json: AsJson = False) -> None:
     """Set a user's password, which ends all of the user's sessions.
 
-    Without a terminal and without --password, the old password stays until the link is used.
+    Without a terminal and --password it prints a link; the old password works until it is used.
     """
     account = on_database(lambda database: _account(database, email))
     chosen = _chosen_password(password, account.email)
@@ -167,7 +167,12 @@ def password(email: EmailOption, password: PasswordOption = None, as_json: AsJso
     data: dict[str, Any] = {"accountId": account.id, "userId": account.user_id}
     if link is not None:
         data |= {"changed": False} | _link_fields(link)
-        show(as_json, data, f"The password of {account.email} stays for now." + _link_text(link))
+        show(
+            as_json,
+            data,
+            f"The password of {account.email} is unchanged until the link is used."
+            + _link_text(link),
+        )
         return
     data |= {"changed": True, "sessionsEnded": ended}
     show(as_json, data, f"{account.email} has the new password; {ended} sessions were ended.")
@@ -179,7 +184,7 @@ def list_sessions(
     end_all: Annotated[bool, typer.Option("--end-all", help="End all of them.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the sessions in which a user is signed in, or end them."""
+    """List the dashboard sessions of a user, or end them."""
 
     async def work(database: Database) -> tuple[Account, list[sessions.Session], int]:
         account = await _account(database, email)
@@ -220,7 +225,7 @@ def delete(
     """Delete an account with its machines, keys, webhooks and sessions, permanently."""
     account = on_database(lambda database: _account(database, email))
     if not yes and sys.stdin.isatty():
-        question = f"Delete {account.email} ({account.id}) with everything that it owns?"
+        question = f"Delete {account.email} ({account.id}) and everything that it owns?"
         typer.confirm(question, abort=True, err=True)
 
     async def work(database: Database) -> None:

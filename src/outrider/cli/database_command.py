@@ -1,4 +1,4 @@
-"""What the commands on the database share: opening it, naming an account, printing an outcome."""
+"""Shared by the commands on the database: open it, find an account, print the result."""
 
 import json
 import time
@@ -24,7 +24,7 @@ def on_database(work: Callable[[Database], Awaitable[T]]) -> T:
     """Run `work` on the service's database, with its schema up to date."""
 
     async def with_database() -> T:
-        # Not in a directory of its own: a mistyped setting would make a second, empty service.
+        # Do not create the directory: a mistyped setting would create a second, empty service.
         settings = service_settings()
         database = Database(settings.sqlalchemy_url, makes_directory=False)
         try:
@@ -37,20 +37,20 @@ def on_database(work: Callable[[Database], Awaitable[T]]) -> T:
 
 
 async def account_id(database: Database, account: str) -> str:
-    """Return the id of the account that has this id or email, or end the command."""
+    """Return the id of the account with this id or email, or end the command."""
     found = await accounts.find(database, account)
     if found is None:
-        fail(f"There is no account {account!r}: give its id, or the email of a user of it")
+        fail(f"There is no account {account!r}: give its id or the email of its user")
     return found
 
 
 def show(as_json: bool, data: dict[str, Any], text: str) -> None:
-    """Print what came of a command: `data` for programs, `text` for people."""
+    """Print the result of a command: `data` for programs, `text` for people."""
     typer.echo(json.dumps(data) if as_json else escaped_lines(text))
 
 
 def when(millis: Any) -> str:
-    """Return a time (epoch milliseconds) for people; None is never."""
+    """Return a time (epoch milliseconds) as text; None is "never"."""
     if millis is None:
         return "never"
     return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

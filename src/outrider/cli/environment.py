@@ -1,4 +1,4 @@
-"""The environment variables that Outrider reads, and a warning for those that it does not know."""
+"""The environment variables that Outrider reads, and warnings about unknown ones."""
 
 import difflib
 import os
@@ -9,7 +9,7 @@ import typer
 
 PREFIX: Final = "OUTRIDER_"
 
-# Written out, because importing the service's settings would slow down every other command.
+# Repeated here, because importing the service's settings would slow down every other command.
 SERVICE: Final = frozenset(
     PREFIX + name
     for name in (
@@ -39,14 +39,14 @@ SERVICE: Final = frozenset(
         "WEBHOOK_TIMEOUT",
     )
 )
-"""The settings of the service; a test holds them to `cloud.settings.Settings`."""
+"""The settings of the service; a test compares them with `cloud.settings.Settings`."""
 
 OTHERS: Final = frozenset(PREFIX + name for name in ("CONFIG_DIR", "LOG_LEVEL", "PASSWORD"))
 """The settings of the machine agent and of the command line."""
 
 
 def unknown(names: Iterable[str]) -> list[tuple[str, str | None]]:
-    """Return the names that begin with `OUTRIDER_` and are no setting, each with the closest one.
+    """Return the names that begin with `OUTRIDER_` but are not settings, each with the closest one.
 
     The closest is None if no setting is similar. Case does not matter, as in the settings.
     """
@@ -59,14 +59,14 @@ def unknown(names: Iterable[str]) -> list[tuple[str, str | None]]:
 
 
 def warn_of_unknown() -> None:
-    """Print a warning to standard error for each variable that looks like a setting and is none."""
+    """Print a warning to standard error for each unknown variable that begins with `OUTRIDER_`."""
     for name, closest in unknown(os.environ):
         advice = f"did you mean {closest}?" if closest else "docs/settings.md lists them"
         typer.echo(f"outrider: warning: {name} is not a setting: {advice}", err=True)
 
 
 def _closest(name: str) -> str | None:
-    """Return the setting that is most like `name`; the prefix, which all have, does not count."""
+    """Return the setting most similar to `name`, compared without the common prefix."""
     endings = [known.removeprefix(PREFIX) for known in sorted(SERVICE | OTHERS)]
     found = difflib.get_close_matches(name.upper().removeprefix(PREFIX), endings, 1)
     return PREFIX + found[0] if found else None

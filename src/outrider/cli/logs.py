@@ -1,4 +1,4 @@
-"""Logs: one line an event on standard error, JSON where no person is looking."""
+"""Logging: one line per event on standard error, as JSON unless it is a terminal."""
 
 import logging
 import os
@@ -12,17 +12,17 @@ from structlog.typing import EventDict, WrappedLogger
 
 from outrider.contract.text import escaped, escaped_lines
 
-# Without the values of variables: a request's headers, with its key, are among them.
+# Without local variables: they include request headers, and so API keys.
 _tracebacks = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
 
 _SEVERAL_LINES = frozenset({"exception", "stack"})
 
 
 def set_up_logs() -> None:
-    """Send logs to standard error, from the level that `OUTRIDER_LOG_LEVEL` names (info).
+    """Send logs at `OUTRIDER_LOG_LEVEL` (default info) and above to standard error.
 
-    Values come from other programs: JSON escapes what a terminal would act on, and so does
-    `_escape_values` in logs for people.
+    Values may come from other programs, so control characters are escaped: by JSON, and by
+    `_escape_values` on a terminal.
     """
     name = os.environ.get("OUTRIDER_LOG_LEVEL") or "info"
     level = logging.getLevelNamesMapping().get(name.upper())
@@ -50,16 +50,16 @@ def set_up_logs() -> None:
         logger_factory=lambda *_: _Logger(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # Libraries speak up only when something is wrong.
+    # Libraries log warnings and errors only.
     handler = logging.StreamHandler()
     handler.setFormatter(_EscapingFormatter("%(name)s: %(message)s"))
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler])
 
 
 class _Logger(structlog.PrintLogger):
-    """Prints to standard error; what cannot be written is lost.
+    """Prints to standard error; lines that cannot be written are dropped.
 
-    A full disk or a closed pipe must not end the work that a line tells of.
+    A full disk or a closed pipe must not stop the work that a line reports.
     """
 
     def msg(self, message: str) -> None:

@@ -1,6 +1,6 @@
 """The `outrider` command: its subcommands and what each starts.
 
-Imports stand inside the commands so that each starts fast and loads only its own side.
+Imports are inside the commands, so that each command starts fast and loads only what it needs.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -37,13 +37,13 @@ def main(
 ) -> None:
     """Drive coding agents on many machines over one REST API."""
     set_up_logs()
-    if context.invoked_subcommand != worker.__name__:  # their supervisor has warned already
+    if context.invoked_subcommand != worker.__name__:  # the supervisor has already warned
         warn_of_unknown()
 
 
 @app.command()
 def up() -> None:
-    """Start the service and this machine's agent, with everything they need."""
+    """Start the service and this machine's agent; set both up on the first start."""
     from outrider.cli.running import run_until_stopped, service_settings
     from outrider.cli.up import up as start
 
@@ -54,15 +54,15 @@ def up() -> None:
 @app.command()
 def serve(
     workers: Annotated[
-        int, typer.Option(min=1, max=256, help="How many processes serve the port.")
+        int, typer.Option(min=1, max=256, help="The number of processes that serve the port.")
     ] = 1,
     worker_ports: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=65000,
-            help="Worker 1 listens on this port too, worker 2 on the next one, and so on: "
-            "for what concerns one process, such as /metrics.",
+            help="Worker 1 also listens on this port, worker 2 on the next one, and so on: "
+            "for endpoints of one process, such as /metrics.",
         ),
     ] = None,
 ) -> None:
@@ -93,7 +93,7 @@ def serve(
 
 @app.command(hidden=True)
 def worker(number: int, descriptors: list[int]) -> None:
-    """Be one of the processes of `serve --workers`, on listening sockets that it has opened."""
+    """Run one process of `serve --workers`, on listening sockets that the supervisor opened."""
     from outrider.cli.running import service_settings
     from outrider.cli.workers import work
 
@@ -102,7 +102,7 @@ def worker(number: int, descriptors: list[int]) -> None:
 
 @app.command()
 def daemon() -> None:
-    """Start this machine's agent, which `outrider setup` has enrolled."""
+    """Start this machine's agent; run `outrider setup` first."""
     from outrider.cli.running import daemon_settings, run_until_stopped
     from outrider.daemon.app import run_daemon
 
@@ -115,7 +115,7 @@ def setup(
     server: Annotated[str, typer.Option(help="The service's address, as in https://host.")],
     code: Annotated[
         str | None,
-        typer.Option(help="A one-time code; without it a user approves this machine."),
+        typer.Option(help="A one-time code. Default: a user approves this machine in a browser."),
     ] = None,
     nickname: Annotated[str | None, typer.Option(help="A name for this machine.")] = None,
 ) -> None:
@@ -125,12 +125,13 @@ def setup(
     from outrider.contract.errors import OutriderError
     from outrider.daemon.enrollment import enroll, enroll_by_approval
 
-    def show(asked: DeviceAuthorization) -> None:
+    def show(authorization: DeviceAuthorization) -> None:
         typer.echo(
-            f"To let this machine into your account, open\n\n    {asked.verification_uri}\n\n"
-            f"and enter the code    {asked.user_code}\n\n"
-            f"Waiting for the approval, {asked.expires_in // 60} minutes at the most; "
-            "Ctrl-C gives up."
+            "To let this machine into your account, open\n\n"
+            f"    {authorization.verification_uri}\n\n"
+            f"and enter the code    {authorization.user_code}\n\n"
+            f"Waiting up to {authorization.expires_in // 60} minutes for the approval; "
+            "Ctrl-C cancels."
         )
 
     settings = daemon_settings()
@@ -142,7 +143,7 @@ def setup(
     except OutriderError as error:
         fail(str(error))
     except KeyboardInterrupt:
-        fail("Given up; nothing has changed on this machine", 130)
+        fail("Cancelled; nothing has changed on this machine", 130)
     typer.echo(
         f"This machine is enrolled as {enrolled.nickname!r} ({enrolled.daemon_id}).\n"
         "Start its agent with: outrider daemon"
@@ -151,12 +152,12 @@ def setup(
 
 def run() -> None:
     """Run the command line."""
-    wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
-    if wanted in (None, "admin"):  # the others need not load the service's side for it
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    if command in (None, "admin"):  # other commands do not load the service for it
         from outrider.cli import admin
 
         app.add_typer(admin.app, name="admin")
-    if wanted in (None, "providers"):
+    if command in (None, "providers"):
         from outrider.cli import providers
 
         app.add_typer(providers.app, name="providers")

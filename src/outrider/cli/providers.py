@@ -1,4 +1,4 @@
-"""`outrider providers`: which agents this machine knows, whether one starts, what one shows."""
+"""`outrider providers`: list the known agents, check whether one starts, capture a screen."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
     from outrider.contract.resources import PendingAction, Provider
 
 app = typer.Typer(
-    no_args_is_help=True, help="Show the agents that this machine knows, and try them."
+    no_args_is_help=True, help="Show the agents that this machine knows, and test them."
 )
 
 
-_LINE = 100
-"""Columns that `list` takes at most."""
+_MAX_COLUMNS = 100
+"""The longest line of `list`."""
 
 
 @app.command("list")
 def list_() -> None:
     """List every agent that this machine knows, and the file that describes it.
 
-    Long paths lose their beginning; `check` shows them in full. Files that are wrong are named
-    at the end, and the exit code is 1 then.
+    Long paths are cut at the start; `check` shows them in full. Invalid files are listed at the
+    end, and the exit code is 1 then.
     """
     from outrider.cli.running import fail
     from outrider.contract.errors import OutriderError
@@ -34,7 +34,7 @@ def list_() -> None:
         known = known_providers(DaemonSettings.from_environment())
     except OutriderError as error:
         fail(str(error))
-    wrong = [each.description.error for each in known if each.description.error is not None]
+    invalid = [each.description.error for each in known if each.description.error is not None]
     rows = [("TYPE", "KIND", "INSTALLED", "VERIFIED", "PROGRAM", "FILE")]
     for each in known:
         description = each.description
@@ -52,8 +52,8 @@ def list_() -> None:
     for row in rows:
         cells = (_end(cell, width) for cell, width in zip(row, widths, strict=True))
         typer.echo("  ".join(cells).rstrip())
-    if wrong:
-        fail("\n".join(wrong))
+    if invalid:
+        fail("\n".join(invalid))
 
 
 def _installed(description: "Provider") -> str:
@@ -68,18 +68,18 @@ def _short(path: str) -> str:
 
 
 def _fitting(widths: list[int]) -> list[int]:
-    """Narrow the last two columns, the paths, until a line has `_LINE` columns."""
+    """Narrow the last two columns (paths) so that a line has at most `_MAX_COLUMNS` columns."""
     *others, program, file = widths
-    room = max(_LINE - sum(others) - 2 * (len(widths) - 1), 20)
-    if program + file > room:
-        # A column that needs less than half leaves the rest to the other one.
-        program = max(min(program, room // 2), room - file)
-        file = min(file, room - program)
+    available = max(_MAX_COLUMNS - sum(others) - 2 * (len(widths) - 1), 20)
+    if program + file > available:
+        # A column that needs less than half leaves the rest for the other one.
+        program = max(min(program, available // 2), available - file)
+        file = min(file, available - program)
     return [*others, program, file]
 
 
 def _end(cell: str, width: int) -> str:
-    """Pad a cell, or cut off the beginning of one that is too long."""
+    """Pad a cell, or cut the start of one that is too long."""
     return cell.ljust(width) if len(cell) <= width else f"…{cell[len(cell) - width + 1 :]}"
 
 
@@ -87,9 +87,9 @@ def _end(cell: str, width: int) -> str:
 def check(
     kind: Annotated[str, typer.Argument(metavar="TYPE", help="A type that `list` shows.")],
 ) -> None:
-    """Return whether an agent is installed, its version, and whether it starts.
+    """Show whether an agent is installed, its version, and whether it starts.
 
-    It is started as it would be from this shell, in an empty directory, and ended again.
+    The agent is started in this shell's environment, in an empty directory, and ended again.
     """
     from outrider.cli.running import fail, run
     from outrider.contract.errors import OutriderError
@@ -103,14 +103,17 @@ def check(
         fail(str(error))
     if kind not in known:
         fail(f"Unknown type {kind!r}: this machine knows {', '.join(known)}", 2)
-    told = known[kind].description
-    typer.echo(f"{told.display_name} ({told.type}, {told.category}), from {known[kind].file}")
-    if told.error is not None:
-        fail(told.error)
-    if told.path is None:
+    description = known[kind].description
+    typer.echo(
+        f"{description.display_name} ({description.type}, {description.category}), "
+        f"from {known[kind].file}"
+    )
+    if description.error is not None:
+        fail(description.error)
+    if description.path is None:
         fail(f"not installed: its program is not on this shell's PATH ({known[kind].install})")
-    typer.echo(f"installed: {told.path}")
-    typer.echo(f"version:   {run(version(told.path)) or 'it does not tell'}")
+    typer.echo(f"installed: {description.path}")
+    typer.echo(f"version:   {run(version(description.path)) or 'unknown'}")
     start = run(try_start(settings, kind))
     if start.failure is not None:
         fail(f"does not start: {start.failure}")
@@ -125,7 +128,7 @@ def check(
 def capture(
     session: Annotated[str, typer.Argument(help="The id of a session of this machine.")],
 ) -> None:
-    """Show what a running agent shows, and what its status is judged from."""
+    """Show the screen of a running agent, and how its status is determined."""
     from outrider.cli.running import run
     from outrider.daemon.agents.inspection import look_at
     from outrider.daemon.settings import DaemonSettings
@@ -135,8 +138,8 @@ def capture(
     typer.echo("─" * 40)
     typer.echo(f"type:      {look.type}")
     typer.echo(f"title:     {look.title or '-'}")
-    typer.echo(f"screen:    {look.screen_status or 'no rule fits'}, by the rule {look.rule!r}")
-    typer.echo(f"record:    {look.record_activity or 'says nothing now'}")
+    typer.echo(f"screen:    {look.screen_status or 'no rule matches'}, by the rule {look.rule!r}")
+    typer.echo(f"record:    {look.record_activity or 'none'}")
     typer.echo(f"status:    {look.status}")
     if look.error is not None:
         typer.echo(f"error:     {look.error}")

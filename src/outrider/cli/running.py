@@ -1,4 +1,4 @@
-"""What every command shares: an event loop, signals that stop it, errors as sentences."""
+"""Shared by all commands: run an event loop, stop on signals, print errors as sentences."""
 
 import asyncio
 import os
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FIRST_OWN_DESCRIPTOR: Final = 3
-"""Those before it are standard input, output and error."""
+_FIRST_DESCRIPTOR: Final = 3
+"""The first descriptor after standard input, output and error."""
 
 
 def service_settings() -> "Settings":
-    """Return the settings of the service, or end the command telling which one is wrong."""
+    """Return the settings of the service, or end the command with the invalid one."""
     from pydantic import ValidationError
 
     from outrider.cloud.settings import Settings
@@ -41,7 +41,7 @@ def service_settings() -> "Settings":
 
 
 def daemon_settings() -> "DaemonSettings":
-    """Return the settings of the machine agent, or end the command telling which one is wrong."""
+    """Return the settings of the machine agent, or end the command with the invalid one."""
     from outrider.daemon.settings import DaemonSettings
 
     try:
@@ -57,9 +57,9 @@ def fail(message: str, status: int = 1) -> NoReturn:
 
 
 def run(main: Coroutine[None, None, T]) -> T:
-    """Run `main`; an error that Outrider raised on purpose becomes a sentence and exit code 1.
+    """Run `main`; an `OutriderError` is printed as a sentence and ends with exit code 1.
 
-    Children inherit standard input, output and error alone.
+    Children inherit no descriptors except standard input, output and error.
     """
     keep_descriptors()
     try:
@@ -69,33 +69,33 @@ def run(main: Coroutine[None, None, T]) -> T:
 
 
 def keep_descriptors() -> None:
-    """Set close-on-exec on every open descriptor but standard input, output and error.
+    """Set close-on-exec on every open descriptor except standard input, output and error.
 
-    Python sets it on those that it opens. It is missing on those that this process was started
-    with: the listening sockets of a worker, or what a shell or `make` left open. uvloop closes
-    no others in its children, whatever `close_fds` says, so an agent that goes on in tmux would
-    hold a port or a lock for days.
+    Python sets it on descriptors that it opens, but not on those that this process inherited: the
+    listening sockets of a worker, or what a shell or `make` left open. uvloop does not close
+    them in its children, whatever `close_fds` says, so an agent in tmux would hold a port or a
+    lock for days.
     """
     for number in [int(path.name) for path in Path("/dev/fd").iterdir()]:
-        if number >= _FIRST_OWN_DESCRIPTOR:
-            with suppress(OSError):  # the one that lists them is closed again
+        if number >= _FIRST_DESCRIPTOR:
+            with suppress(OSError):  # the descriptor of the listing itself is closed by now
                 os.set_inheritable(number, False)
 
 
 def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run `main` with an event that SIGINT and SIGTERM set. A second signal ends it at once."""
+    """Run `main` with an event that SIGINT and SIGTERM set; a second signal ends it at once."""
 
     async def with_signals() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-        def told(number: signal.Signals) -> None:
+        def on_signal(number: signal.Signals) -> None:
             if stop.is_set():
                 loop.remove_signal_handler(number)
                 signal.raise_signal(number)
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, told, number)
+            loop.add_signal_handler(number, on_signal, number)
         await main(stop)
 
     try:

@@ -40,7 +40,7 @@ class UpError(OutriderError):
 
 
 class Local(Wire, kw_only=True):
-    """The account that `up` made, in a file that only its owner can read."""
+    """The account that `up` created, stored in a file that only its owner can read."""
 
     account_id: str
     email: str
@@ -51,11 +51,11 @@ class Local(Wire, kw_only=True):
 async def up(settings: Settings, stop: asyncio.Event) -> None:
     """Run the service and this machine's agent until `stop` is set.
 
-    The account, its key and the machine's enrollment are made on the first start and found
-    again on the next.
+    The account, its key and the machine's enrollment are created on the first start and reused
+    afterwards.
 
     Raises:
-        UpError, OutriderError: something is missing or taken; the text says what to do.
+        UpError, OutriderError: something is missing or in use; the text says what to do.
     """
     if shutil.which("tmux") is None:
         raise UpError("tmux is missing: install it (apt-get install tmux) and start again")
@@ -66,20 +66,20 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     local = await _local_account(settings)
     serving = asyncio.Event()
     service = run_service(settings, [listener], stop, serving.set, limit_loopback=False)
-    halves = (
+    tasks = (
         asyncio.create_task(service, name="service"),
         asyncio.create_task(_machine(settings, url, local, serving, stop), name="machine"),
     )
-    # Whichever ends, for whatever reason, the other one stops too.
-    await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
+    # When one of the two ends, for any reason, the other one is stopped too.
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     stop.set()
-    await asyncio.wait(halves)
-    for half in halves:
-        half.result()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        task.result()
 
 
 class _Once:
-    """A call that is made only the first time."""
+    """A callback that runs only on its first call."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
@@ -93,18 +93,18 @@ class _Once:
 async def _machine(
     settings: Settings, url: str, local: Local, serving: asyncio.Event, stop: asyncio.Event
 ) -> None:
-    """Enroll this machine where needed, then run its agent."""
+    """Enroll this machine if needed, then run its agent."""
     await _first(serving, stop)
     if stop.is_set():
         return
     daemon_settings = DaemonSettings.from_environment()
-    await _enrolled(settings, daemon_settings, url, local)
+    await _enroll_if_needed(settings, daemon_settings, url, local)
     greeting = _Once(lambda: _greet(url, local))
     await run_daemon(daemon_settings, stop, on_connected=greeting)
-    typer.echo("Stopped. Agents that still run go on in tmux; `outrider up` finds them again.")
+    typer.echo("Stopped. Running agents continue in tmux; `outrider up` finds them again.")
 
 
-async def _enrolled(
+async def _enroll_if_needed(
     settings: Settings, daemon_settings: DaemonSettings, url: str, local: Local
 ) -> None:
     database = Database(settings.sqlalchemy_url)
@@ -118,7 +118,7 @@ async def _enrolled(
         if not connection.server.startswith(_LOOPBACK):
             raise UpError(
                 f"This machine is enrolled with {connection.server}: set OUTRIDER_CONFIG_DIR to "
-                "another directory to run a service of its own beside that"
+                "another directory to run a separate service"
             )
         code = await Enrollment(database).new_code(local.account_id, None)
     except NotEnrolledError:
@@ -129,7 +129,7 @@ async def _enrolled(
 
 
 async def _local_account(settings: Settings) -> Local:
-    """Return the account of this installation; make it, or its key, where there is none."""
+    """Return the account of this installation; create it or its key if missing."""
     path = settings.data_dir / "local.json"
     database = Database(settings.sqlalchemy_url)
     try:
@@ -155,9 +155,9 @@ async def _local_account(settings: Settings) -> Local:
                 now=time.time_ns() // 1_000_000,
             )
         _, key = await issue_key(database, account_id, "local", set(ALL_SCOPES))
-        made = Local(account_id=account_id, email=EMAIL, password=password, key=key)
-        _write(path, made)
-        return made
+        local = Local(account_id=account_id, email=EMAIL, password=password, key=key)
+        _write(path, local)
+        return local
     finally:
         await database.close()
 
@@ -176,7 +176,7 @@ def _greet(url: str, local: Local) -> None:
 
 
 def _path_hint() -> str:
-    """Return how to put the command `outrider` on the PATH; nothing if it is there."""
+    """Return how to put `outrider` on the PATH; empty if it is there."""
     if shutil.which("outrider") is not None:
         return ""
     return (
@@ -186,7 +186,7 @@ def _path_hint() -> str:
 
 
 async def _first(*events: asyncio.Event) -> None:
-    """Return once one of the events is set."""
+    """Wait until one of the events is set."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -218,7 +218,7 @@ def _read(path: Path) -> Local | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise UpError(
-            f"{path} cannot be read ({error}): repair or remove it; without it a new key is made"
+            f"{path} cannot be read ({error}): repair it, or remove it to get a new key"
         ) from error
 
 

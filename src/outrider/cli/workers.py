@@ -1,9 +1,9 @@
-"""`outrider serve --workers N`: N processes on one port, and this one that keeps them alive.
+"""`outrider serve --workers N`: N worker processes on one port, and this supervisor.
 
-Each worker has a listening socket of its own on the port, and the kernel spreads connections
-over them: of 1,000 each of 4 workers got 234 to 269, and with one socket that all inherited 23
-to 687. The supervisor holds the sockets too, so that a connection which comes while a worker is
-started again waits for it.
+Each worker has its own listening socket on the port (SO_REUSEPORT), and the kernel spreads
+connections over them: of 1,000 connections, each of 4 workers got 234 to 269; with one inherited
+socket they got 23 to 687. The supervisor keeps the sockets open as well, so that connections that
+arrive while a worker is restarted wait for it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from outrider.contract.errors import OutriderError
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
-"""How long a worker has to stop, behind the delay in which the load balancer notices."""
+"""Seconds that a worker has to stop, after the drain delay."""
 _LONGEST_PAUSE: Final = 30.0
 _STABLE_SECONDS: Final = 60.0
 
@@ -39,36 +39,36 @@ class WorkersError(OutriderError):
 
 
 def pause(deaths: int) -> float:
-    """Return the seconds to wait before a worker is started again that died so often in a row."""
+    """Return the seconds to wait before restarting a worker after `deaths` deaths in a row."""
     return 0.0 if deaths < 2 else min(_LONGEST_PAUSE, 2.0 ** (deaths - 2))
 
 
 async def supervise(
     settings: Settings, count: int, first_port: int | None, stop: asyncio.Event
 ) -> None:
-    """Run this many workers until `stop` is set.
+    """Run `count` workers until `stop` is set.
 
     Args:
-        first_port: worker n (from 1) listens on the port `first_port + n - 1` too.
+        first_port: worker n (from 1) also listens on port `first_port + n - 1`.
 
     Raises:
-        WorkersError: the settings are for one process; the first worker could not start; or a
+        WorkersError: the settings are for one process, the first worker could not start, or a
             worker had to be killed at the end.
-        PortTaken: a port cannot be listened on.
+        PortTaken: a port is in use.
     """
     if settings.is_single_node or settings.redis_url is None:
         raise WorkersError(
             "Several workers share nothing but their stores: set OUTRIDER_DATABASE_URL to "
             "postgresql://… and OUTRIDER_REDIS_URL to redis://…, or start one worker"
         )
-    with listen(settings) as free:  # fails where another service shares the port among its own
+    with listen(settings) as free:  # fails if another service uses the port, even with SO_REUSEPORT
         host, port = free.getsockname()[:2]
     at = settings.model_copy(update={"port": port})
     workers = [_Worker(number, at, first_port) for number in range(1, count + 1)]
     stopping = asyncio.create_task(_set(stop), name="stop the workers")
     tasks = [asyncio.create_task(worker.keep(), name="keep a worker") for worker in workers[:1]]
     try:
-        # The first one alone: it brings the schema up to date, or says what is wrong.
+        # The first worker starts alone: it migrates the database, or fails with the reason.
         await _until_ready(workers[:1], tasks, stopping)
         tasks += [asyncio.create_task(worker.keep(), name="keep") for worker in workers[1:]]
         await _until_ready(workers, tasks, stopping)
@@ -91,28 +91,28 @@ async def supervise(
 
 
 def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
-    """Be worker `number`: serve on the listening sockets with these file descriptors.
+    """Run worker `number`: serve on the listening sockets with these file descriptors.
 
-    Prints a line once it is ready. It stops at SIGTERM, and when the supervisor is lost, which
-    is the end of standard input; at once if it was stopping already.
+    It prints a line when it is ready. It stops at SIGTERM, and when standard input ends, because
+    then the supervisor has died; if it is already stopping, that ends it at once.
     """
     structlog.contextvars.bind_contextvars(worker=number)
 
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-        def orphaned() -> None:
+        def on_input_end() -> None:
             if os.read(sys.stdin.fileno(), 1):
                 return
             if stop.is_set():
                 os._exit(1)
             loop.remove_reader(sys.stdin.fileno())
-            _log.error("the supervisor has gone: this worker stops")
+            _log.error("supervisor died, stopping this worker")
             stop.set()
 
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signal_number, stop.set)
-        loop.add_reader(sys.stdin.fileno(), orphaned)
+        loop.add_reader(sys.stdin.fileno(), on_input_end)
         listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         await run_service(settings, listeners, stop, lambda: typer.echo("ready"))
 
@@ -120,40 +120,40 @@ def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
 
 
 class _Worker:
-    """One of the workers: its sockets, and its process, started again whenever it dies."""
+    """A worker: its sockets, and its process, which is restarted when it dies."""
 
     def __init__(self, number: int, settings: Settings, first_port: int | None) -> None:
         self._number = number
-        self._at = [settings]
+        self._bindings = [settings]
         if first_port is not None:
-            self._at.append(settings.model_copy(update={"port": first_port + number - 1}))
+            self._bindings.append(settings.model_copy(update={"port": first_port + number - 1}))
         self._listeners: list[socket.socket] = []
         self._listen()
         self._process: asyncio.subprocess.Process | None = None
         self.ready = asyncio.Event()
 
     async def keep(self) -> None:
-        """Keep the process alive, until cancelled.
+        """Run the process and restart it when it dies, until cancelled.
 
         Raises:
-            WorkersError: it could not start for the first time.
+            WorkersError: the first worker did not start.
         """
         deaths = 0
         while True:
             began = time.monotonic()
-            code = await self._live()
+            code = await self._run_once()
             if not self.ready.is_set() and self._number == 1:
-                raise WorkersError("No worker could start; what the first one said is above")
+                raise WorkersError("No worker could start; the output of the first one is above")
             deaths = 1 if time.monotonic() - began >= _STABLE_SECONDS else deaths + 1
             seconds = pause(deaths)
-            _log.error("worker died", worker=self._number, code=code, again_in_seconds=seconds)
-            if seconds:  # nobody is to wait for it meanwhile
+            _log.error("worker died", worker=self._number, code=code, restart_in_seconds=seconds)
+            if seconds:  # refuse connections meanwhile: they would wait for this worker
                 self._close()
                 await asyncio.sleep(seconds)
                 self._listen()
 
     async def stop(self, within: float) -> bool:
-        """End the process; return whether it ended by itself in that many seconds."""
+        """Terminate the process; return whether it ended within `within` seconds with code 0."""
         self._close()
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
@@ -168,32 +168,32 @@ class _Worker:
             await process.wait()
             return False
 
-    async def _live(self) -> int:
-        """Start the process and return the exit code that it ends with."""
+    async def _run_once(self) -> int:
+        """Start the process, wait for its end, and return its exit code."""
         descriptors = [listener.fileno() for listener in self._listeners]
         process = self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "outrider", "worker", str(self._number)),
             *(str(descriptor) for descriptor in descriptors),
-            stdin=asyncio.subprocess.PIPE,  # its end tells the worker that this process is lost
+            stdin=asyncio.subprocess.PIPE,  # ends when this process dies, which stops the worker
             stdout=asyncio.subprocess.PIPE,
             pass_fds=descriptors,
-            start_new_session=True,  # Ctrl-C is for the supervisor, which passes it on
+            start_new_session=True,  # Ctrl-C goes to the supervisor only, which passes it on
         )
         assert process.stdout is not None
         try:
             async with asyncio.timeout(_START_SECONDS):
                 is_ready = bool(await process.stdout.readline())
         except TimeoutError:
-            _log.error("worker is not ready in time", worker=self._number)
+            _log.error("worker start timed out", worker=self._number)
             process.kill()
             is_ready = False
         if is_ready:
             self.ready.set()
-            _log.info("worker is ready", worker=self._number, pid=process.pid)
+            _log.info("worker started", worker=self._number, pid=process.pid)
         return await process.wait()
 
     def _listen(self) -> None:
-        first, *own = self._at
+        first, *own = self._bindings
         self._listeners = [listen(first, shared=True), *(listen(at) for at in own)]
 
     def _close(self) -> None:
@@ -205,7 +205,7 @@ class _Worker:
 async def _until_ready(
     workers: Sequence[_Worker], tasks: Sequence[asyncio.Task[None]], stopping: asyncio.Task[None]
 ) -> None:
-    """Wait until all are ready, or are to stop, or one has failed permanently."""
+    """Wait until all workers are ready, a stop is requested, or one has failed permanently."""
     ready = asyncio.create_task(_ready(workers), name="workers ready")
     try:
         await asyncio.wait({ready, stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)

@@ -2,7 +2,7 @@
 
 A node reserves calls in the database in batches and then spends them from memory. Reserving is one
 transaction, so nodes and concurrent requests together never admit more than the plan allows. A
-batch is one percent of what is left; the last hundred calls are reserved one by one, so that no
+batch is one percent of the rest; the last hundred calls are reserved one by one, so that no
 node holds calls that another one needs. Unspent calls are returned when the service stops. A crash
 loses them for the month: at most one percent of what was left.
 """

@@ -299,7 +299,7 @@ async def _fail_on_disconnect(
 ) -> None:
     await gone()
     if not future.done():
-        future.set_exception(ClientGone("The client went away"))
+        future.set_exception(ClientGone("The client has disconnected"))
 
 
 def _checked(state: MachineState, command: CommandType, answer: CommandResult) -> bytes:

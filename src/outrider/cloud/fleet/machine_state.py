@@ -24,7 +24,7 @@ from outrider.contract.resources import Machine, Provider, Session
 
 _SHARED_LISTS: Final = 1024
 _MAX_SHARED_BYTES: Final = 16 * 1024
-"""A longer list of providers is nobody else's: kept for its machine alone."""
+"""Longer lists of providers are rarely equal, so they are not shared between machines."""
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -85,7 +85,7 @@ class MachineState:
         self.events = TokenBucket(EVENTS_PER_SECOND, EVENT_BURST)
         """What the machine may send; it is the same for its next connection to this node."""
         self.size = 0
-        """Bytes of what is kept, as JSON."""
+        """The size of the stored state in bytes of JSON."""
         self.machine: Machine | None = None
         self.providers: list[Provider] = []
         self.sessions: dict[str, Session] = {}
@@ -149,7 +149,7 @@ class MachineState:
         )
 
     def snapshot(self) -> bytes | None:
-        """Return what is known, to be saved; None if nothing was ever reported."""
+        """Return the state to save; None if the machine has never reported."""
         if self.machine is None:
             return None
         return msgspec.json.encode(

@@ -69,7 +69,7 @@ class Nodes:
         self._looked_at = 0.0
 
     async def join(self, *, alone: bool) -> None:
-        """Become one of the nodes, and see to the machines that none sees to.
+        """Register this node, and take over machines without a node.
 
         Args:
             alone: there is no other; those in the database have ended.
@@ -81,7 +81,7 @@ class Nodes:
         await self._take_over()
 
     async def leave(self) -> None:
-        """Be one of the nodes no more: the others see to the machines at once."""
+        """Unregister this node; the others take over its machines at once."""
         await nodes.remove(self._database, self._node)
 
     async def has_others(self) -> bool:

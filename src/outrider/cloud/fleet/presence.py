@@ -9,7 +9,7 @@ and only the database has its last state.
 
 Invariants. The database records which machines are connected and which node is responsible for
 each. Whether a machine came online or went offline is decided in the transaction that stores its
-event, so each change is announced once, whichever nodes die meanwhile. When a node dies, another
+event, so each change is announced once, even if nodes die. When a node dies, another
 one starts a grace period for each of its machines (`take_over`). A machine is in `_local` before
 its registration is stored: from then on this node is responsible for it, whatever becomes of the
 transaction.
@@ -130,7 +130,7 @@ class Presence:
             token_hash: of the connection token that authenticated it.
 
         Returns:
-            The machine; None if the token has been revoked meanwhile.
+            The machine; None if the token has been revoked in the meantime.
 
         Raises:
             TooMuchState: it is more than may be kept.
@@ -379,7 +379,7 @@ class _LocalMachines:
         self._accounts.setdefault(state.account_id, {})[state.id] = state
 
     def remove(self, machine_id: str) -> None:
-        """Remove a machine; its state is not online any more."""
+        """Remove a machine; its state is offline from now on."""
         state = self._machines.pop(machine_id, None)
         if state is None:
             return
@@ -452,16 +452,16 @@ class _Registrations:
         return await self._batches.ask(_Registration(state, was_connected, arrival))
 
     async def close(self) -> None:
-        """Store no more; waiting registrations are cancelled."""
+        """Stop storing registrations; waiting ones are cancelled."""
         await self._batches.close()
 
     async def _save(self, arriving: list[_Registration]) -> list[machines.Attached | None]:
         """Store registrations, with the events of the machines that were offline."""
         expected = [one.state for one in arriving if not one.was_connected]
-        made = await asyncio.gather(
+        created = await asyncio.gather(
             *(self._announce(EventName.MACHINE_CONNECTED, state) for state in expected)
         )
-        announcements = dict(zip(expected, made, strict=True))
+        announcements = dict(zip(expected, created, strict=True))
         came: list[Announcement] = []
         async with self._database.begin() as transaction:
             attached = await machines.attach(

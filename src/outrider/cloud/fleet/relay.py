@@ -248,13 +248,13 @@ class CommandRelay:
     def in_flight(self, machine_id: str) -> int:
         """Return how many commands, of any node, are in flight on a machine connected here.
 
-        For a machine of another node it is 0: that node counts, and refuses what is too much.
+        For a machine of another node it is 0: that node counts and enforces the limit.
         """
         current = self._connections.get(machine_id)
         return 0 if current is None else len(current.in_flight)
 
     def completed(self, machine_id: str, command_id: str) -> None:
-        """Stop tracking a command of this node: it was answered, or nobody waits for it."""
+        """Stop tracking a command of this node: it has a result, or its client has disconnected."""
         self._requested.pop(command_id, None)
         current = self._connections.get(machine_id)
         if current is not None:
@@ -298,7 +298,7 @@ class CommandRelay:
                 self._requests.command_lost(command_id)
 
     async def _report_in_flight(self) -> None:
-        """Tell the requesting nodes which of their commands are still in flight here."""
+        """Report to the requesting nodes which of their commands are still in flight here."""
         reports: defaultdict[str, list[str]] = defaultdict(list)
         for current in self._connections.values():
             if not current.in_flight and not current.in_flight_before:
@@ -311,7 +311,7 @@ class CommandRelay:
             await self._publish(_channel(node), InFlight(commands))
 
     def _give_up_lost(self) -> None:
-        """Fail the commands of this node that no node reports any more."""
+        """Fail the commands of this node that no node reports as in flight."""
         before = time.monotonic() - self._lost_after
         for command_id, requested in list(self._requested.items()):
             if requested.reported_at < before:
@@ -379,7 +379,7 @@ class CommandRelay:
         await self._publish(machine_id, CloseConnection(CloseCode.REPLACED, reason, connection))
 
     async def _report_loss(self, machine_id: str, lost: _LocalConnection) -> None:
-        """Tell the other nodes with commands in flight on a socket that it is lost."""
+        """Notify the nodes with commands in flight on a socket that it is lost."""
         for node in {_node_of(command_id) for command_id in lost.in_flight} - {self.node}:
             await self._publish_to_node(node, ConnectionLost(machine_id))
 

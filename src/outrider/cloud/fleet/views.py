@@ -11,7 +11,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def daemon_json(state: MachineState) -> bytes:
-    """Return the machine's `Daemon` as JSON; made again only after a change."""
+    """Return the machine's `Daemon` as JSON; encoded again only after a change."""
     if state.encoded is None:
         state.encoded = _encoder.encode(daemon(state))
     return state.encoded

@@ -57,7 +57,7 @@ _POSTGRESQL_CANNOT_STORE: Final = frozenset(("53100", "25006", "58030"))
 
 DATABASE_ERRORS: Final = (SQLAlchemyError, OSError)
 """The errors of using the database; some drivers raise OSError unwrapped. `is_unavailable` and
-`cannot_store` tell them apart."""
+`cannot_store` distinguish them."""
 
 
 class DatabaseError(OutriderError):

@@ -88,7 +88,7 @@ _COLUMNS = [_machines.c[name] for name in Machine._fields]
 
 
 async def by_id(database: Database, machine_id: str) -> Machine | None:
-    """Return the machine with this id, whoever owns it."""
+    """Return the machine with this id, of any account."""
     return await _one(database, _machines.c.id == machine_id)
 
 
@@ -245,7 +245,7 @@ async def add_code(
 
 
 async def take_code(database: Database, digest: bytes, now: int) -> Enrollment | None:
-    """Delete a one-time code and return its enrollment; None if it is not valid (any more)."""
+    """Delete a one-time code and return its enrollment; None if it is invalid or has expired."""
     statement = (
         delete(_codes)
         .where(_codes.c.hash == digest, _codes.c.expires_at > now)

@@ -79,7 +79,7 @@ class Redis:
                 commands wait, or Redis refused the command.
         """
         if self._probe_task is not None:
-            raise RedisUnavailable("Redis was away a moment ago")
+            raise RedisUnavailable("Redis was unavailable a moment ago")
         if len(self._waiting) >= _MAX_WAITING:
             raise RedisUnavailable(f"{_MAX_WAITING} commands wait for Redis already")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

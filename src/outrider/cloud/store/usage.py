@@ -39,7 +39,7 @@ async def calls(database: Database, account_id: str, month: str) -> int:
 async def set_aside(
     database: Database, account_id: str, month: str, limit: int | None, *, most: int
 ) -> int:
-    """Reserve calls of the month: one percent of what is left, at least one, at most `most`.
+    """Reserve calls of the month: one percent of the rest, at least one, at most `most`.
 
     The row lock serializes concurrent reservations, so that they never exceed `limit` together.
 
@@ -70,7 +70,7 @@ async def set_aside(
 
 
 async def give_back(database: Database, account_id: str, month: str, calls: int) -> None:
-    """Return reserved calls that were not made."""
+    """Give back reserved calls that were not used."""
     is_row = (_usage.c.account_id == account_id) & (_usage.c.month == month)
     async with database.begin() as connection:
         await connection.execute(update(_usage).where(is_row).values(calls=_usage.c.calls - calls))

@@ -55,7 +55,7 @@ async def of_account(database: Database, account_id: str) -> list[Webhook]:
 
 
 async def by_id(database: Database, webhook_id: str) -> Webhook | None:
-    """Return the webhook with this id, whoever owns it."""
+    """Return the webhook with this id, of any account."""
     async with database.read() as connection:
         query = select(*_COLUMNS).where(_webhooks.c.id == webhook_id)
         row = (await connection.execute(query)).first()

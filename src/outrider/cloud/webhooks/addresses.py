@@ -1,4 +1,4 @@
-"""The addresses that a webhook may point to, so that nobody reaches internal hosts through it.
+"""The addresses that webhooks may use: they must not give access to internal hosts.
 
 Link-local, multicast and cloud-metadata addresses are always refused, private and loopback
 addresses unless the operator allows them. An IPv6 address that embeds an IPv4 address (mapped,
@@ -126,7 +126,7 @@ class AddressPolicy:
 
 
 class HostResolver:
-    """The system's resolver on threads of its own; concurrent look-ups of a host share one.
+    """The system's resolver on a thread pool; concurrent look-ups of a host share one.
 
     A name server that does not answer blocks a thread of the system's resolver for many seconds.
     These threads serve nothing else, and a host occupies at most one of them, however many
@@ -155,7 +155,7 @@ class HostResolver:
         return [(one[0], str(one[4][0]), int(one[4][1])) for one in found]
 
     def close(self) -> None:
-        """Start no more look-ups; those under way are not waited for."""
+        """Start no further look-ups, without waiting for running ones."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -316,7 +316,7 @@ class DeliveryQueue:
             waiter.set_result(delivery)
 
     async def _close(self) -> None:
-        """Cancel what is in flight, flush the outcomes, and release the other claims."""
+        """Cancel deliveries in flight, flush outcomes, and release the other claims."""
         await self._limiter.close()
         try:
             await self._flush()

@@ -125,7 +125,7 @@ class EndpointLimiter:
         self._start(endpoint)
 
     async def close(self) -> None:
-        """Cancel the deliveries in flight and start no more."""
+        """Cancel the deliveries in flight and start no others."""
         self._closed = True
         for task in self._tasks:
             task.cancel()

@@ -30,7 +30,7 @@ from outrider.contract.events import AGENT_EVENTS, AgentEvent, EventName
 from outrider.contract.ids import is_id, new_id
 
 MAX_WAITING: Final = 1000
-"""Events that wait to be stored; a machine that sends more is made to wait."""
+"""Events that may wait to be stored; beyond it, machines that send events wait."""
 
 _BATCH: Final = 500
 _BATCH_INTERVAL: Final = 0.01

@@ -1,4 +1,4 @@
-"""The address policy inside aiohttp: checked when a host is resolved and when a socket is made.
+"""The address policy inside aiohttp: checked when a host is resolved and a socket created.
 
 The host is resolved once for each connection, and the connection goes to an address that was
 checked, so that a name which changes its address in between (DNS rebinding) gains nothing.
@@ -46,7 +46,7 @@ class PolicyResolver(AbstractResolver):
     def make_socket(self, info: AddrInfoType) -> socket.socket:
         """Return a socket for an address that aiohttp is about to connect to.
 
-        This is the last check, made on the address that is really connected to: a URL with a
+        This is the last check, on the address that the socket connects to: a URL with a
         literal address is never resolved.
 
         Raises:
@@ -55,10 +55,10 @@ class PolicyResolver(AbstractResolver):
         family, kind, protocol, _, address = info
         if not self._policy.allows(str(address[0])):
             raise AddressRefused(f"Webhooks must not be sent to the address {address[0]}")
-        made = socket.socket(family, kind, protocol)
-        made.setblocking(False)  # the standard library's own signature
-        return made
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)  # the standard library's own signature
+        return connection
 
     async def close(self) -> None:
-        """Start no more look-ups."""
+        """Start no further look-ups."""
         self._policy.resolver.close()

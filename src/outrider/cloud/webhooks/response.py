@@ -1,4 +1,4 @@
-"""What a receiver may answer with, and what is said of an attempt that got no answer.
+"""The response of a receiver, and the error text of an attempt without a response.
 
 Imported at the first attempt, with aiohttp: see `sender`.
 """

@@ -14,7 +14,7 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 async def prune(database: Database, now: float) -> None:
-    """Delete what is older than the retention at `now` (seconds since the epoch).
+    """Delete rows older than the retention at `now` (seconds since the epoch).
 
     Raises:
         SQLAlchemyError, OSError: the database is unavailable.

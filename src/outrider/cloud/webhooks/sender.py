@@ -1,4 +1,4 @@
-"""One delivery attempt: a signed POST, bounded in time and in what is read of the response.
+"""One delivery attempt: a signed POST, bounded in time and in response size.
 
 aiohttp and the resolver are imported at the first attempt: they take 11 MB and 0.25 s, and many
 services have no webhooks.

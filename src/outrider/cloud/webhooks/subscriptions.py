@@ -20,7 +20,7 @@ from outrider.contract.webhooks import LastDelivery, Webhook, WebhookRequest, We
 
 ALL_EVENTS: Final = "*"
 OLD_SECRET_SECONDS: Final = 86400.0
-"""How long a replaced secret still signs beside the new one."""
+"""How long a replaced secret signs in addition to the new one."""
 
 _SECRET: Final = "webhook secret"  # noqa: S105  # the context of the encryption
 _CACHE_SECONDS: Final = 1.0
@@ -179,7 +179,7 @@ class Subscriptions:
         return _view(await self._change(account_id, webhook_id, values))
 
     async def rotate_secret(self, account_id: str, webhook_id: str) -> WebhookWithSecret:
-        """Give a webhook a new secret; for a day the old one signs beside it."""
+        """Give a webhook a new secret; for a day the old one signs as well."""
         current = await self.get(account_id, webhook_id)
         secret, now = _new_secret(), self._now()
         values = {

@@ -10,7 +10,7 @@ down_revision = "0004"
 def upgrade() -> None:
     """Bring the schema from 0004 to 0005.
 
-    Nodes of the release before go on meanwhile: every new column may be left out.
+    Nodes of the previous release keep running: every new column is optional.
     """
     op.add_column("sessions", sa.Column("last_seen_at", sa.BigInteger, nullable=True))
     op.add_column("sessions", sa.Column("address", sa.String(64), nullable=True))
