@@ -1,6 +1,7 @@
 """The command line that every benchmark has."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.processes import BenchmarkError
+from benchmarks.processes import BenchmarkError, handled, interrupt
 
 Benchmark = Callable[["Effort", Console], report.Report]
 
@@ -74,22 +75,15 @@ def main(*benchmarks: Benchmark, machines: int = 10_000) -> None:
     progress = Console(stderr=True)
     facts = report.machine_facts()
     console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
+    effort = Effort(
+        options.seconds, options.rounds, tuple(options.only), options.machines, options.minutes
+    )
     reports = []
     try:
-        for benchmark in benchmarks:
-            reports.append(
-                benchmark(
-                    Effort(
-                        options.seconds,
-                        options.rounds,
-                        tuple(options.only),
-                        options.machines,
-                        options.minutes,
-                    ),
-                    progress,
-                )
-            )
-            report.show(console, reports[-1])
+        with handled([signal.SIGTERM], interrupt):
+            for benchmark in benchmarks:
+                reports.append(benchmark(effort, progress))
+                report.show(console, reports[-1])
     except BenchmarkError as error:
         sys.exit(f"benchmarks: {error}")
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -174,17 +175,33 @@ class Stage:
 
 @contextlib.contextmanager
 def stage() -> Iterator[Stage]:
-    """Give a stage for the length of a block. SIGTERM ends the block as Ctrl-C does."""
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    """Give a stage for the length of a block; a signal does not interrupt how it ends."""
+    here = Stage(Path(tempfile.mkdtemp(prefix="outrider-bench-")))
     try:
-        with tempfile.TemporaryDirectory(prefix="outrider-bench-") as directory:
-            stage = Stage(Path(directory))
-            try:
-                yield stage
-            finally:
-                stage.end()
+        yield here
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        with handled((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN):
+            here.end()
+            shutil.rmtree(here.directory)
+
+
+@contextlib.contextmanager
+def handled(
+    numbers: Sequence[signal.Signals],
+    handler: Callable[[int, FrameType | None], None] | signal.Handlers,
+) -> Iterator[None]:
+    """Handle signals in this way for the length of a block."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Handle a signal as Ctrl-C, also where an event loop handles that itself."""
+    signal.raise_signal(signal.SIGINT)
 
 
 def free_port() -> int:
@@ -201,7 +218,3 @@ def split_processors() -> tuple[list[int], list[int]]:
     """
     first, *rest = sorted(os.sched_getaffinity(0))
     return ([first], rest) if rest else ([], [])
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

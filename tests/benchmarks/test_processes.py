@@ -1,0 +1,52 @@
+"""A benchmark that is ended ends what it has started."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.rig.patience import PATIENCE, eventually
+from tests.rig.processes import Program
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ROOT = Path(__file__).parents[2]
+
+
+def started_in(directory: Path) -> list[psutil.Process]:
+    """Return the processes whose home is below a directory, as a benchmark's programs' are."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            home = Path(process.environ().get("HOME", ""))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        if home.is_relative_to(directory):
+            found.append(process)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_its_programs_and_removes_its_files(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {
+        **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TMPDIR": str(tmp_path),
+    }
+    # The service and a scripted machine, and an attack on them that takes a minute.
+    arguments = ["-m", "benchmarks.hostile", "--only", "titles", "--seconds", "59"]
+    try:
+        async with Program(*arguments, env=env) as benchmark:
+            await eventually(lambda: len(started_in(tmp_path)) >= 2, within=3 * PATIENCE)
+            benchmark.signal(number)
+            assert await benchmark.ends(within=2 * PATIENCE) == 130
+        assert started_in(tmp_path) == []
+        assert os.listdir(tmp_path) == []  # noqa: PTH208
+    finally:
+        for process in started_in(tmp_path):
+            process.kill()
