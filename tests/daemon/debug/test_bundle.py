@@ -16,9 +16,9 @@ from outrider.contract.resources import Message
 from outrider.daemon.debug import worker
 from outrider.daemon.debug.bounds import Bounds, size
 from outrider.daemon.debug.bundle import MAX_WAITING
-from outrider.daemon.debug.redaction import Redactor
+from outrider.daemon.redaction.redactor import Redactor
 from tests.daemon.debug.conftest import Bench, said
-from tests.daemon.debug.corpus import secrets
+from tests.daemon.redaction.corpus import secrets
 from tests.rig.patience import eventually
 
 CORPUS = secrets()

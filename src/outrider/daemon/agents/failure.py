@@ -4,7 +4,7 @@ from typing import Final
 
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.provider_spec import ProviderSpec
-from outrider.daemon.debug.redaction import Redactor
+from outrider.daemon.redaction.redactor import Redactor
 
 _LINES: Final = 10
 _CHARACTERS: Final = 1500

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from outrider.daemon.debug.redaction import Redactor
-from outrider.daemon.debug.secret_names import is_secret_name
+from outrider.daemon.redaction.redactor import Redactor
+from outrider.daemon.redaction.secret_names import is_secret_name
 
 MARGIN: Final = 4096
 """Characters before the kept part of a text that are redacted with it and then dropped."""

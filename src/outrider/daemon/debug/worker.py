@@ -15,8 +15,8 @@ import msgspec
 from outrider.contract.commands import ChatDebugged
 from outrider.contract.debug import DebugBundle
 from outrider.daemon.debug.bounds import Bounds
-from outrider.daemon.debug.redaction import Redactor
 from outrider.daemon.debug.report import report
+from outrider.daemon.redaction.redactor import Redactor
 
 _ROOM: Final[Mapping[str, int]] = {
     "session": 12 * 1024,

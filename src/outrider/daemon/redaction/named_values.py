@@ -6,9 +6,9 @@
 import re
 from typing import Final
 
-from outrider.daemon.debug.scan import MARK, AnchoredDetector, Scan, Secret
-from outrider.daemon.debug.secret_names import describes_a_secret
-from outrider.daemon.debug.values import (
+from outrider.daemon.redaction.scan import MARK, AnchoredDetector, Scan, Secret
+from outrider.daemon.redaction.secret_names import describes_a_secret
+from outrider.daemon.redaction.values import (
     MAX_JUDGED,
     QUOTE,
     has_letters_and_digits,

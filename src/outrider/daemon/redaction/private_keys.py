@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from outrider.daemon.debug.scan import AnchoredDetector, Scan, Secret
+from outrider.daemon.redaction.scan import AnchoredDetector, Scan, Secret
 
 KIND: Final = "private-key"
 

@@ -4,8 +4,8 @@ import re
 from functools import cache
 from typing import Final
 
-from outrider.daemon.debug.scan import MARK, Scan
-from outrider.daemon.debug.secret_names import is_secret_name
+from outrider.daemon.redaction.scan import MARK, Scan
+from outrider.daemon.redaction.secret_names import is_secret_name
 
 MAX_JUDGED: Final = 128
 """Characters of the longest value that may be a placeholder; a longer one is a secret."""

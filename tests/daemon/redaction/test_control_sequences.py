@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.daemon.debug.control_sequences import has_moves, strip_controls
+from outrider.daemon.redaction.control_sequences import has_moves, strip_controls
 
 
 @pytest.mark.parametrize(

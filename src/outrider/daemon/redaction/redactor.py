@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from typing import Final
 
-from outrider.daemon.debug import (
+from outrider.daemon.redaction import (
     command_lines,
     known_formats,
     markup,
@@ -12,10 +12,10 @@ from outrider.daemon.debug import (
     private_keys,
     tokens,
 )
-from outrider.daemon.debug.control_sequences import has_moves, strip_controls
-from outrider.daemon.debug.escapes import Unescaped
-from outrider.daemon.debug.scan import Detector, Scan, Secret, mark
-from outrider.daemon.debug.values import has_letters_and_digits
+from outrider.daemon.redaction.control_sequences import has_moves, strip_controls
+from outrider.daemon.redaction.escapes import Unescaped
+from outrider.daemon.redaction.scan import Detector, Scan, Secret, mark
+from outrider.daemon.redaction.values import has_letters_and_digits
 
 DETECTORS: Final[tuple[Detector, ...]] = (
     *private_keys.DETECTORS,

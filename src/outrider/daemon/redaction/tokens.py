@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from outrider.daemon.debug.scan import Scan, Secret, pattern_detector
-from outrider.daemon.debug.values import has_letters_and_digits
+from outrider.daemon.redaction.scan import Scan, Secret, pattern_detector
+from outrider.daemon.redaction.values import has_letters_and_digits
 
 _MIN: Final = 20
 """Characters of the shortest token."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from outrider.daemon.debug.scan import MARK, AnchoredDetector, Scan, Secret, pattern_detector
-from outrider.daemon.debug.values import (
+from outrider.daemon.redaction.scan import MARK, AnchoredDetector, Scan, Secret, pattern_detector
+from outrider.daemon.redaction.values import (
     has_letters_and_digits,
     is_placeholder,
     is_unlike_a_word,

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.daemon.debug.bounds import Bounds
-from outrider.daemon.debug.redaction import DETECTORS, Redactor
-from outrider.daemon.debug.scan import AnchoredDetector
-from outrider.daemon.debug.secret_names import is_secret_name
-from tests.daemon.debug.corpus import Secret, innocents, secrets, unfinished
+from outrider.daemon.redaction.redactor import DETECTORS, Redactor
+from outrider.daemon.redaction.scan import AnchoredDetector
+from outrider.daemon.redaction.secret_names import is_secret_name
+from tests.daemon.redaction.corpus import Secret, innocents, secrets, unfinished
 
 CORPUS = secrets()
 INNOCENTS = innocents()

@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from outrider.daemon.debug.scan import MARK, AnchoredDetector, Scan, Secret, pattern_detector
-from outrider.daemon.debug.values import is_placeholder
+from outrider.daemon.redaction.scan import MARK, AnchoredDetector, Scan, Secret, pattern_detector
+from outrider.daemon.redaction.values import is_placeholder
 
 _WORD: Final = (
     r"(?:\"(?P<double>[^\"\n]{1,256}+)|'(?P<single>[^'\n]{1,256}+)"

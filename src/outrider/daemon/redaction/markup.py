@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from outrider.daemon.debug.scan import AnchoredDetector, Scan, Secret
-from outrider.daemon.debug.secret_names import is_secret_name
-from outrider.daemon.debug.values import (
+from outrider.daemon.redaction.scan import AnchoredDetector, Scan, Secret
+from outrider.daemon.redaction.secret_names import is_secret_name
+from outrider.daemon.redaction.values import (
     MAX_JUDGED,
     QUOTE,
     is_placeholder,
