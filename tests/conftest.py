@@ -4,10 +4,10 @@ A service takes a fifth of a second to start and stop, so most tests share one: 
 account of its own there, which is all that tells tests apart. Tests that share it run on the
 session's event loop (`pytestmark = pytest.mark.asyncio(loop_scope="session")`).
 
-Every test that uses a service or a database runs twice: on SQLite and memory, and on PostgreSQL
-and Redis. Which of them say something about the store is hard to tell beforehand; those that
-surely do not, since they look into SQLite's file or say something about one program alone, are
-marked `one_store`. Each process of pytest-xdist starts servers of its own when it first needs them.
+A test that uses a service or a database runs twice: on SQLite and memory, and on PostgreSQL and
+Redis. What says nothing of the store (the form of a body, what is refused before the store is
+asked, the pages, a socket, one program alone) is marked `one_store` and runs on SQLite. Each
+process of pytest-xdist starts servers of its own when it first needs them.
 """
 
 import asyncio

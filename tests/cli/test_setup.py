@@ -173,6 +173,7 @@ def test_setting_up_again_keeps_the_id(play: Callable[..., Play], settings: Daem
     assert again.asked[0][1].daemon_id == "machine_7"
 
 
+@pytest.mark.one_store
 class TestCommand:
     """The command itself, against the service."""
 

@@ -15,7 +15,7 @@ from outrider.cloud.http_protocol import Patience, http_protocol
 from outrider.cloud.websocket import Keepalive, WebSocket
 from tests.rig.patience import PATIENCE, eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"

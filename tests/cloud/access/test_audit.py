@@ -301,6 +301,7 @@ class TestReading:
         assert first + second + third == everything
         assert await trail(user, before=third[-1]["id"]) == []
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize(
         "query", ["limit=0", "limit=1001", "limit=x", "before=x", "before=%00"]
     )

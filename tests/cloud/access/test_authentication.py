@@ -38,6 +38,7 @@ ENDPOINTS: list[tuple[str, str, str, Any, int]] = [
 ]
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize(("method", "path", "scope", "body", "status"), ENDPOINTS)
 class TestEachEndpoint:
     async def test_takes_a_key_with_just_its_scope(
@@ -79,6 +80,7 @@ def _mistyped(key: str) -> str:
     return key[:10] + ("A" if key[10] != "A" else "B") + key[11:]
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize(
     "header",
     [

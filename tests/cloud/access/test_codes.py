@@ -95,6 +95,7 @@ class TestOneTimeCode:
         assert mine.daemon_id != theirs.daemon_id
         assert await machines.by_token(site.database, digest(theirs.token)) is not None
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize(
         "field", [{"hostname": "a\u001b[2Jb"}, {"nickname": "a\u0000"}, {"platform": "x\n"}]
     )

@@ -89,6 +89,7 @@ async def test_another_accounts_id_is_not_taken_over(owner: Owner, site: Site) -
     assert_error(response, 404)
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize(
     ("change", "blamed"),
     [

@@ -117,6 +117,7 @@ class TestReplay:
         reader = await user.may("agent:read")
         assert_error(await reader.post(chat, json=HELLO, headers=key()), 403, "AUTH_FORBIDDEN")
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize("bad", ["", "a b", "é", "x" * 256])
     async def test_a_key_that_is_none(self, user: Owner, bad: str) -> None:
         path = f"{V1}/daemons/machine_x/terminal"

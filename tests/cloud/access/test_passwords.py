@@ -169,6 +169,7 @@ class TestReset:
         assert (await change(await dashboard(user))).status_code == 200
         assert paths(await reset(user.site, token)) == ["token"]
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize("token", ["", "x", "x" * 43])
     async def test_an_unknown_one(self, user: Owner, token: str) -> None:
         assert paths(await reset(user.site, token)) == ["token"]

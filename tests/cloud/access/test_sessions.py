@@ -49,6 +49,7 @@ class TestLogin:
         assert listed.status_code == 200
         assert response.headers["cache-control"] == "no-store"
 
+    @pytest.mark.one_store
     async def test_a_stranger_learns_nothing_of_who_has_an_account(
         self, user: Owner, site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -87,6 +88,7 @@ class TestLogin:
         assert not passwords.matches(passwords.hashed("x"), "X")
         assert not passwords.matches("not a hash", "x")
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize(
         "body",
         [
@@ -101,6 +103,7 @@ class TestLogin:
     async def test_a_bad_body(self, site: Site, user: Owner, body: Any) -> None:
         assert_error(await site.client().post(f"{V1}/auth/login", json=body), 400)
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize("password", ["", "\u0000", "é" * 10, "x" * 100_000])
     async def test_an_odd_password_is_only_wrong(
         self, site: Site, user: Owner, password: str
@@ -206,6 +209,7 @@ def _part(data: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(data).encode()).rstrip(b"=").decode()
 
 
+@pytest.mark.one_store
 class TestForgery:
     @pytest.mark.parametrize(
         "forge",
@@ -314,6 +318,7 @@ class TestCookie:
         assert (await page.get(AT)).status_code == 200
         assert (await page.get(AT, headers={"Sec-Fetch-Site": "cross-site"})).status_code == 200
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize(
         ("headers", "let_in"),
         [
@@ -366,6 +371,7 @@ class TestCookie:
         assert_error(await page.get(AT, headers=bearer("rubbish")), 401, "AUTH_INVALID")
         assert (await page.get(f"{V1}/account", headers=key)).json()["keys"][0]["prefix"]
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize(
         "cookie", [f"{COOKIE}=", f"{COOKIE}=rubbish", f"{COOKIE}", f"{COOKIE}=eyJ.é"]
     )
@@ -377,6 +383,7 @@ class TestCookie:
         answer = await site.client().get(AT, headers={"Cookie": f"x{COOKIE}=eyJ"})
         assert_error(answer, 401, "AUTH_REQUIRED")
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize("path", ["login", "enroll", "device", "device/token"])
     async def test_another_site_s_page_may_not_log_its_visitor_in(
         self, site: Site, user: Owner, path: str

@@ -204,6 +204,7 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
 
 
 class TestCommand:
+    @pytest.mark.one_store
     @pytest.mark.parametrize(("kind", "payload"), COMMANDS)
     async def test_reaches_the_machine_and_its_result_comes_back(
         self, owner: Owner, kind: str, payload: dict[str, Any]
@@ -234,6 +235,7 @@ class TestCommand:
         await machine.answers(taken)
         assert (await request).status_code == 200
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize(
         ("body", "blamed"),
         [
@@ -310,6 +312,7 @@ class TestCommand:
         await machine.settled()
         assert machine.heard_nothing()
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize(
         ("kind", "payload", "field", "blamed"),
         [
@@ -362,6 +365,7 @@ class TestCloseTerminal:
         await machine.answers(await machine.takes("close_terminal", name="build-1.x_y"))
         assert (await request).json() == {"success": True, "terminal": "build"}
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize("name", ["-x", "a b", "a%0A", "a%00", "x" * 65, ".."])
     async def test_what_is_no_name_is_a_404(self, owner: Owner, name: str) -> None:
         machine = await owner.machine()
@@ -388,6 +392,7 @@ class TestTerminal:
             "cwd": "/srv",
         }
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize(
         ("body", "blamed"),
         [

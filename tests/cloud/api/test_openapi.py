@@ -7,7 +7,6 @@ import html
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -35,7 +34,7 @@ from outrider.contract.commands import PAYLOADS, PUBLIC_COMMANDS, CommandType
 from outrider.contract.events import EventName
 from tests.cloud.access.test_authentication import ENDPOINTS as OF_THE_SPECIFICATION
 from tests.rig.site import Owner, Site
-from tests.rig.stores import PostgreSQL, SQLite, Store
+from tests.rig.stores import SQLite
 from tests.rig.world import World
 
 DOCUMENT = describe(ENDPOINTS)
@@ -53,30 +52,9 @@ class Bench(NamedTuple):
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def sqlite_bench(
-    sqlite: SQLite, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Bench]:
-    async with benches(tmp_path_factory.mktemp("bench") / "data", sqlite) as one:
-        yield one
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def postgresql_bench(
-    postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Bench]:
-    async with benches(tmp_path_factory.mktemp("bench") / "data", postgresql) as one:
-        yield one
-
-
-@pytest.fixture
-def bench(store: Store, request: pytest.FixtureRequest) -> Bench:
-    one: Bench = request.getfixturevalue(f"{store.name}_bench")
-    return one
-
-
-@asynccontextmanager
-async def benches(data_dir: Path, store: Store) -> AsyncIterator[Bench]:
-    world = World(data_dir, store.migrated(data_dir))
+async def bench(sqlite: SQLite, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    data_dir = tmp_path_factory.mktemp("bench") / "data"
+    world = World(data_dir, sqlite.migrated(data_dir))
     try:
         service = await world.serve()
         await world.populate()

@@ -15,7 +15,7 @@ from tests.rig.errors import assert_error
 from tests.rig.people import V1, calls, dashboard, person
 from tests.rig.site import Owner, Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 RUBBISH: Final = "not JSON"
 

@@ -11,7 +11,7 @@ from outrider.cloud.api import docs, openapi
 from tests.conftest import StartSite
 from tests.rig.site import Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 
 @pytest.mark.parametrize("path", ["/", "/device", "/device?code=BCDF-GHJK", "/password"])

@@ -15,7 +15,7 @@ from tests.rig.machine import ScriptedMachine, payload_of
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 BODIES: list[tuple[str, dict[str, Any]]] = [
     ("chat", {"message": "hi"}),

@@ -16,7 +16,7 @@ from outrider.contract import signatures
 from tests.cloud.webhooks.office import Office
 from tests.rig.patience import PATIENCE, eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs" / "examples" / "webhooks"

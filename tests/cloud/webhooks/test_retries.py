@@ -65,6 +65,7 @@ async def test_a_retry_that_succeeds(office: Office, receiver: Receiver) -> None
     assert "outrider_webhook_attempt_seconds_count 2.0" in metrics
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize("status", [199 + 1, 201, 299])
 async def test_any_2xx_is_a_success(office: Office, receiver: Receiver, status: int) -> None:
     receiver.answers(says(status))
@@ -73,6 +74,7 @@ async def test_any_2xx_is_a_success(office: Office, receiver: Receiver, status: 
     assert (await office.settles(webhook.id)).status == "succeeded"
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize("status", [304, 400, 404, 429, 599])
 async def test_anything_else_is_a_failure(office: Office, receiver: Receiver, status: int) -> None:
     receiver.answers(says(status))
@@ -95,6 +97,7 @@ class TestRetryAfter:
         ended = seen.attempts[0].started_at + seen.attempts[0].duration_ms
         return (seen.next_attempt_at - ended) / 1000
 
+    @pytest.mark.one_store
     @pytest.mark.parametrize(
         ("value", "seconds"),
         [

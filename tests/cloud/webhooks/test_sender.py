@@ -13,7 +13,7 @@ from outrider.cloud.webhooks.addresses import AddressPolicy
 from outrider.cloud.webhooks.retry_policy import Outcome
 from outrider.cloud.webhooks.sender import KEPT_BYTES, Sender
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 Talk = Callable[[asyncio.StreamWriter], Awaitable[None]]
 

@@ -115,6 +115,7 @@ async def test_create_shows_the_secret_once(me: Subscriber, receiver: Receiver) 
     assert listed == {name: made[name] for name in RECORD}
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize(
     ("body", "path"),
     [
@@ -262,6 +263,7 @@ async def test_deliveries_are_paged(me: Subscriber, receiver: Receiver) -> None:
     assert await shown(f"?before={ids[-1]}") == []
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=-1", "limit=x", "before=x"])
 async def test_a_bad_page(me: Subscriber, receiver: Receiver, query: str) -> None:
     webhook = await me.creates(receiver.url)
