@@ -45,7 +45,7 @@ class TestAtMostOnce:
         assert told[200, None] == 1
         for answer in answers:
             if answer.status_code == 409:
-                assert_error(answer, 409)
+                assert_error(answer, 409, "IDEMPOTENCY_IN_FLIGHT")
             else:
                 assert answer.json() == ACCEPTED
 
@@ -70,7 +70,9 @@ class TestAtMostOnce:
         with pytest.raises(httpx.ReadTimeout):
             await user.api.post(chat, json=HELLO, headers=key(), timeout=0.3)
         command = await machine.takes("send_chat")
-        assert_error(await user.api.post(chat, json=HELLO, headers=key()), 409)
+        in_flight = await user.api.post(chat, json=HELLO, headers=key())
+        assert_error(in_flight, 409, "IDEMPOTENCY_IN_FLIGHT")
+        assert in_flight.headers["retry-after"] == "1"
         await machine.answers(command)
         last: list[httpx.Response] = []
 

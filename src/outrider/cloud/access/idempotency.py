@@ -24,7 +24,7 @@ from outrider.cloud.access.encryption import Cipher
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import idempotency
 from outrider.cloud.store.database import DATABASE_ERRORS, Database, is_unavailable
-from outrider.contract.errors import bad_request, conflict
+from outrider.contract.errors import ApiError, ErrorCode, bad_request
 
 KEPT_SECONDS: Final = 86400.0
 
@@ -80,7 +80,7 @@ class Idempotency:
 
         Raises:
             ApiError: 400, the key was used for another request, or is not 1 to 255 visible
-                ASCII characters; 409, the first request is still in progress.
+                ASCII characters; 409 `IDEMPOTENCY_IN_FLIGHT`, the first is in progress.
         """
         if not _KEY.fullmatch(key):
             raise bad_request("Idempotency-Key must be 1 to 255 visible ASCII characters")
@@ -156,9 +156,12 @@ class Idempotency:
                 "This Idempotency-Key was used for another request: use a new key for each"
             )
         if stored.status is None or stored.response is None:
-            raise conflict(
-                "The first request with this Idempotency-Key is under way, or was interrupted: "
-                "ask again in a moment for its answer"
+            raise ApiError(
+                409,
+                "The first request with this Idempotency-Key is in progress, or was interrupted: "
+                "repeat the request in a second to get its response",
+                code=ErrorCode.IDEMPOTENCY_IN_FLIGHT,
+                retry_after=1,
             )
         return Answer(
             stored.status, self._cipher.decrypt(stored.response, _CIPHER_CONTEXT), replayed=True
