@@ -426,3 +426,37 @@ class TestKeepalive:
             socket.transport.pause_reading()
             assert await echo.ended() == (1011, "keepalive ping timeout")
             socket.transport.resume_reading()
+
+
+class TestPingsOfTheApplication:
+    """`outrider.ping` shows that the peer is alive now, whatever it has sent before."""
+
+    async def test_the_pong_ends_the_wait(self) -> None:
+        answered = asyncio.Event()
+
+        async def serve(receive: Receive, send: Send) -> None:
+            await receive()
+            await send({"type": "websocket.accept"})
+            await send({"type": "outrider.ping"})
+            answered.set()
+
+        async with serving(serve) as server, connect(server.url):
+            await asyncio.wait_for(answered.wait(), PATIENCE)
+
+    async def test_so_does_the_end_of_the_socket(self) -> None:
+        failed = asyncio.Event()
+
+        async def serve(receive: Receive, send: Send) -> None:
+            await receive()
+            await send({"type": "websocket.accept"})
+            try:
+                await send({"type": "outrider.ping"})
+            except ConnectionError:
+                failed.set()
+
+        async with serving(serve) as server, raw(server) as (reader, writer):
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+            assert b" 101 " in head
+            await asyncio.wait_for(reader.readexactly(2), PATIENCE)  # the ping, left unanswered
+            writer.transport.abort()
+            await asyncio.wait_for(failed.wait(), PATIENCE)

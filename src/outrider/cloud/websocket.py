@@ -15,6 +15,7 @@ type `outrider.max_size`. Both are the maximum size of a message in bytes.
 """
 
 import asyncio
+import secrets
 import struct
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -130,6 +131,7 @@ class WebSocket(asyncio.Protocol):
         "_keepalive",
         "_parts",
         "_pinged_at",
+        "_pong",
         "_protocol",
         "_reader",
         "_server",
@@ -167,6 +169,8 @@ class WebSocket(asyncio.Protocol):
         self._disconnect: Message | None = None
         self._closing: asyncio.TimerHandle | None = None
         self._pinged_at: float | None = None
+        self._pong: tuple[bytes, asyncio.Future[None]] | None = None
+        """The payload of the application's ping, and what waits for its pong."""
         self._control_frames = 0
         self._control_second = 0
         server.connections.add(self)  # type: ignore[arg-type]  # uvicorn only calls `shutdown`
@@ -228,12 +232,32 @@ class WebSocket(asyncio.Protocol):
             self._close(message.get("code", 1000), message.get("reason") or "")
         elif kind == "outrider.max_size":
             self._protocol.max_message_size = message["max_size"]
+        elif kind == "outrider.ping":
+            await self._wait_for_pong()
         elif kind == "websocket.http.response.start" and self._accepted is not None:
             self._denial = head(message["status"], message["headers"])
         elif kind == "websocket.http.response.body" and self._denial is not None:
             self._deny(self._denial + message.get("body", b""))
         else:
             raise RuntimeError(f"{kind} is not for a WebSocket, or not for its present state")
+
+    async def _wait_for_pong(self) -> None:
+        """Send a ping and wait for its pong; one caller at a time, which bounds the wait.
+
+        Raises:
+            ConnectionError: the socket is closed.
+        """
+        payload = secrets.token_bytes(12)
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pong = payload, answered
+        self._protocol.send_ping(payload)
+        self._flush()
+        try:
+            await answered
+        finally:
+            self._pong = None
+        if self._disconnect is not None:
+            raise ConnectionResetError("The socket has gone")
 
     def ping(self, now: float, patience: float) -> bool:
         """Send a ping, or fail the socket if the last one timed out; return whether it is open."""
@@ -363,6 +387,10 @@ class WebSocket(asyncio.Protocol):
         if self._control_frames > MAX_CONTROL_FRAMES:
             self._fail(_POLICY, f"over {MAX_CONTROL_FRAMES} pings and pongs in a second")
             return
+        if self._pong is not None and frame.opcode is Opcode.PONG:
+            payload, answered = self._pong
+            if bytes(frame.data) == payload and not answered.done():
+                answered.set_result(None)
         is_awaited = frame.opcode is Opcode.PONG and self._pinged_at is not None
         if is_awaited and bytes(frame.data) == struct.pack("!d", self._pinged_at):
             self._pinged_at = None
@@ -439,6 +467,8 @@ class WebSocket(asyncio.Protocol):
             self._disconnect = {"type": "websocket.disconnect", "code": code, "reason": reason}
             self._unparsed, self._parts = b"", None
             self._keepalive.remove(self)
+            if self._pong is not None and not self._pong[1].done():
+                self._pong[1].set_result(None)  # the waiting `send` raises
             self._wake()
             self.resume_writing()  # a waiting `send` raises at once
 

@@ -18,7 +18,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from outrider.cloud.access import credentials
 from outrider.cloud.app import Service
-from outrider.cloud.fleet import handshake
 from outrider.contract.frames import (
     MAX_HELLO_BYTES,
     Acknowledge,
@@ -29,6 +28,7 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.limits import EVENT_BURST, MAX_SESSIONS, MAX_STATE_BYTES
+from outrider.contract.link import service as service_link
 from outrider.contract.resources import Session
 from tests.cloud.webhooks.events import agent_event
 from tests.conftest import StartSite, settings
@@ -175,7 +175,7 @@ class TestHandshake:
         self, owner: Owner, site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """docs/protocol.md: 4408."""
-        monkeypatch.setattr(handshake, "HELLO_TIMEOUT", 0.05)
+        monkeypatch.setattr(service_link, "HELLO_TIMEOUT", 0.05)
         code, _ = await refusal(site, (await owner.enrolls()).token)
         assert code == 4408
 

@@ -45,15 +45,17 @@ class Announced:
 class Here:
     """A node's presence, with a clock of its own and three enrolled machines."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self, database: Database, node: str = "here", ids: list[str] | None = None
+    ) -> None:
         self.database = database
         self.now = 1_000_000.0
         self.told: list[tuple[EventName, str]] = []
-        self.ids = [new_id("machine") for _ in range(3)]
+        self.ids = ids or [new_id("machine") for _ in range(3)]
         self.presence = Presence(
             database=database,
             directory=FleetDirectory(MemoryBus(), database),
-            node="here",
+            node=node,
             grace_period=30,
             announce=self._announce,
             clock=lambda: self.now,
@@ -80,12 +82,19 @@ class Here:
                     )
                 )
 
-    async def comes(self, machine_id: str, token_hash: bytes | None = None) -> MachineState | None:
+    async def attempts(
+        self, machine_id: str, token_hash: bytes | None = None
+    ) -> MachineState | machines.NotAttached:
         row = await machines.by_id(self.database, machine_id)
         assert row is not None
         number = self.ids.index(machine_id)
         token_hash = token_hash or (TOKEN if number == 0 else digest(str(number)))
         return await self.presence.register(row, token_hash, hello(session()))
+
+    async def comes(self, machine_id: str) -> MachineState:
+        state = await self.attempts(machine_id)
+        assert isinstance(state, MachineState)
+        return state
 
     async def saved(self, machine_id: str) -> Snapshot:
         row = await machines.by_id(self.database, machine_id)
@@ -131,14 +140,12 @@ class TestArrivals:
 
     async def test_twice_the_same_one_together(self, here: Here) -> None:
         one, other = await asyncio.gather(here.comes(here.ids[0]), here.comes(here.ids[0]))
-        assert one is not None
-        assert other is not None
         assert {one.connection, other.connection} == {1, 2}
         assert here.told == [(EventName.MACHINE_CONNECTED, here.ids[0])]
 
     async def test_a_token_that_became_worthless_meanwhile(self, here: Here) -> None:
         await machines.revoke_token(here.database, here.ids[0])
-        assert await here.comes(here.ids[0]) is None
+        assert await here.attempts(here.ids[0]) is machines.NotAttached.TOKEN_INVALID
         assert await here.presence.of_account(ACCOUNT) == []
         row = await machines.by_id(here.database, here.ids[0])
         assert row is not None
@@ -147,9 +154,9 @@ class TestArrivals:
 
     async def test_an_old_token_leaves_what_the_machine_was_before(self, here: Here) -> None:
         before = await here.comes(here.ids[0])
-        assert await here.comes(here.ids[0], digest("old")) is None
+        outcome = await here.attempts(here.ids[0], digest("old"))
+        assert outcome is machines.NotAttached.TOKEN_INVALID
         assert await here.presence.of_account(ACCOUNT) == [before]
-        assert before is not None
         assert not before.online  # its socket was closed in favour of the newer one
 
     async def test_it_comes_with_what_was_stored_a_moment_ago(self, here: Here) -> None:
@@ -158,14 +165,36 @@ class TestArrivals:
             await transaction.execute(update(tables.machines).values(event_seq=7, nickname="new"))
         assert row is not None
         state = await here.presence.register(row, TOKEN, hello())
-        assert state is not None
+        assert isinstance(state, MachineState)
         assert (state.event_seq, state.nickname) == (7, "new")
+
+    async def test_a_hello_that_is_stored_late_is_not_the_newest_connection(
+        self, here: Here
+    ) -> None:
+        """The machine has given up waiting for its welcome, and connected to another node."""
+        row = await machines.by_id(here.database, here.ids[0])
+        assert row is not None
+        elsewhere = Here(here.database, "elsewhere", here.ids)
+        newer = await elsewhere.comes(row.id)
+        outcome = await here.presence.register(row, TOKEN, hello())
+        assert outcome is machines.NotAttached.SUPERSEDED
+        assert await here.presence.of_account(ACCOUNT) == []
+        stored = await machines.by_id(here.database, row.id)
+        assert stored is not None
+        assert (stored.connected, stored.connection) == (True, newer.connection)
+        await elsewhere.presence.close()
+
+    async def test_on_one_node_the_later_hello_is_the_newest_connection(self, here: Here) -> None:
+        """Both handshakes were made before either hello was stored."""
+        row = await machines.by_id(here.database, here.ids[0])
+        assert row is not None
+        states = [await here.presence.register(row, TOKEN, hello()) for _ in range(2)]
+        assert [isinstance(one, MachineState) and one.connection for one in states] == [1, 2]
 
 
 class TestReports:
     async def test_figures_alone_are_not_saved_for_a_while(self, here: Here) -> None:
         state = await here.comes(here.ids[0])
-        assert state is not None
         here.presence.update(state, figures(1))
         await here.presence.save()
         assert state.machine is not None
@@ -178,7 +207,6 @@ class TestReports:
 
     async def test_a_session_is_saved_with_the_figures(self, here: Here) -> None:
         state = await here.comes(here.ids[0])
-        assert state is not None
         here.presence.update(state, figures(1))
         new = session(status="generating")
         here.presence.update(state, Change(sessions=[new]))
@@ -190,7 +218,6 @@ class TestReports:
     @pytest.mark.parametrize("how", ["dropped", "closed"])
     async def test_the_last_figures_are_saved_when_it_goes(self, here: Here, how: str) -> None:
         state = await here.comes(here.ids[0])
-        assert state is not None
         here.now += 20
         here.presence.update(state, figures(1))
         if how == "dropped":

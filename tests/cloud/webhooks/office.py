@@ -96,7 +96,9 @@ class Office:
         event = event or agent_event()
         stored = asyncio.Event()
         self.seq += 1
-        await self.intake.agent_event(self.account_id, DAEMON, self.seq, event, stored.set)
+        await self.intake.agent_event(
+            self.account_id, DAEMON, 1, self.seq, event, stored=stored.set
+        )
         async with asyncio.timeout(10):
             await stored.wait()
         return event

@@ -106,7 +106,12 @@ async def test_more_than_a_node_has_room_for(
         seen = [asyncio.Event() for _ in range(count)]
         for number in range(count):
             await office.intake.agent_event(
-                office.account_id, "machine_x", number + 1, agent_event(), seen[number].set
+                office.account_id,
+                "machine_x",
+                1,
+                number + 1,
+                agent_event(),
+                stored=seen[number].set,
             )
         await eventually(lambda: delivered(office, webhook.id, count))
         await receiver.takes(count)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import OperationalError
 
 from outrider.cloud.store import deliveries, tables
@@ -42,8 +42,10 @@ async def test_an_account_that_went_holds_up_nobody_else(
     targets = await office.subscriptions.targets(office.account_id)
     nobody = new_id("acct")
     office.subscriptions._cache[nobody] = (float("inf"), targets)
-    await office.intake.agent_event(nobody, DAEMON, 2, agent_event(), lost.set)
-    await office.intake.agent_event(office.account_id, DAEMON, 3, agent_event(), stored.set)
+    await office.intake.agent_event(nobody, DAEMON, 1, 2, agent_event(), stored=lost.set)
+    await office.intake.agent_event(
+        office.account_id, DAEMON, 1, 3, agent_event(), stored=stored.set
+    )
     async with asyncio.timeout(10):
         await asyncio.gather(lost.wait(), stored.wait())
     await office.settles(webhook.id, index=1)
@@ -70,3 +72,41 @@ async def test_events_wait_for_the_database(
     assert tries == 5
     await office.settles(webhook.id)
     await receiver.takes(1)
+
+
+async def test_only_the_newest_connection_advances_the_stored_number(
+    office: Office, receiver: Receiver
+) -> None:
+    """What an older one has left may be of a lost journal, whose numbers mean other events now."""
+    machine_id = new_id("machine")
+    webhook = await office.webhook(receiver.url)
+    async with office.database.begin() as transaction:
+        await transaction.execute(
+            insert(tables.machines).values(
+                id=machine_id,
+                account_id=office.account_id,
+                nickname="n",
+                hostname="h",
+                platform="linux",
+                version="0",
+                created_at=0,
+                connected=True,
+                connection=2,
+            )
+        )
+
+    async def stored_number_after(connection: int, seq: int) -> int:
+        stored = asyncio.Event()
+        await office.intake.agent_event(
+            office.account_id, machine_id, connection, seq, agent_event(), stored=stored.set
+        )
+        async with asyncio.timeout(10):
+            await stored.wait()
+        query = select(tables.machines.c.event_seq).where(tables.machines.c.id == machine_id)
+        async with office.database.read() as reading:
+            return int((await reading.execute(query)).scalar_one())
+
+    assert await stored_number_after(connection=2, seq=3) == 3
+    assert await stored_number_after(connection=1, seq=9) == 3
+    assert await stored_number_after(connection=2, seq=4) == 4
+    await office.settles(webhook.id, index=2)  # the event is delivered all the same

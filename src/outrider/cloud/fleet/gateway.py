@@ -1,10 +1,20 @@
-"""The machines' WebSockets: who may connect, hello and welcome, and every frame after it.
+"""The machines' WebSockets: who may connect, and what each frame of a machine means here.
 
-docs/protocol.md describes the protocol. The pings are the server's (`websocket.Keepalive`).
+    socket ── messages ─▶ ServiceLink ── events ─▶ Gateway ─▶ presence, relay, event intake, audit
+    socket ◀─ frames ──── ServiceLink ◀─ welcome, event_stored, move, close ── Gateway
+
+`contract.link.service` decides what the protocol (docs/protocol.md) says; this module reads and
+writes the sockets. The pings are the server's (`websocket.Keepalive`).
+
+Crash windows. A machine may be gone, or connected to another node, before its registration here
+is committed: then it is registered only if it still answers (`_register`). Events that still wait
+to be stored when the machine connects elsewhere are stored, but do not change the number of its
+newest event (`event_intake`).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import ceil
 from typing import Final, Protocol
 
@@ -12,37 +22,54 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from outrider import __version__
-from outrider.cloud.fleet.connection import Connection
 from outrider.cloud.fleet.dispatch import Dispatcher
-from outrider.cloud.fleet.handshake import OwnerOf, Rejected, hear_hello, owner, unauthorized
 from outrider.cloud.fleet.machine_state import MachineState, TooMuchState
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.relay import CommandRelay
+from outrider.cloud.refusal import respond
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.frames import (
-    PROTOCOL_VERSION,
-    Change,
+    MAX_FRAME_BYTES,
+    MAX_HELLO_BYTES,
     CloseCode,
-    CommandResult,
-    DecodeError,
-    Event,
-    Goodbye,
+    FromService,
     Hello,
-    Noted,
-    Refusal,
-    Snapshot,
-    Welcome,
-    decode_from_daemon,
+    close_reason,
+    encode,
 )
-from outrider.contract.limits import EVENT_BURST, EVENTS_PER_SECOND
+from outrider.contract.link.service import (
+    EventReceived,
+    GoodbyeReceived,
+    HelloReceived,
+    LinkEvent,
+    LinkTable,
+    RefusalReceived,
+    ReportReceived,
+    ResultReceived,
+    ServiceLink,
+)
 
 _MOVES_PER_SECOND: Final = 500
 _LONGEST_MOVE: Final = 10.0
+_PONG_SECONDS: Final = 5.0
+_REGISTRATIONS: Final = 3
+"""How often a machine is registered again because another node has stored a connection of it."""
+
 _MOVE_SECONDS: Final = 3.0
 """What a machine has for its move, beside its turn in the spread."""
+
+_UNAUTHORIZED: Final = "This token is unknown or was revoked: run `outrider setup` again"
+
+_REASONS: Final = {
+    machines.NotAttached.TOKEN_INVALID: (CloseCode.UNAUTHORIZED, _UNAUTHORIZED),
+    machines.NotAttached.SUPERSEDED: (
+        CloseCode.TRY_AGAIN_LATER,
+        "Another node has accepted a connection of this machine meanwhile",
+    ),
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -60,18 +87,175 @@ class Handshakes(Protocol):
         """Count a connection of a machine; return the seconds that it has to wait, 0 for none."""
 
 
+OwnerOf = Callable[[str], Awaitable[tuple[machines.Machine, bytes] | None]]
+"""Returns the machine that a connection token opens, and the token's digest."""
+
+
 class TakeEvent(Protocol):
-    """Takes a machine's event, and calls `stored` once it will not be lost any more."""
+    """Accepts a machine's event, and calls `stored` once it is stored."""
 
     async def __call__(
         self,
         account_id: str,
         daemon_id: str,
+        connection: int,
         seq: int,
         event: AgentEvent,
+        *,
         stored: Callable[[], None],
     ) -> None:
-        """Take the event; waits while too many of them wait."""
+        """Accept the event `seq` of a connection; waits while too many events wait."""
+
+
+class Connection:
+    """This node's end of one machine's WebSocket: carries out what its `ServiceLink` decides."""
+
+    __slots__ = ("_acknowledging", "_is_accepted", "_is_gone", "_receive", "_send", "link")
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._is_accepted = False
+        self._is_gone = False
+        """The socket is lost, or its close frame is sent."""
+        self._acknowledging: asyncio.Task[None] | None = None
+        self.link = ServiceLink()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the socket is lost, or closed by this side."""
+        return self._is_gone
+
+    async def accept(self) -> None:
+        """Accept the upgrade, and a hello from then on.
+
+        Raises:
+            ConnectionError: the socket is lost.
+        """
+        self._is_accepted = True
+        await self._send({"type": "websocket.accept", "max_size": MAX_HELLO_BYTES})
+        self.link.accepted(_now())
+
+    async def deny(self, error: ApiError) -> None:
+        """Answer the request for the upgrade with an error."""
+        self._is_gone = True
+        self.link.lost()
+        await respond(self._send, error, kind="websocket.http")
+
+    async def hello(self) -> Hello | None:
+        """Return the machine's hello; None if the connection has ended or is to be closed."""
+        link = self.link
+        try:
+            async with asyncio.timeout_at(link.deadline):
+                message = await self.receive()
+        except TimeoutError:
+            link.tick(max(_now(), link.deadline or 0.0))  # timers may fire a moment early
+            return None
+        if message is not None:
+            link.receive(message, _now())
+        for event in link.events():
+            if isinstance(event, HelloReceived):
+                return event.hello
+        return None
+
+    async def is_alive(self) -> bool:
+        """Return whether the machine answers a ping: it has not given this connection up."""
+        try:
+            async with asyncio.timeout(_PONG_SECONDS):
+                await self._send({"type": "outrider.ping"})
+        except (ConnectionError, TimeoutError):
+            return False
+        return not self.link.is_closed
+
+    async def expect_frames(self) -> None:
+        """Accept frames of the full size from now on: the machine is welcome.
+
+        Raises:
+            ConnectionError: the socket is lost.
+        """
+        await self._send({"type": "outrider.max_size", "max_size": MAX_FRAME_BYTES})
+
+    async def receive(self) -> str | bytes | None:
+        """Return the next message, None once the socket is lost."""
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            self._is_gone = True
+            self.link.lost()
+            return None
+        text: str | None = message.get("text")
+        return text if text is not None else message.get("bytes", b"")
+
+    async def send(self, frame: FromService) -> None:
+        """Send a frame; waits while the machine does not read.
+
+        Raises:
+            ConnectionError: the socket is closed or lost.
+        """
+        if self.link.is_closed:
+            raise ConnectionResetError("The socket is closed")
+        await self._write(frame)
+
+    async def flush(self) -> None:
+        """Send the frames of the link.
+
+        Raises:
+            ConnectionError: the socket is closed or lost.
+        """
+        for frame in self.link.frames():
+            await self._write(frame)
+
+    def event_stored(self, seq: int) -> None:
+        """Acknowledge the events up to `seq` soon; one frame may acknowledge many."""
+        self.link.event_stored(seq)
+        if self._acknowledging is None or self._acknowledging.done():
+            self._acknowledging = asyncio.create_task(self._acknowledge(), name="acknowledge")
+
+    async def _acknowledge(self) -> None:
+        try:
+            while frames := self.link.frames():
+                for frame in frames:
+                    await self._write(frame)
+        except ConnectionError:
+            pass  # the next welcome has the number
+
+    async def close(self) -> None:
+        """Send the last frames and close the socket as the link says. Idempotent.
+
+        The upgrade is accepted first if it is not yet: the response to a handshake has no room for
+        a code, and could be that of a proxy.
+        """
+        closing = self.link.closing
+        if closing is None or self._is_gone:
+            return
+        try:
+            async with asyncio.timeout(5):
+                if not self._is_accepted:
+                    await self.accept()
+                await self.flush()
+                self._is_gone = True
+                reason = close_reason(closing.reason)
+                await self._send(
+                    {"type": "websocket.close", "code": closing.code, "reason": reason}
+                )
+        except (OSError, TimeoutError):
+            _log.debug("socket lost before its close", code=closing.code)
+        finally:
+            self._is_gone = True
+
+    def end(self) -> None:
+        """Stop what runs beside the connection."""
+        if self._acknowledging is not None:
+            self._acknowledging.cancel()
+
+    async def _write(self, frame: FromService) -> None:
+        if self._is_gone:
+            raise ConnectionResetError("The socket is lost")
+        try:
+            await self._send({"type": "websocket.send", "text": encode(frame).decode()})
+        except OSError as error:  # uvicorn's ClientDisconnected is one
+            self._is_gone = True
+            self.link.lost()
+            raise ConnectionResetError("The socket is lost") from error
 
 
 class Gateway:
@@ -103,8 +287,7 @@ class Gateway:
         self._dispatcher = dispatcher
         self._relay = relay
         self._handshakes = handshakes
-        self._connections: dict[str, Connection] = {}
-        self._unwelcome: dict[str, Connection] = {}
+        self._table: LinkTable[Connection] = LinkTable()
         self._closing: set[asyncio.Task[None]] = set()
         self._is_leaving = False
         self._left = asyncio.Event()
@@ -116,67 +299,69 @@ class Gateway:
             await send({"type": "websocket.close", "code": CloseCode.GOING_AWAY, "reason": ""})
             return  # a handshake refused: the machine tries again, and comes to another node
         connection = Connection(receive, send)
-        machine = None
+        machine_id = None
         try:
             # The token comes first: until the upgrade is accepted, nothing that is sent is read.
-            machine, token_hash = await self._admit(scope)
+            admitted = await self._admit(scope, connection)
             del scope  # of thousands of quiet sockets, none needs it any more
-            await connection.accept()
-            hello = await self._hello(machine.id, connection)
-            if hello is not None:
-                await self._serve(machine, token_hash, hello, connection)
+            if admitted is not None:
+                machine, token_hash = admitted
+                machine_id = machine.id
+                await connection.accept()
+                hello = await self._hello(machine.id, connection)
+                if hello is not None:
+                    await self._serve(machine, token_hash, hello, connection)
         except ApiError as error:
             await connection.deny(error)
-        except Rejected as refusal:
-            _log.info(
-                "machine refused",
-                machine=None if machine is None else machine.id,
-                code=int(refusal.code),
-                reason=refusal.reason,
-            )
-            await connection.close(refusal.code, refusal.reason)
         except DATABASE_ERRORS as error:
             _log.warning("machine sent away: the database is unavailable", error=str(error))
-            await connection.close(CloseCode.TRY_AGAIN_LATER, "The database is away")
+            connection.link.close(CloseCode.TRY_AGAIN_LATER, "The database is away")
+        closing = connection.link.closing
+        if closing is not None and not connection.is_gone:
+            _log.info(
+                "machine refused",
+                machine=machine_id,
+                code=int(closing.code),
+                reason=closing.reason,
+            )
+            await connection.close()
 
-    async def _admit(self, scope: Scope) -> tuple[machines.Machine, bytes]:
+    async def _admit(
+        self, scope: Scope, connection: Connection
+    ) -> tuple[machines.Machine, bytes] | None:
         """Return the machine whose token a handshake has, and the token's digest.
 
+        Returns None, and has the connection closed, if the token is not valid.
+
         Raises:
-            ApiError: 429, too many refused handshakes from there, or of this machine.
-            Rejected: the token is worth nothing.
+            ApiError: 429, too many refused handshakes of the address, or of this machine.
         """
         _refuse_until(self._handshakes.wait(scope))
-        try:
-            machine, token_hash = await owner(scope, self._owner_of)
-        except Rejected:
+        token = _token(scope)
+        found = None if token is None else await self._owner_of(token)
+        if found is None:
             self._handshakes.refused(scope)
-            raise
-        _refuse_until(self._handshakes.accepted(machine.id))
-        return machine, token_hash
+            connection.link.close(CloseCode.UNAUTHORIZED, _UNAUTHORIZED)
+            return None
+        _refuse_until(self._handshakes.accepted(found[0].id))
+        return found
 
     async def _hello(self, machine: str, connection: Connection) -> Hello | None:
-        """Return the machine's hello; None where it went away instead.
-
-        A machine has one connection that is not welcome yet: what such a one may keep in memory
-        is limited.
-
-        Raises:
-            Rejected: it is none, comes too late, or is of a protocol that is not spoken here.
-        """
-        older = self._unwelcome.get(machine)
-        self._unwelcome[machine] = connection
+        """Return the machine's hello; None if the connection has ended or is to be closed."""
+        older = self._table.accept(machine, connection)
+        hello = None
         try:
             if older is not None:
-                await older.close(CloseCode.TRY_AGAIN_LATER, "A newer connection says hello")
-            return await hear_hello(connection)
+                await older.close()
+            hello = await connection.hello()
+            return hello
         finally:
-            if self._unwelcome.get(machine) is connection:
-                del self._unwelcome[machine]
+            if hello is None:
+                self._table.remove(machine, connection)
 
     def count(self) -> int:
         """Return how many machines have a socket here."""
-        return len(self._connections)
+        return len(self._table)
 
     async def disconnect(self, state: MachineState) -> None:
         """Close the machine's socket; it is offline at once, and may come back by itself."""
@@ -199,27 +384,23 @@ class Gateway:
         self, machine_id: str, code: CloseCode, reason: str, connection: int | None
     ) -> None:
         """Close a machine's socket as another node says; see `relay.CloseHandler`."""
-        mine = self._connections.get(machine_id)
+        mine = self._table.evict(machine_id, code, reason, claimed_by=connection)
         if mine is None:
             return
-        if connection is not None and (mine.number >= connection or not mine.number):
-            return  # one that has no number yet will claim the machine in a moment
-        del self._connections[machine_id]
         self._presence.release(machine_id)
-        if not mine.is_moving:
+        if not mine.link.is_moving:
             self._dispatcher.connection_lost(machine_id)
         self._left_one()
-        work = self._let_go(machine_id, mine, code, reason)
+        work = self._let_go(machine_id, mine)
         task = asyncio.create_task(work, name="close a socket")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _let_go(
-        self, machine_id: str, connection: Connection, code: CloseCode, reason: str
-    ) -> None:
+    async def _let_go(self, machine_id: str, connection: Connection) -> None:
         """Leave the machine's channel to its new node, then close: nothing can be sent any more."""
-        await self._relay.unregister(machine_id, connection, has_moved=connection.is_moving)
-        await connection.close(code, reason)
+        has_moved = connection.link.is_moving
+        await self._relay.unregister(machine_id, connection, has_moved=has_moved)
+        await connection.close()
 
     async def drop_deleted(self, account_id: str) -> None:
         """Close the sockets of the account's machines that have been deleted, and forget them.
@@ -249,46 +430,50 @@ class Gateway:
         Those that do not within their time are left to `close`.
         """
         self._is_leaving = True
-        spread = min(_LONGEST_MOVE, len(self._connections) / _MOVES_PER_SECOND)
-        goodbye = Goodbye(
-            reason="This node is stopping: connect to another",
-            reconnect_ms=max(1, int(spread * 1000)),
-        )
-        for connection in list(self._connections.values()):
-            connection.is_moving = True
-        await asyncio.gather(
-            *(self._say(connection, goodbye) for connection in list(self._connections.values()))
-        )
+        spread = min(_LONGEST_MOVE, len(self._table) / _MOVES_PER_SECOND)
+        connections = list(self._table)
+        for connection in connections:
+            connection.link.move(
+                "This node is stopping: connect to another", max(1, int(spread * 1000))
+            )
+        await asyncio.gather(*(_flush(connection) for connection in connections))
         self._left_one()
         try:
             async with asyncio.timeout(spread + _MOVE_SECONDS):
                 await self._left.wait()
         except TimeoutError:
-            _log.warning("machines stay until the end", count=len(self._connections))
+            _log.warning("machines stay until the end", count=len(self._table))
 
     async def close(self) -> None:
         """Tell every machine that the service stops, and close its socket."""
-        closing: list[Awaitable[None]] = [
-            self._goodbye(connection) for connection in self._connections.values()
-        ]
-        await asyncio.gather(*closing)
+        connections = list(self._table)
+        for connection in connections:
+            connection.link.stop("The service is stopping")
+        await asyncio.gather(*(_close(connection) for connection in connections))
 
     async def _serve(
         self, row: machines.Machine, token_hash: bytes, hello: Hello, connection: Connection
     ) -> None:
-        machine = row.id
-        older = self._connections.get(machine)
-        self._connections[machine] = connection
+        machine, link = row.id, connection.link
+        older = self._table.admit(machine, connection)
         if older is not None:
-            self._dispatcher.connection_lost(machine)  # what was asked over it will not be answered
-            await older.close(CloseCode.REPLACED, "A newer connection of this machine took over")
+            self._dispatcher.connection_lost(machine)  # commands in flight on it get no result
+            await older.close()
         try:
-            # The token is looked at again, now that `revoke` finds this connection: it may have
-            # become worthless while the hello was on its way.
-            state = await self._presence.register(row, token_hash, hello)
-            if state is None:
-                raise unauthorized()
-            connection.number = state.connection
+            # The token is checked again, now that `revoke` finds this connection: it may have
+            # been revoked while the hello was on its way.
+            state = await self._register(row, token_hash, hello, connection)
+            if not isinstance(state, MachineState):
+                link.close(*_REASONS[state])
+                return
+            link.welcome(
+                daemon_id=machine,
+                nickname=state.nickname,
+                version=__version__,
+                acknowledged=state.event_seq,
+                number=state.connection,
+                allowance=state.events,
+            )
             await connection.expect_frames()
             _log.info(
                 "machine connected",
@@ -297,73 +482,76 @@ class Gateway:
                 version=hello.version,
                 sessions=len(hello.sessions),
             )
-            await connection.send(
-                Welcome(
-                    protocol=PROTOCOL_VERSION,
-                    version=__version__,
-                    daemon_id=machine,
-                    nickname=state.nickname,
-                    acknowledged=state.event_seq,
-                )
-            )
-            await self._relay.register(machine, connection, connection.number)
+            await connection.flush()
+            await self._relay.register(machine, connection, state.connection)
             await self._listen(state, connection)
-        except DecodeError as error:
-            raise Rejected(CloseCode.BAD_FRAME, str(error)) from error
         except TooMuchState as error:
-            raise Rejected(CloseCode.TOO_MUCH_STATE, str(error)) from error
+            link.close(CloseCode.TOO_MUCH_STATE, str(error))
         except ConnectionError:
-            _log.info("machine went away during its welcome", machine=machine)
+            _log.info("machine disconnected during its welcome", machine=machine)
         finally:
             connection.end()
-            if self._connections.get(machine) is connection:  # no newer one, and none elsewhere
-                del self._connections[machine]
+            if self._table.remove(machine, connection):  # no newer one, and none elsewhere
                 self._presence.connection_lost(machine)
-                if not connection.is_moving:
+                if not link.is_moving:
                     self._dispatcher.connection_lost(machine)
                 self._left_one()
-            await self._relay.unregister(machine, connection, has_moved=connection.is_moving)
+            await self._relay.unregister(machine, connection, has_moved=link.is_moving)
             _log.info("machine dropped", machine=machine)
 
+    async def _register(
+        self, row: machines.Machine, token_hash: bytes, hello: Hello, connection: Connection
+    ) -> MachineState | machines.NotAttached:
+        """Register a machine; return its state, or why it may not connect.
+
+        If another node has stored a connection of the machine since this handshake, either may be
+        the newer one: this hello may have been stored late, and the machine may have given the
+        connection up. A pong that is requested after the other was stored shows that it has not.
+        """
+        for _ in range(_REGISTRATIONS):
+            state = await self._presence.register(row, token_hash, hello)
+            if state is not machines.NotAttached.SUPERSEDED:
+                return state
+            newest = await machines.by_id(self._database, row.id)
+            if newest is None or not await connection.is_alive():
+                break
+            row = row._replace(connection=newest.connection)
+        return machines.NotAttached.SUPERSEDED
+
     async def _listen(self, state: MachineState, connection: Connection) -> None:
-        while (data := await connection.receive()) is not None:
-            match frame := decode_from_daemon(data):
-                case CommandResult():
-                    await self._relay.deliver_result(state.id, frame)
-                case Snapshot() | Change():
-                    self._presence.update(state, frame)
-                case Event(seq=seq, event=event):
-                    await self._take(state, connection, seq, event)
-                case Refusal(seq=seq, refused=refused):
-                    self._note_refusal(state.account_id, state.id, refused)
-                    await connection.send(Noted(seq=seq))
-                case Goodbye():
-                    _log.info("machine says goodbye", machine=state.id, why=frame.reason)
-                case _:
-                    pass  # a frame of a newer version
+        """Read frames until the connection has ended or is to be closed."""
+        link = connection.link
+        loop = asyncio.get_running_loop()
+        while (message := await connection.receive()) is not None:
+            link.receive(message, loop.time())
+            for event in link.events():
+                await self._handle(state, connection, event)
+            await connection.flush()
+            if link.closing is not None:
+                return
 
-    async def _take(
-        self, state: MachineState, connection: Connection, seq: int, event: AgentEvent
-    ) -> None:
-        """Take an event in, and acknowledge it once it is stored."""
-        if not state.events.take(asyncio.get_running_loop().time()):
-            raise Rejected(
-                CloseCode.TOO_MANY_EVENTS,
-                f"A machine may send {EVENTS_PER_SECOND:g} events a second, "
-                f"and {EVENT_BURST} at once",
-            )
-        if seq <= state.event_seq:
-            connection.acknowledge(state.event_seq)
-            return
-
-        def stored() -> None:
-            state.event_seq = max(state.event_seq, seq)
-            connection.acknowledge(seq)
-
-        await self._take_event(state.account_id, state.id, seq, event, stored)
+    async def _handle(self, state: MachineState, connection: Connection, event: LinkEvent) -> None:
+        match event:
+            case ResultReceived(result):
+                await self._relay.deliver_result(state.id, result)
+            case ReportReceived(report):
+                self._presence.update(state, report)
+            case EventReceived(seq, agent_event):
+                await self._take_event(
+                    state.account_id,
+                    state.id,
+                    connection.link.number,
+                    seq,
+                    agent_event,
+                    stored=partial(connection.event_stored, seq),
+                )
+            case RefusalReceived(refused):
+                self._note_refusal(state.account_id, state.id, refused)
+            case GoodbyeReceived(reason):
+                _log.info("machine says goodbye", machine=state.id, why=reason)
 
     async def _end(self, state: MachineState, code: CloseCode, reason: str) -> None:
-        connection = self._connections.pop(state.id, None)
+        connection = self._table.evict(state.id, code, reason)
         await self._presence.disconnect(state.account_id, state.id)
         if connection is None:
             await self._relay.close_elsewhere(state.id, code, reason)
@@ -371,26 +559,37 @@ class Gateway:
         self._dispatcher.connection_lost(state.id)
         self._left_one()
         await self._relay.unregister(state.id, connection, has_moved=False)
-        await connection.close(code, reason)
+        await connection.close()
 
     def _left_one(self) -> None:
-        if self._is_leaving and not self._connections:
+        if self._is_leaving and not self._table:
             self._left.set()
 
-    async def _say(self, connection: Connection, frame: Goodbye) -> None:
-        try:
-            async with asyncio.timeout(1):  # a frozen machine must not hold the others up
-                await connection.send(frame)
-        except (ConnectionError, TimeoutError):
-            _log.debug("machine did not hear that it is to move")
 
-    async def _goodbye(self, connection: Connection) -> None:
-        try:
-            async with asyncio.timeout(0.5):  # a frozen machine must not hold the service up
-                await connection.send(Goodbye(reason="The service is stopping"))
-                await connection.close(CloseCode.GOING_AWAY, "The service is stopping")
-        except (ConnectionError, TimeoutError):
-            _log.debug("machine did not hear that the service stops")
+async def _flush(connection: Connection) -> None:
+    try:
+        async with asyncio.timeout(1):  # a frozen machine must not delay the others
+            await connection.flush()
+    except (ConnectionError, TimeoutError):
+        _log.debug("machine not told to move")
+
+
+async def _close(connection: Connection) -> None:
+    try:
+        async with asyncio.timeout(0.5):  # a frozen machine must not delay the service
+            await connection.close()
+    except TimeoutError:
+        _log.debug("machine not told that the service stops")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _token(scope: Scope) -> str | None:
+    header = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
+    scheme, _, token = header.decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _refuse_until(seconds: float) -> None:

@@ -121,16 +121,17 @@ class Presence:
 
     async def register(
         self, row: machines.Machine, token_hash: bytes, hello: Hello
-    ) -> MachineState | None:
+    ) -> MachineState | machines.NotAttached:
         """Register a machine whose hello has arrived on this node.
 
         Registrations of the same moment share one transaction.
 
         Args:
+            row: the machine at the time of the handshake.
             token_hash: of the connection token that authenticated it.
 
         Returns:
-            The machine; None if the token has been revoked in the meantime.
+            The machine, or why it is not registered.
 
         Raises:
             TooMuchState: it is more than may be kept.
@@ -158,11 +159,13 @@ class Presence:
         }
         state.connection = UNKNOWN  # until the transaction is known to be committed
         attached = await self._registrations.store(
-            state, machines.Arrival(row.id, token_hash, values), was_connected=row.connected
+            state,
+            machines.Arrival(row.id, token_hash, row.connection, values),
+            was_connected=row.connected,
         )
-        if attached is None:
+        if isinstance(attached, machines.NotAttached):
             self._roll_back(state, older)
-            return None
+            return attached
         state.connection = attached.connection
         state.nickname, state.event_seq = attached.nickname, attached.event_seq
         self._directory.publish(state)
@@ -437,14 +440,14 @@ class _Registrations:
 
     async def store(
         self, state: MachineState, arrival: machines.Arrival, *, was_connected: bool
-    ) -> machines.Attached | None:
+    ) -> machines.Attached | machines.NotAttached:
         """Store that a machine is connected to this node, with its event if it was offline.
 
         Args:
             was_connected: whether its row said so a moment ago; the transaction decides.
 
         Returns:
-            What the database has of it; None if its token has been revoked.
+            What the database has of it, or why it is not assigned to this node.
 
         Raises:
             SQLAlchemyError, OSError: the database is unavailable.
@@ -455,7 +458,9 @@ class _Registrations:
         """Stop storing registrations; waiting ones are cancelled."""
         await self._batches.close()
 
-    async def _save(self, arriving: list[_Registration]) -> list[machines.Attached | None]:
+    async def _save(
+        self, arriving: list[_Registration]
+    ) -> list[machines.Attached | machines.NotAttached]:
         """Store registrations, with the events of the machines that were offline."""
         expected = [one.state for one in arriving if not one.was_connected]
         created = await asyncio.gather(
@@ -468,7 +473,7 @@ class _Registrations:
                 transaction, self._node, [one.arrival for one in arriving]
             )
             for one, outcome in zip(arriving, attached, strict=True):
-                if outcome is None or outcome.was_connected:
+                if isinstance(outcome, machines.NotAttached) or outcome.was_connected:
                     continue
                 announcement = announcements.get(one.state) or await self._announce(
                     EventName.MACHINE_CONNECTED, one.state

@@ -74,13 +74,15 @@ async def store(
     database: Database,
     events: Sequence[Event],
     deliveries: Sequence[tuple[Delivery, int]],
-    newest: Mapping[str, int],
+    newest: Mapping[str, tuple[int, int]],
 ) -> set[str]:
     """Store events, deliveries, and the machines' newest event numbers in one transaction.
 
     Args:
         deliveries: each with the time until which it is claimed.
-        newest: the newest event number of each machine, by machine id.
+        newest: by machine id, the connection and the number of its newest event. The number is not
+            stored if the machine has a newer connection: the event may be of a journal that has
+            been lost since, and its number would stand for another event.
 
     Returns:
         The ids of the new events; deliveries of events stored before are not added.
@@ -91,9 +93,13 @@ async def store(
             await transaction.execute(
                 update(_machines)
                 .where(_machines.c.id == bindparam("machine"))
+                .where(_machines.c.connection == bindparam("number"))
                 .where(_machines.c.event_seq < bindparam("seq"))
                 .values(event_seq=bindparam("seq")),
-                [{"machine": machine, "seq": seq} for machine, seq in sorted(newest.items())],
+                [
+                    {"machine": machine, "number": number, "seq": seq}
+                    for machine, (number, seq) in sorted(newest.items())
+                ],
             )
         return new
 

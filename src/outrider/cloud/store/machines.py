@@ -7,6 +7,7 @@ only the newest connection may disconnect it.
 """
 
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, insert, null, or_, select, update
@@ -46,11 +47,13 @@ class Enrollment(NamedTuple):
 class Arrival(NamedTuple):
     """A machine that has sent its hello, with the hash of its token and what it reported.
 
+    `connection` is the number of its newest connection when this one was known to be alive.
     `values` has `connected_at`, `last_seen_at`, `hostname`, `platform`, `version`, `snapshot`.
     """
 
     machine_id: str
     token_hash: bytes
+    connection: int
     values: Mapping[str, object]
 
 
@@ -66,6 +69,14 @@ class Attached(NamedTuple):
     event_seq: int
     connection: int
     was_connected: bool
+
+
+class NotAttached(Enum):
+    """Why a machine has not been assigned to a node."""
+
+    TOKEN_INVALID = auto()
+    SUPERSEDED = auto()
+    """Another node has stored a connection since the handshake, which may be the newer one."""
 
 
 _ATTACH = (
@@ -122,11 +133,16 @@ async def connected(database: Database, account_id: str) -> list[Machine]:
 
 async def attach(
     transaction: Transaction, node: str, arrivals: Sequence[Arrival]
-) -> list[Attached | None]:
+) -> list[Attached | NotAttached]:
     """Assign machines to the node that has their sockets, and save what they reported.
 
+    Connections are numbered in the order in which they are stored. If a hello is stored late, its
+    machine may have given up and connected elsewhere: the late one must not become the newest. So
+    a connection is superseded if another node has stored one since its handshake. On one node,
+    connections are stored in the order of their hellos.
+
     Returns:
-        The state of each machine, in their order; None if its token is no longer valid.
+        The state of each machine, in their order, or why it is not attached.
     """
     query = (
         select(
@@ -136,6 +152,7 @@ async def attach(
             _machines.c.event_seq,
             _machines.c.connection,
             _machines.c.connected,
+            _machines.c.node,
         )
         .where(_machines.c.id.in_({arrival.machine_id for arrival in arrivals}))
         .order_by(_machines.c.id)  # one lock order for all nodes, so that they cannot deadlock
@@ -143,12 +160,15 @@ async def attach(
     )
     rows = {row.id: row for row in await transaction.execute(query)}
     now: dict[str, Attached] = {}
-    outcomes: list[Attached | None] = []
+    outcomes: list[Attached | NotAttached] = []
     changes: list[dict[str, object]] = []
     for arrival in arrivals:
         row = rows.get(arrival.machine_id)
         if row is None or row.token_hash != arrival.token_hash:
-            outcomes.append(None)
+            outcomes.append(NotAttached.TOKEN_INVALID)
+            continue
+        if row.connection > arrival.connection and row.node != node:
+            outcomes.append(NotAttached.SUPERSEDED)
             continue
         before = now.get(row.id)
         attached = Attached(

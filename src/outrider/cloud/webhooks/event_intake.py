@@ -8,6 +8,7 @@
 Invariant: an event is acknowledged only after the transaction that stores it and its deliveries is
 committed, and a machine repeats what is not acknowledged. So no event is lost if the process is
 killed at any moment. Events have ids of their machine's making; a repeated one is not stored twice.
+The number of a machine's newest event only advances by events of its newest connection.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Pending(NamedTuple):
-    """An event that waits to be stored, number `seq` of `machine`.
+    """An event that waits to be stored, number `seq` of `machine`, from its `connection`.
 
     `event` is None for one that is not stored. It keeps its place in the queue, because
     acknowledging it acknowledges all events before it too.
@@ -48,6 +49,7 @@ class _Pending(NamedTuple):
 
     event: Event | None
     machine: str
+    connection: int
     seq: int
     stored: Callable[[], None]
 
@@ -80,13 +82,18 @@ class EventIntake:
         self,
         account_id: str,
         daemon_id: str,
+        connection: int,
         seq: int,
         event: AgentEvent,
+        *,
         stored: Callable[[], None],
     ) -> None:
         """Accept a machine's event; `stored` is called once it is committed.
 
         Waits while `MAX_WAITING` events wait. An event that machines may not send is dropped.
+
+        Args:
+            connection: the number of the connection on which it arrived.
         """
         row: Event | None = None
         if event.event in AGENT_EVENTS and is_id("evt", event.id):
@@ -99,7 +106,7 @@ class EventIntake:
                 name=event.event,
                 id=event.id,
             )
-        await self._waiting.put(_Pending(row, daemon_id, seq, stored))
+        await self._waiting.put(_Pending(row, daemon_id, connection, seq, stored))
 
     async def machine_event(
         self,
@@ -211,9 +218,10 @@ class EventIntake:
         loads: dict[str, tuple[int, int]] = {}
         wanting: dict[tuple[str, str], list[str]] = {}
         seen: set[str] = set()
-        newest: dict[str, int] = {}
+        newest: dict[str, tuple[int, int]] = {}
         for pending in batch:
-            newest[pending.machine] = max(pending.seq, newest.get(pending.machine, 0))
+            latest = (pending.connection, pending.seq)
+            newest[pending.machine] = max(latest, newest.get(pending.machine, latest))
             event = pending.event
             if event is None or event.id in seen:
                 continue

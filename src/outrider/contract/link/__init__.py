@@ -1,10 +1,12 @@
-"""The link between a machine and the service, free of I/O: docs/protocol.md as a state machine.
+"""The link between a machine and the service, free of I/O: docs/protocol.md as two state machines.
 
-    Outbox ─▶ MachineLink ─ batches, actions, events ─▶ caller ─ frames ─▶ socket
-                   ▲                                       │
-                   └─── messages, ticks, lost connections ─┘
+    machine agent                                                        service
+    Outbox ─▶ MachineLink ─ frames ─▶ socket ════ socket ─ messages ─▶ ServiceLink ─ events ─▶
+              actions, events ◀─ messages ─┘        └─ frames ◀─ welcome, event_stored, close
 
 `machine` has `MachineLink`, one for all connections that a machine agent makes, one after the
-other; `outbox` has what it sends. Nothing here waits, reads a clock or touches a socket:
-`daemon.link` does that.
+other; `outbox` has what it sends. `service` has `ServiceLink`, one for each connection, and
+`LinkTable`, the connections of a node. None of them waits, reads a clock or touches a socket:
+`daemon.link` and `cloud.fleet.gateway` do that. tests/contract/link runs both ends against each
+other, with faults at every step.
 """

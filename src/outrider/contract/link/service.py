@@ -1,0 +1,398 @@
+"""The service's end of the link, free of I/O.
+
+`ServiceLink` is one connection of a machine. The caller reports what happens (a message has
+arrived, an event is stored, time passes). After each report, `events` returns what it means,
+`frames` what to send, and `closing` whether to close the connection. Its states:
+
+    AWAITING_HELLO ─▶ ADMITTING ─▶ SERVING ─▶ CLOSED
+                          │
+                          the caller registers the machine, then calls `welcome` or `close`
+
+`LinkTable` has the connections of each machine on one node: at most one that is not welcomed yet,
+and the newest of the others. Connections on different nodes are ordered by the numbers that the
+database gives them.
+
+Invariants:
+
+- An event is acknowledged only after it is stored, together with all events before it: the caller
+  stores the events of a connection in their order.
+- An event is returned at most once per connection. It may be returned again on a later connection,
+  with the same id; the caller stores it once.
+- What arrives on a connection that the database does not have as the machine's newest never
+  changes the number of its newest stored event: the caller checks that when it stores. Such an
+  event may be of a journal that has been lost since, whose numbers denote other events now.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic, Protocol, TypeVar
+
+from outrider.contract.events import AgentEvent, Refused
+from outrider.contract.frames import (
+    HELLO_TIMEOUT,
+    PROTOCOL_VERSION,
+    Acknowledge,
+    Change,
+    CloseCode,
+    CommandResult,
+    DecodeError,
+    Event,
+    FromDaemon,
+    FromService,
+    Goodbye,
+    Hello,
+    Noted,
+    Refusal,
+    Snapshot,
+    Welcome,
+    decode_from_daemon,
+    hello_protocol,
+)
+from outrider.contract.limits import EVENT_BURST, EVENTS_PER_SECOND, TokenBucket
+
+# Events: what the caller has to know.
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReceived:
+    """A machine has sent its hello: register it, then call `welcome` or `close`."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class ReportReceived:
+    """A machine has reported what runs on it, or what has changed."""
+
+    report: Snapshot | Change
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReceived:
+    """A machine has answered a command, perhaps one that nobody waits for."""
+
+    result: CommandResult
+
+
+@dataclass(frozen=True, slots=True)
+class EventReceived:
+    """Store this event, then call `event_stored`."""
+
+    seq: int
+    event: AgentEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalReceived:
+    """Record this refusal; its acknowledgement is among the frames to send."""
+
+    refused: Refused
+
+
+@dataclass(frozen=True, slots=True)
+class GoodbyeReceived:
+    """The machine agent is about to stop."""
+
+    reason: str
+
+
+LinkEvent = (
+    HelloReceived
+    | ReportReceived
+    | ResultReceived
+    | EventReceived
+    | RefusalReceived
+    | GoodbyeReceived
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How to close a connection."""
+
+    code: CloseCode
+    reason: str
+
+
+class _State(Enum):
+    AWAITING_HELLO = auto()
+    ADMITTING = auto()
+    SERVING = auto()
+    CLOSED = auto()
+
+
+class ServiceLink:
+    """The protocol state of one connection. Times are seconds of a monotonic clock.
+
+    Attributes:
+        number: higher than those of the machine's earlier connections; 0 until it is known.
+        is_moving: whether the machine was told to connect to another node: results arrive there.
+        closing: how to close the connection; None if it stays open.
+        deadline: when to call `tick`, None if it need not be called.
+    """
+
+    __slots__ = (
+        "_acknowledged",
+        "_allowance",
+        "_events",
+        "_frames",
+        "_newest",
+        "_state",
+        "_stored",
+        "closing",
+        "deadline",
+        "is_moving",
+        "number",
+    )
+
+    def __init__(self) -> None:
+        self._state = _State.AWAITING_HELLO
+        self.deadline: float | None = None
+        self.closing: Closing | None = None
+        self.is_moving = False
+        self.number = 0
+        self._newest = self._stored = self._acknowledged = 0
+        """The numbers of the newest event that was returned, stored, and acknowledged."""
+        self._allowance: TokenBucket | None = None
+        self._events: list[LinkEvent] = []
+        self._frames: list[FromService] = []
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is lost, or is to be closed."""
+        return self._state is _State.CLOSED
+
+    # Output
+
+    def events(self) -> list[LinkEvent]:
+        """Return the events that have happened, in this order; each is returned once."""
+        events, self._events = self._events, []
+        return events
+
+    def frames(self) -> list[FromService]:
+        """Return the frames to send now, in this order; each is returned once.
+
+        One acknowledgement covers all events that were stored since the last one.
+        """
+        frames, self._frames = self._frames, []
+        if self._stored > self._acknowledged and not self.is_closed:
+            self._acknowledged = self._stored
+            frames.append(Acknowledge(seq=self._stored))
+        return frames
+
+    # Input
+
+    def accepted(self, now: float) -> None:
+        """Report that the upgrade is accepted: the machine has `HELLO_TIMEOUT` for its hello."""
+        if not self.is_closed:
+            self.deadline = now + HELLO_TIMEOUT
+
+    def receive(self, message: str | bytes, now: float) -> None:
+        """Report a message that has arrived. Read none between a hello and its welcome."""
+        match self._state:
+            case _State.SERVING:
+                try:
+                    self._receive(decode_from_daemon(message), now)
+                except DecodeError as error:
+                    self.close(CloseCode.BAD_FRAME, str(error))
+            case _State.AWAITING_HELLO:
+                self._receive_first(message)
+            case _State.ADMITTING:
+                raise RuntimeError("Read no message between a hello and its welcome")
+            case _State.CLOSED:
+                pass  # it arrived before the caller had closed the connection
+
+    def tick(self, now: float) -> None:
+        """Do what is due at `now`."""
+        if self.deadline is not None and now >= self.deadline:
+            self.close(CloseCode.HELLO_TIMEOUT, f"No hello within {HELLO_TIMEOUT:g} seconds")
+
+    def welcome(
+        self,
+        *,
+        daemon_id: str,
+        nickname: str,
+        version: str,
+        acknowledged: int,
+        number: int,
+        allowance: TokenBucket | None = None,
+    ) -> None:
+        """Accept the machine, unless the connection is closed.
+
+        Args:
+            version: of the service.
+            acknowledged: the number of the machine's newest stored event.
+            number: of this connection.
+            allowance: the events that the machine may send, shared with its other connections.
+        """
+        if self.is_closed:
+            return
+        self._state = _State.SERVING
+        self.number = number
+        self._newest = self._stored = self._acknowledged = acknowledged
+        self._allowance = allowance or TokenBucket(EVENTS_PER_SECOND, EVENT_BURST)
+        self._frames.append(
+            Welcome(
+                protocol=PROTOCOL_VERSION,
+                version=version,
+                daemon_id=daemon_id,
+                nickname=nickname,
+                acknowledged=acknowledged,
+            )
+        )
+
+    def event_stored(self, seq: int) -> None:
+        """Report that an event, and all events returned before it, are stored."""
+        self._stored = max(self._stored, seq)
+
+    def move(self, reason: str, reconnect_ms: int) -> None:
+        """Have the machine connect to another node within a time."""
+        self.is_moving = True
+        self._frames.append(Goodbye(reason=reason, reconnect_ms=reconnect_ms))
+
+    def stop(self, reason: str) -> None:
+        """Tell the machine that the service stops, and close the connection."""
+        self._frames.append(Goodbye(reason=reason))
+        self.close(CloseCode.GOING_AWAY, reason)
+
+    def close(self, code: CloseCode, reason: str) -> None:
+        """Have the connection closed. Does nothing if it is closed or lost."""
+        if not self.is_closed:
+            self.closing = Closing(code, reason)
+            self.lost()
+
+    def lost(self) -> None:
+        """Report that the connection is lost."""
+        self._state = _State.CLOSED
+        self.deadline = None
+
+    def _receive_first(self, message: str | bytes) -> None:
+        version = hello_protocol(message)
+        if version is not None and version != PROTOCOL_VERSION:
+            is_newer = version > PROTOCOL_VERSION
+            self.close(
+                CloseCode.UNSUPPORTED_VERSION,
+                f"This service speaks protocol {PROTOCOL_VERSION}, not {version}: "
+                f"update the {'service' if is_newer else 'machine agent'}",
+            )
+            return
+        try:
+            frame = decode_from_daemon(message)
+        except DecodeError as error:
+            self.close(CloseCode.BAD_FRAME, str(error))
+            return
+        if isinstance(frame, Hello):
+            self._state = _State.ADMITTING
+            self.deadline = None
+            self._events.append(HelloReceived(frame))
+        else:
+            self.close(CloseCode.BAD_FRAME, "The first frame must be a hello")
+
+    def _receive(self, frame: FromDaemon | None, now: float) -> None:
+        match frame:
+            case CommandResult():
+                self._events.append(ResultReceived(frame))
+            case Snapshot() | Change():
+                self._events.append(ReportReceived(frame))
+            case Event(seq=seq, event=event):
+                self._receive_event(seq, event, now)
+            case Refusal(seq=seq, refused=refused):
+                self._events.append(RefusalReceived(refused))
+                self._frames.append(Noted(seq=seq))
+            case Goodbye(reason=reason):
+                self._events.append(GoodbyeReceived(reason))
+            case _:
+                pass  # a frame of a newer version
+
+    def _receive_event(self, seq: int, event: AgentEvent, now: float) -> None:
+        assert self._allowance is not None  # set by `welcome`
+        if not self._allowance.take(now):
+            self.close(
+                CloseCode.TOO_MANY_EVENTS,
+                f"A machine may send {EVENTS_PER_SECOND:g} events a second, "
+                f"and {EVENT_BURST} at once",
+            )
+        elif seq > self._newest:
+            self._newest = seq
+            self._events.append(EventReceived(seq, event))
+        elif seq <= self._stored:
+            # The machine has not received the acknowledgement: send it again.
+            self._acknowledged = min(self._acknowledged, seq - 1)
+
+
+class HasLink(Protocol):
+    """What a `LinkTable` holds: the caller's end of a connection."""
+
+    @property
+    def link(self) -> ServiceLink:
+        """The protocol state of the connection."""
+
+
+ConnectionT = TypeVar("ConnectionT", bound=HasLink)
+
+
+class LinkTable(Generic[ConnectionT]):
+    """The connections of each machine on one node, by the machine's id.
+
+    A connection that a method returns is closed by that: send its frames and close its socket.
+    """
+
+    def __init__(self) -> None:
+        self._unwelcomed: dict[str, ConnectionT] = {}
+        self._newest: dict[str, ConnectionT] = {}
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def __iter__(self) -> Iterator[ConnectionT]:
+        return iter(list(self._newest.values()))
+
+    def accept(self, machine: str, connection: ConnectionT) -> ConnectionT | None:
+        """Add a connection that has to send its hello; return the one that it supersedes.
+
+        A machine has one such connection, because what they may keep in memory is limited.
+        """
+        older = self._unwelcomed.get(machine)
+        self._unwelcomed[machine] = connection
+        if older is not None:
+            older.link.close(CloseCode.TRY_AGAIN_LATER, "A newer connection says hello")
+        return older
+
+    def admit(self, machine: str, connection: ConnectionT) -> ConnectionT | None:
+        """Make a connection the machine's newest, after its hello; return the older one."""
+        if self._unwelcomed.get(machine) is connection:
+            del self._unwelcomed[machine]
+        older = self._newest.get(machine)
+        self._newest[machine] = connection
+        if older is not None:
+            older.link.close(CloseCode.REPLACED, "A newer connection of this machine took over")
+        return older
+
+    def evict(
+        self, machine: str, code: CloseCode, reason: str, claimed_by: int | None = None
+    ) -> ConnectionT | None:
+        """Remove and return the machine's newest connection, None if there is none.
+
+        Args:
+            claimed_by: the number of a connection on another node. A connection here that is not
+                older than that stays, and so does one without a number: it is about to get one.
+        """
+        connection = self._newest.get(machine)
+        if connection is None:
+            return None
+        number = connection.link.number
+        if claimed_by is not None and (not number or number >= claimed_by):
+            return None
+        del self._newest[machine]
+        connection.link.close(code, reason)
+        return connection
+
+    def remove(self, machine: str, connection: ConnectionT) -> bool:
+        """Remove a connection that has ended; return whether it was the machine's newest."""
+        if self._unwelcomed.get(machine) is connection:
+            del self._unwelcomed[machine]
+        if self._newest.get(machine) is not connection:
+            return False
+        del self._newest[machine]
+        return True

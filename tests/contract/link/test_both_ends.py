@@ -1,0 +1,195 @@
+"""Both ends of the link against each other, with faults at every step.
+
+The steps are those of `World`: the network delivers one frame, or breaks a connection and loses
+what is on its way; a node stores some events, crashes, or has its machines move; the machine agent
+writes one frame, is killed, or loses its journal. Frames of one connection keep their order, as
+TCP does; those of several connections arrive in any order, and events are repeated on the next one.
+"""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.contract.link.world import World
+
+a_node = st.sampled_from([0, 1])
+names = st.sampled_from("abc")
+indexes = st.integers(0, 5)
+
+
+class LinkMachine(RuleBasedStateMachine):
+    """Takes steps in any order; what must hold is checked after each, and once all is at rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+
+    # What happens on the machine
+
+    @rule(count=st.integers(1, 3))
+    def emit(self, count: int) -> None:
+        for _ in range(count):
+            self.world.emit()
+
+    @rule()
+    def refuse(self) -> None:
+        self.world.refuse()
+
+    @rule(name=names, title=st.text("xyz", max_size=2))
+    def change(self, name: str, title: str) -> None:
+        self.world.change(name, title)
+
+    @rule(name=names)
+    def remove(self, name: str) -> None:
+        self.world.remove(name)
+
+    @rule()
+    def take(self) -> None:
+        self.world.process.take()
+
+    @precondition(lambda self: self.world.process.batch is not None)
+    @rule()
+    def write(self) -> None:
+        self.world.process.write()
+
+    @precondition(lambda self: self.world.process.waiting)
+    @rule()
+    def answer(self) -> None:
+        self.world.process.answer(next(iter(self.world.process.waiting)))
+
+    @precondition(lambda self: self.world.process.connecting)
+    @rule(node=a_node | st.none())
+    def connect(self, node: int | None) -> None:
+        self.world.process.connect(None if node is None else self.world.nodes[node])
+
+    @rule(kept=st.integers(0, 4))
+    def crash_machine(self, kept: int) -> None:
+        self.world.crash_machine(kept)
+
+    @rule()
+    def lose_log(self) -> None:
+        self.world.lose_log()
+
+    # What happens at the service
+
+    @rule(node=a_node)
+    def ask(self, node: int) -> None:
+        self.world.ask(self.world.nodes[node])
+
+    @rule(node=a_node)
+    def admit(self, node: int) -> None:
+        if self.world.nodes[node].admitting:
+            self.world.nodes[node].admit()
+
+    @rule(node=a_node, count=st.integers(1, 3))
+    def store(self, node: int, count: int) -> None:
+        self.world.nodes[node].store(count)
+
+    @rule(node=a_node)
+    def hear_claim(self, node: int) -> None:
+        if self.world.nodes[node].claims:
+            self.world.nodes[node].hear_claim()
+
+    @rule(node=a_node)
+    def leave(self, node: int) -> None:
+        self.world.nodes[node].leave()
+
+    @rule(node=a_node)
+    def crash_node(self, node: int) -> None:
+        self.world.nodes[node].crash()
+
+    # What happens in between
+
+    @rule(index=indexes)
+    def deliver_to_service(self, index: int) -> None:
+        ready = [wire for wire in self.world.wires if self.world.can_deliver_to_service(wire)]
+        if ready:
+            self.world.deliver_to_service(ready[index % len(ready)])
+
+    @rule(index=indexes)
+    def deliver_to_machine(self, index: int) -> None:
+        ready = [wire for wire in self.world.wires if wire.to_machine]
+        if ready:
+            self.world.deliver_to_machine(ready[index % len(ready)])
+
+    @precondition(lambda self: self.world.wires)
+    @rule(index=indexes, kept_up=st.integers(0, 3), kept_down=st.integers(0, 3))
+    def break_wire(self, index: int, kept_up: int, kept_down: int) -> None:
+        wire = self.world.wires[-1 - index % len(self.world.wires)]
+        self.world.break_wire(wire, kept_up, kept_down)
+
+    @rule(seconds=st.sampled_from([1, 5, 16]))
+    def pass_time(self, seconds: int) -> None:
+        self.world.pass_time(seconds)
+
+    @rule()
+    def rest(self) -> None:
+        """Come to rest in between, so that later faults meet a link that serves."""
+        self.world.settle()
+
+    @invariant()
+    def nothing_is_wrong(self) -> None:
+        self.world.check()
+
+    def teardown(self) -> None:
+        self.world.settle()
+        self.world.check_at_rest()
+
+
+def connected(node: int = 0) -> World:
+    """Return a world whose machine is connected to this node."""
+    world = World()
+    world.process.connect(world.nodes[node])
+    world.settle()
+    return world
+
+
+def test_events_of_a_lost_journal_do_not_pass_for_those_of_the_new_one() -> None:
+    """Three of the lost one wait to be stored while the new one gives their numbers again."""
+    world = connected()
+    for _ in range(3):
+        world.emit()
+    world.process.take()
+    while world.process.batch is not None:
+        world.process.write()
+    for wire in world.wires:
+        while world.can_deliver_to_service(wire):
+            world.deliver_to_service(wire)
+    assert len(world.nodes[0].intake) == 3
+    world.lose_log()
+    world.process.connect(world.nodes[1])
+    newest = world.wires[-1]
+    world.deliver_to_service(newest)
+    world.nodes[1].admit()
+    world.deliver_to_machine(newest)
+    for _ in range(4):
+        world.emit()
+    world.nodes[0].store(3)
+    world.break_wire(newest, 0, 0)
+    world.settle()
+    world.check_at_rest()
+    assert len(world.database.events) == 7
+
+
+def test_a_hello_that_is_registered_late_does_not_replace_a_newer_connection() -> None:
+    """The machine has given it up after `welcome_timeout`, which its node does not know yet."""
+    world = World()
+    world.process.connect(world.nodes[0])
+    (late,) = world.wires
+    world.deliver_to_service(late)
+    world.pass_time(16)
+    world.process.connect(world.nodes[1])
+    newest = world.wires[-1]
+    world.deliver_to_service(newest)
+    world.nodes[1].admit()
+    world.deliver_to_machine(newest)
+    world.nodes[0].admit()
+    assert not world.nodes[1].claims
+    world.settle()
+    world.check_at_rest()
+    assert world.process.link.current == newest.number
+
+
+TestBothEnds = pytest.mark.fuzz(LinkMachine.TestCase)
+TestBothEnds.settings = settings(max_examples=60, stateful_step_count=60)
