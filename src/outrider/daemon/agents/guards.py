@@ -1,6 +1,6 @@
 """Escape messages that an agent would execute as commands instead of reading them."""
 
-import re
+from outrider.daemon.agents.patterns import Pattern, pattern
 
 
 class Guards:
@@ -15,20 +15,25 @@ class Guards:
         self, before: str | None = None, behind: str | None = None, mark: str = " "
     ) -> None:
         self._mark = mark
-        self._before = None if before is None else re.compile(before)
-        self._behind = None if behind is None else re.compile(behind)
+        self._before = None if before is None else pattern(before)
+        self._behind = None if behind is None else pattern(behind)
 
     def add(self, text: str) -> str:
         """Return `text` as it is sent to the agent."""
-        before = self._mark if self._before is not None and self._before.search(text) else ""
-        behind = " " if self._behind is not None and self._behind.search(text) else ""
+        before = self._mark if _matches(self._before, text) else ""
+        behind = " " if _matches(self._behind, text) else ""
         return before + text + behind
 
     def remove(self, text: str) -> str:
         """Return the argument of `add`; the agent may have stripped the space at the end."""
         bare = text.removeprefix(self._mark)
-        if self._before is not None and bare != text and self._before.search(bare):
+        if bare != text and _matches(self._before, bare):
             text = bare
-        if self._behind is not None and text.endswith(" ") and self._behind.search(text[:-1]):
+        if text.endswith(" ") and _matches(self._behind, text[:-1]):
             text = text[:-1]
         return text
+
+
+def _matches(guard: Pattern | None, text: str) -> bool:
+    """Return whether a text must be escaped: in doubt, where the pattern timed out, it must."""
+    return guard is not None and guard.matches(text, otherwise=True)

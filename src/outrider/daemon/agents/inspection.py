@@ -18,11 +18,12 @@ from outrider.contract.errors import ApiError, OutriderError
 from outrider.contract.ids import new_id
 from outrider.contract.resources import PendingAction
 from outrider.contract.resources import Provider as Description
-from outrider.daemon.agents.adapter import Observation, Provider
+from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.cli.agent import CliAgent
 from outrider.daemon.agents.cli.provider import CliProvider
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.failure import start_failure
+from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.sessions import epoch_millis
 from outrider.daemon.child import start

@@ -17,6 +17,7 @@ from outrider.contract.errors import OutriderError
 from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
 from outrider.contract.text import MAX_NAME, NO_NUL, PRINTABLE, printable
+from outrider.daemon.agents.patterns import pattern
 
 BUILT_IN: Final = Path(__file__).parents[1] / "providers"
 """The provider files that come with Outrider."""
@@ -114,7 +115,9 @@ class ProviderSpec(Part, kw_only=True):
     def hint(self, error: str) -> str | None:
         """Return what helps against an error at the start, None if the file does not know."""
         for hint in self.hints:
-            if (os.geteuid() == 0 or not hint.root) and re.search(hint.match, error):
+            if (os.geteuid() == 0 or not hint.root) and pattern(hint.match).matches(
+                error, otherwise=False
+            ):
                 return hint.text
         return None
 
@@ -182,18 +185,18 @@ def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), text)
 
 
-def check_pattern(field: str, pattern: str | None, *groups: str) -> None:
+def check_pattern(field: str, text: str | None, *groups: str) -> None:
     """Check that a field is a regular expression with these named groups, or nothing.
 
     Raises:
         ValueError: it is not; the text names the field.
     """
-    if pattern is None:
+    if text is None:
         return
     try:
-        named = re.compile(pattern).groupindex
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{field}: not a regular expression: {error}") from error
+        named = pattern(text).groups
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from error
     missing = [name for name in groups if name not in named]
     if missing:
         raise ValueError(f"{field}: no group (?P<{missing[0]}>…) in the pattern")

@@ -11,13 +11,14 @@ from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.acp.provider import AcpProvider, delete_other_chats
 from outrider.daemon.agents.acp.spec import AcpSpec
-from outrider.daemon.agents.adapter import Adapter, NoteRefusal, Provider
+from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.cli.provider import CliProvider
 from outrider.daemon.agents.cli.spec import decode_cli
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.ide.debugging_port import DebuggingPorts
 from outrider.daemon.agents.ide.provider import IdeProvider, delete_other_sessions
 from outrider.daemon.agents.ide.spec import decode_ide
+from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.provider_spec import (
     BUILT_IN,
     ProviderFileError,

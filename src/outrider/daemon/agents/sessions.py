@@ -22,8 +22,9 @@ from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
 from outrider.contract.resources import Session
 from outrider.contract.targets import parse_target
-from outrider.daemon.agents.adapter import Adapter, Provider
+from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.failure import start_failure
+from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.provider_spec import CDP
 from outrider.daemon.agents.session import AgentSession, Clock
 from outrider.daemon.directories import directory, expanded

@@ -4,7 +4,6 @@ Agents differ: some give the chunks of a message an id, others do not; some upda
 they never announced. Chunks are joined by what is known of them, and nothing else is assumed.
 """
 
-import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from outrider.daemon.agents.acp.content import (
 )
 from outrider.daemon.agents.acp.controls import Controls
 from outrider.daemon.agents.chat_log import ChatLog, Entry
+from outrider.daemon.agents.patterns import Pattern
 
 MAX_TOOLS: Final = 512
 """Tool calls that may still be updated; older ones are final."""
@@ -86,7 +86,7 @@ class Chat:
     def __init__(
         self,
         chat_log: ChatLog,
-        notices: re.Pattern[str] | None,
+        notices: Pattern | None,
         terminal_text: Callable[[str], str],
     ) -> None:
         self._chat_log = chat_log
@@ -127,7 +127,8 @@ class Chat:
         kind: Literal["text", "thinking"] = (
             "text" if isinstance(chunk, AgentMessageChunk) else "thinking"
         )
-        if self._notices is not None and kind == "text" and self._notices.search(text):
+        notices = self._notices
+        if kind == "text" and notices and notices.matches(text, otherwise=False):
             self._open = None
             self._chat_log.add("system", "text", text)
             return

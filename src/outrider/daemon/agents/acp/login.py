@@ -39,7 +39,7 @@ class Login:
         """Return whether an error means that nobody has logged in."""
         pattern = self._spec.login_pattern()
         return error.code == AUTHENTICATION_REQUIRED or (
-            pattern is not None and pattern.search(error_text(error)) is not None
+            pattern is not None and pattern.matches(error_text(error), otherwise=False)
         )
 
     def error_message(self, error: RequestError) -> str:

@@ -1,9 +1,8 @@
 """The provider spec of an ACP agent: what its TOML file holds. See docs/acp.md."""
 
-import re
-from functools import cache
 from typing import Literal
 
+from outrider.daemon.agents.patterns import Pattern, pattern
 from outrider.daemon.agents.provider_spec import ProviderSpec, Text, check_pattern
 
 
@@ -31,15 +30,14 @@ class AcpSpec(ProviderSpec, kw_only=True):
         for name in ("login_needed", "guard_before", "notices"):
             check_pattern(name, getattr(self, name))
 
-    def login_pattern(self) -> re.Pattern[str] | None:
+    def login_pattern(self) -> Pattern | None:
         """Return the pattern of errors that mean a missing login."""
         return _compiled(self.login_needed)
 
-    def notices_pattern(self) -> re.Pattern[str] | None:
+    def notices_pattern(self) -> Pattern | None:
         """Return the pattern of text that the agent program sends in the name of the model."""
         return _compiled(self.notices)
 
 
-@cache
-def _compiled(pattern: str | None) -> re.Pattern[str] | None:
-    return None if pattern is None else re.compile(pattern)
+def _compiled(text: str | None) -> Pattern | None:
+    return None if text is None else pattern(text)

@@ -146,6 +146,8 @@ class CliAgent:
         if self._taken_before(message_id, text):
             return
         lines = lines_to_type(self._file.input, self._guards, message_id, text)
+        if self._watch.unreadable is not None:  # it may ask something: the text would answer it
+            raise ApiError(500, self._watch.unreadable)
         keyboard = self._keyboard()
         after = 0 if self._transcript is None else self._transcript.prompts
         self._state.delivery = Delivery(message_id, after)

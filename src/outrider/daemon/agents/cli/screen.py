@@ -3,11 +3,15 @@
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from outrider.contract.resources import ActionOption, AgentStatus, OptionKind
 from outrider.daemon.agents.cli.spec import CliSpec, Dialog, Kind, Rule
+from outrider.daemon.agents.patterns import Pattern, PatternTimeout, pattern
 from outrider.daemon.agents.provider_spec import fill_placeholders
+
+if TYPE_CHECKING:
+    import regex
 
 MAX_QUESTION: Final = 16 * 1024
 """Characters of a question's text that are kept, its end."""
@@ -72,17 +76,21 @@ class ScreenRules:
         self._rules = [
             (
                 rule,
-                None if rule.screen is None else re.compile(rule.screen, re.MULTILINE),
-                None if rule.title is None else re.compile(rule.title),
+                None if rule.screen is None else pattern(rule.screen, re.MULTILINE),
+                None if rule.title is None else pattern(rule.title),
                 rule.dialog or dialogs.get(rule.dialog_like or ""),
             )
             for rule in file.rules
         ]
         empty = file.input.empty
-        self._empty = None if empty is None else re.compile(empty, re.MULTILINE)
+        self._empty = None if empty is None else pattern(empty, re.MULTILINE)
 
     def read(self, text: str, title: str) -> Reading:
-        """Return what the first rule that fits makes of this screen and terminal title."""
+        """Return what the first rule that fits makes of this screen and terminal title.
+
+        Raises:
+            PatternTimeout: a pattern takes too long on this screen.
+        """
         lines = [line.rstrip() for line in text.split("\n")]
         filled = [line for line in lines if line]
         for rule, screen, wanted_title, dialog in self._rules:
@@ -105,11 +113,14 @@ class ScreenRules:
         return Reading(None, None)
 
     def input_is_empty(self, text: str) -> bool | None:
-        """Tell whether nothing stands in the agent's input; None where its file has no sign."""
+        """Tell whether nothing stands in the agent's input; None if it is not known."""
         if self._empty is None:
             return None
         filled = "\n".join(line.rstrip() for line in text.split("\n") if line.strip())
-        return self._empty.search(filled) is not None
+        try:
+            return self._empty.search(filled) is not None
+        except PatternTimeout:
+            return None
 
 
 def read_question(dialog: Dialog, lines: list[str], *, tool: bool, drawn: str) -> Question | None:
@@ -117,11 +128,11 @@ def read_question(dialog: Dialog, lines: list[str], *, tool: bool, drawn: str) -
 
     `drawn` is the screen from where the rule's pattern was found on.
     """
-    last = _last(re.compile(dialog.end), lines) if dialog.end else None
+    last = _last(pattern(dialog.end), lines) if dialog.end else None
     first = len(lines) if last is None else last
     offers: tuple[Offer, ...] = ()
     if dialog.option is not None:
-        found = _options(dialog, re.compile(dialog.option), lines)
+        found = _options(dialog, pattern(dialog.option), lines)
         if found is None:
             return None
         first, offers = found
@@ -131,23 +142,23 @@ def read_question(dialog: Dialog, lines: list[str], *, tool: bool, drawn: str) -
     )
     shown = lines[:first]
     if dialog.head is not None:
-        head = re.compile(dialog.head)
+        head = pattern(dialog.head)
         start = _last(head, shown)
         if start is not None and (match := head.search(shown[start])) is not None:
             shown = [shown[start][match.start() :], *shown[start + 1 :]]
             drawn = "\n".join([*shown, *lines[first:]])
     else:
-        begin = _last(re.compile(dialog.begin or r"(?!)"), shown)
+        begin = None if dialog.begin is None else _last(pattern(dialog.begin), shown)
         shown = shown[0 if begin is None else begin + 1 :]
     return Question(_plain(shown), (*offers, *always), tool, "".join(drawn.split()))
 
 
 def _options(
-    dialog: Dialog, pattern: re.Pattern[str], lines: list[str]
+    dialog: Dialog, option: Pattern, lines: list[str]
 ) -> tuple[int, tuple[Offer, ...]] | None:
     """Find the last list of options; lines indented deeper continue the label above them."""
-    rows: list[tuple[int, re.Match[str]]] = [
-        (number, match) for number, line in enumerate(lines) if (match := pattern.match(line))
+    rows: list[tuple[int, regex.Match[str]]] = [
+        (number, match) for number, line in enumerate(lines) if (match := option.match(line))
     ]
     if not rows:
         return None
@@ -161,12 +172,12 @@ def _options(
         label = match["label"].strip()
         indent = match.start("label")
         for line in lines[number + 1 :]:
-            if pattern.match(line) or not line.strip() or len(line) - len(line.lstrip()) < indent:
+            if option.match(line) or not line.strip() or len(line) - len(line.lstrip()) < indent:
                 break
             label = f"{label} {_plain([line])}"
         key = match["key"]
-        option = ActionOption(id=key, label=label, kind=_kind(dialog.kinds, label))
-        offers.append(Offer(option, _keys(dialog.keys, key)))
+        offered = ActionOption(id=key, label=label, kind=_kind(dialog.kinds, label))
+        offers.append(Offer(offered, _keys(dialog.keys, key)))
     return rows[start][0], tuple(offers)
 
 
@@ -176,11 +187,11 @@ def _keys(keys: list[str], key: str) -> tuple[str, ...]:
 
 def _kind(kinds: list[Kind], label: str) -> OptionKind:
     """Return what choosing an option means; one that no pattern knows allows, once."""
-    found = (kind.kind for kind in kinds if re.search(kind.match, label))
+    found = (kind.kind for kind in kinds if pattern(kind.match).search(label))
     return next(found, "allow_once")
 
 
-def _error(rule: Rule, match: re.Match[str] | None) -> str:
+def _error(rule: Rule, match: "regex.Match[str] | None") -> str:
     said = match.groupdict().get("error") if match is not None else None
     text = " ".join((said or "").split())
     if rule.message is None:
@@ -188,8 +199,8 @@ def _error(rule: Rule, match: re.Match[str] | None) -> str:
     return fill_placeholders(rule.message, {"error": text})
 
 
-def _last(pattern: re.Pattern[str], lines: list[str]) -> int | None:
-    return next((i for i in range(len(lines) - 1, -1, -1) if pattern.search(lines[i])), None)
+def _last(wanted: Pattern, lines: list[str]) -> int | None:
+    return next((i for i in range(len(lines) - 1, -1, -1) if wanted.search(lines[i])), None)
 
 
 def _plain(lines: list[str]) -> str:

@@ -16,6 +16,7 @@ from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
 from outrider.daemon.agents.chat_log import ChatLog, Role
 from outrider.daemon.agents.cli.adapter_state import CliState
+from outrider.daemon.agents.patterns import PatternTimeout, pattern
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
@@ -66,7 +67,7 @@ class Scrollback:
         journal: Journal,
     ) -> None:
         self._chat = chat
-        self._prompt = None if prompt is None else re.compile(prompt)
+        self._prompt = None if prompt is None else pattern(prompt)
         self._lines_to_type = lines_to_type
         self._record = record
         self._journal = journal
@@ -120,13 +121,13 @@ class Scrollback:
         echo = self._echo()
         part, by_hand = 0, False
         for line in new:
-            match = None if self._prompt is None else self._prompt.match(line)
-            typed = line if match is None else line[match.end() :]
+            end = self._prompt_end(line)
+            typed = line if end is None else line[end:]
             if echo and _visible(typed) == echo[0]:
                 echo.pop(0)
             elif echo and not said and not typed.strip():
                 pass  # a blank line of the message
-            elif match is None:
+            elif end is None:
                 said.append(line)
             elif typed.strip():
                 part = self._say("assistant", said, part)
@@ -136,6 +137,14 @@ class Scrollback:
         self._chat.save()
         self._go_on(lines)
         return by_hand
+
+    def _prompt_end(self, line: str) -> int | None:
+        """Return where the prompt in front of a typed line ends, None if the line has none."""
+        try:
+            match = None if self._prompt is None else self._prompt.match(line)
+        except PatternTimeout:
+            return None  # logged there; the line is taken as the agent's
+        return None if match is None else match.end()
 
     def delete(self) -> None:
         """Forget the chat."""

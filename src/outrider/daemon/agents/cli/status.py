@@ -33,6 +33,7 @@ from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
 from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone, WindowGone
 from outrider.daemon.agents.cli.transcripts.transcript import ToolCall, Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
+from outrider.daemon.agents.patterns import PatternTimeout
 from outrider.daemon.session_record import SessionRecord
 
 CALL_WAIT: Final = 0.3
@@ -319,7 +320,8 @@ class StatusDecider:
 class StatusMonitor:
     """What is seen of one agent. It has no `pane` where its terminal is gone.
 
-    `seen` is what was told last, `snapshot` and `reading` what the screen showed last.
+    `seen` is what was told last, `snapshot` and `reading` what the screen showed last;
+    `unreadable` is why the screen could not be read, None if it could.
     """
 
     def __init__(
@@ -337,6 +339,7 @@ class StatusMonitor:
         self.seen = Observation(status="generating")
         self.snapshot: Snapshot | None = None
         self.reading = Reading(None, None)
+        self.unreadable: str | None = None
         self._tmux = tmux
         self._judge = judge
         self._decider = decider
@@ -445,11 +448,13 @@ class StatusMonitor:
         if self._transcript is not None:
             await catch_up(self._transcript)
         before, self.snapshot = self.snapshot, snapshot
-        if snapshot != before:
-            self.reading = self._judge.read(snapshot.text, snapshot.title)
+        if snapshot != before or self.unreadable is not None:
+            self._read_screen(snapshot)
         if snapshot.ended:
             await self._read_chat(pane, snapshot)
             self._gone(self._last_words(snapshot))
+        elif self.unreadable is not None:
+            self.tell(self._decider.idle(error=self.unreadable))
         elif not self._held:
             for observation in self._decider.decide(self.reading, snapshot.text):
                 if observation.status == "idle" and not await self._read_chat(pane, snapshot):
@@ -458,6 +463,14 @@ class StatusMonitor:
                 if observation.pending is not None:
                     await self._read_question(pane, snapshot, observation.pending.id)
                 self.tell(observation)
+
+    def _read_screen(self, snapshot: Snapshot) -> None:
+        try:
+            self.reading = self._judge.read(snapshot.text, snapshot.title)
+            self.unreadable = None
+        except PatternTimeout as error:  # read again at the next look
+            self.reading = Reading(None, None)
+            self.unreadable = str(error)
 
     async def _read_chat(self, pane: Pane, snapshot: Snapshot) -> bool:
         """Read the chat off the screen where nothing else has it, before its turn is told over.

@@ -1,7 +1,6 @@
 """Launch an IDE, adopt one that a person has started, and restore one after a restart."""
 
 import asyncio
-import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from outrider.daemon.agents.ide.launch import Launch, delete_files, find_program
 from outrider.daemon.agents.ide.program import Program
 from outrider.daemon.agents.ide.spec import IdeSpec
 from outrider.daemon.agents.ide.window import Window, WindowError
+from outrider.daemon.agents.patterns import pattern
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
@@ -249,9 +249,9 @@ def _expanded(path: str) -> str:
     return str(Path(path).expanduser())
 
 
-def _is_page(page: Any, pattern: str) -> bool:
+def _is_page(page: Any, pages: str) -> bool:
     return (
         isinstance(page, dict)
         and page.get("type") == "page"
-        and re.search(pattern, str(page.get("url"))) is not None
+        and pattern(pages).matches(str(page.get("url")), otherwise=False)
     )

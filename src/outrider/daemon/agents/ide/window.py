@@ -8,7 +8,6 @@ it still answers. States of the page: `lost` (no connection), `none` (no such wi
 import asyncio
 import contextlib
 import random
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -21,6 +20,7 @@ from outrider.contract.errors import OutriderError
 from outrider.daemon.agents.ide.debugging_port import DebuggingPorts
 from outrider.daemon.agents.ide.panel import PanelReport
 from outrider.daemon.agents.ide.spec import IdeSpec
+from outrider.daemon.agents.patterns import pattern
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Frame, Page
@@ -74,7 +74,7 @@ class Window:
         self.endpoint = endpoint
         self._ports = ports
         self._on_change = on_change
-        self._pages = re.compile(spec.pages)
+        self._pages = pattern(spec.pages)
         self._url: str | None = None
         agents = msgspec.json.encode({"agents": spec.agents}).decode()
         self._source = f"({_WATCH})({agents}, ({script}), {msgspec.json.encode(_BINDING).decode()})"
@@ -205,7 +205,7 @@ class Window:
 
     async def _find(self, pages: list["Page"]) -> "Page | None":
         for page in pages:
-            if self._pages.search(page.url):
+            if self._pages.matches(page.url, otherwise=False):
                 return page
         if self._url is not None and pages:
             await pages[0].goto(self._url, wait_until="commit", timeout=CALL_TIMEOUT * 1000)
