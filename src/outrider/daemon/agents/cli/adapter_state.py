@@ -29,11 +29,11 @@ class CliState:
         self.values = record.adapter_state
 
     def set_places(self, environment: Mapping[str, str]) -> None:
-        """Keep the variables that say where the agent keeps its record."""
+        """Save the variables that say where the agent keeps its transcript."""
         self.values |= environment
 
     def set_process(self, pid: int) -> None:
-        """Keep the agent's first process."""
+        """Save what identifies the agent's first process."""
         self.values |= _mark(pid)
 
     async def end_orphan(self, grace: float) -> None:
@@ -63,7 +63,7 @@ class CliState:
 
 
 def _mark(pid: int) -> dict[str, str]:
-    """Return what tells this process from another one that has its number later."""
+    """Return the pid and start time, which identify a process even if its pid is reused."""
     try:
         return {"pid": str(pid), "started": repr(psutil.Process(pid).create_time())}
     except psutil.NoSuchProcess:
@@ -71,7 +71,7 @@ def _mark(pid: int) -> dict[str, str]:
 
 
 def _orphaned(marked: Mapping[str, str]) -> ProcessGroup | None:
-    """Return what is left of an agent whose terminal is gone, by what `_mark` returned.
+    """Return the processes left of an agent whose terminal is gone, by its `_mark`.
 
     Not every agent ends with its terminal. One that tmux still holds is no orphan.
     """

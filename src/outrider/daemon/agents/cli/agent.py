@@ -183,7 +183,7 @@ class CliAgent:
         return True
 
     async def change(self, controls: Mapping[str, str | bool]) -> None:
-        """Refuse: a terminal shows nothing that could be changed this way."""
+        """Refuse: an agent in a terminal has no controls."""
         names = ", ".join(controls)
         raise bad_request(f"{self._file.display_name} has no controls: {names}", "controls")
 
@@ -196,7 +196,7 @@ class CliAgent:
         return self._transcript.messages(ids, self._guards)
 
     async def close(self) -> None:
-        """End the agent: by its own command if it listens, then whatever is left of it."""
+        """End the agent by its own command if it is idle, then kill what is left of it."""
         await self._watch.stop()
         pane, self._watch.pane = self._watch.pane, None
         if pane is not None:
@@ -205,11 +205,11 @@ class CliAgent:
             self._scrollback.delete()
 
     async def detach(self) -> None:
-        """Stop looking; the agent goes on in its window."""
+        """Stop following; the agent keeps running in its window."""
         await self._watch.stop()
 
     def evidence(self) -> dict[str, Any]:
-        """Return what the status was judged from."""
+        """Return what the status was derived from."""
         watch, transcript = self._watch, self._transcript
         return {
             "rule": watch.reading.rule,
@@ -225,7 +225,7 @@ class CliAgent:
         return await self._watch.look()
 
     async def until_ready(self) -> None:
-        """Return once the agent takes a message, or asks something.
+        """Return once the agent accepts a message or asks a question.
 
         Raises:
             ApiError: 500, it ended, cannot work, or did not get ready in time.
@@ -247,7 +247,7 @@ class CliAgent:
             raise ApiError(500, watch.seen.error or f"{name} did not start")
 
     async def _until_quiet(self) -> None:
-        """Wait until an agent that shows its input, or a dialog, has done with its start."""
+        """Wait until an agent that shows its input or a dialog has finished starting."""
         watch = self._watch
         stillness = Stillness(watch)
         end = time.monotonic() + START_RESTLESS
@@ -286,9 +286,9 @@ class CliAgent:
         raise ApiError(500, "The agent did not take the message: look at its screen, and try again")
 
     def _taken_before(self, message_id: str, text: str) -> bool:
-        """Tell whether the daemon that ran before this one gave the agent this message.
+        """Return whether an earlier daemon has delivered this message already.
 
-        It may have died just after it typed it, before it had noted that.
+        It may have been killed after it typed the message and before it recorded that.
         """
         if self._scrollback is not None:
             return message_id in self._scrollback
@@ -307,7 +307,7 @@ class CliAgent:
         return self._recorded(text, after, message_id)
 
     def _recorded(self, text: str, after: int, message_id: str) -> bool:
-        """Tell whether the agent's record has the message, and remember which one it is there."""
+        """Return whether the transcript has the message; save the message id for its key."""
         assert self._transcript is not None
         key = self._transcript.sent(text, after)
         if key is not None:

@@ -35,13 +35,14 @@ class Keyboard:
         self._keys = keys
 
     async def type(self, lines: Sequence[str]) -> Snapshot:
-        """Type these lines and submit each; return the screen just before the last one was."""
+        """Type these lines and submit each; return the screen before the last was submitted."""
         await self.clear()
         for line in lines[:-1]:
             before = await self._tmux.snapshot(self._pane)
             await self._paste(line)
             await self.submit()
-            # What comes while the agent does not read is shown twice: now, and when it reads.
+            # Input that arrives while the agent does not read is echoed twice: by the terminal
+            # at once, and by the agent when it reads. So wait for each line.
             await self._until_drawn(before, pause=0.01)
         before = await self._tmux.snapshot(self._pane)
         await self._paste(lines[-1])
@@ -55,7 +56,10 @@ class Keyboard:
             await self._tmux.paste(self._pane, text)
 
     async def _until_drawn(self, before: Snapshot, pause: float) -> Snapshot:
-        """Return the screen once it has changed and stays so for `pause` seconds, or in time."""
+        """Return the screen once it differs from `before` and is stable for `pause` seconds.
+
+        After `PASTE_TIMEOUT` the newest one is returned in any case.
+        """
         last, deadline = before, time.monotonic() + PASTE_TIMEOUT
         while time.monotonic() < deadline:
             await asyncio.sleep(pause)
@@ -66,7 +70,7 @@ class Keyboard:
         return last
 
     async def submit(self) -> None:
-        """Press the keys that submit what stands in the input."""
+        """Press the keys that submit the input."""
         await self.press(self._keys.submit)
 
     async def press(self, keys: list[str] | tuple[str, ...]) -> None:
@@ -74,7 +78,7 @@ class Keyboard:
         await self._tmux.press(self._pane, keys)
 
     async def clear(self) -> None:
-        """Take away what stands in the input; an agent may have put an old prompt back."""
+        """Clear the input; an agent may have restored an old prompt in it."""
         keys = self._keys.clear
         shown = await self._tmux.snapshot(self._pane)
         for _ in range(_MAX_CLEAR):

@@ -86,7 +86,7 @@ class ScreenRules:
         self._empty = None if empty is None else pattern(empty, re.MULTILINE)
 
     def read(self, text: str, title: str) -> Reading:
-        """Return what the first rule that fits makes of this screen and terminal title.
+        """Return the reading of the first rule that matches this screen and terminal title.
 
         Raises:
             PatternTimeout: a pattern takes too long on this screen.
@@ -113,7 +113,7 @@ class ScreenRules:
         return Reading(None, None)
 
     def input_is_empty(self, text: str) -> bool | None:
-        """Tell whether nothing stands in the agent's input; None if it is not known."""
+        """Return whether the agent's input is empty; None if that is unknown."""
         if self._empty is None:
             return None
         filled = "\n".join(line.rstrip() for line in text.split("\n") if line.strip())
@@ -124,7 +124,7 @@ class ScreenRules:
 
 
 def read_question(dialog: Dialog, lines: list[str], *, tool: bool, drawn: str) -> Question | None:
-    """Return the question that stands on the screen, None where its options do not.
+    """Return the question on the screen, None if its options are not shown.
 
     `drawn` is the screen from where the rule's pattern was found on.
     """
@@ -186,7 +186,7 @@ def _keys(keys: list[str], key: str) -> tuple[str, ...]:
 
 
 def _kind(kinds: list[Kind], label: str) -> OptionKind:
-    """Return what choosing an option means; one that no pattern knows allows, once."""
+    """Return the kind of an option; `allow_once` if no pattern matches its label."""
     found = (kind.kind for kind in kinds if pattern(kind.match).search(label))
     return next(found, "allow_once")
 

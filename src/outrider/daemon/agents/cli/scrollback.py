@@ -83,14 +83,14 @@ class Scrollback:
         return self._chat.messages()
 
     def sent(self, message_id: str, text: str) -> None:
-        """Take a message that the agent was given; its echo will be left out."""
+        """Add a delivered message to the chat; its echo on the terminal is left out."""
         self._chat.add("user", "text", text, message_id)
         self._chat.save()
         self._read.sent.append(message_id)
         self._save()
 
     def asked(self, lines: Sequence[str], drawn: str) -> None:
-        """Take a question that stands at the end of the history `lines`; it is no chat.
+        """Record the question at the end of the history `lines`; it is left out of the chat.
 
         `drawn` is the question without white space.
         """
@@ -109,9 +109,9 @@ class Scrollback:
             self._save()
 
     def take(self, lines: Sequence[str]) -> bool:
-        """Take what has come since the last time: `lines` is all of the history, no prompt.
+        """Add what is new in the history `lines`, which end above the prompt, to the chat.
 
-        Tell whether somebody has typed a message in the terminal.
+        Return whether a person has typed a message in the terminal.
         """
         if self._read.turns == 0:  # what an agent shows when it starts is no chat
             self._go_on(lines)
@@ -147,7 +147,7 @@ class Scrollback:
         return None if match is None else match.end()
 
     def delete(self) -> None:
-        """Forget the chat."""
+        """Delete the chat."""
         self._chat.delete()
 
     def _say(self, role: Role, lines: list[str], part: int) -> int:
@@ -162,7 +162,7 @@ class Scrollback:
         return part + 1
 
     def _echo(self) -> list[str]:
-        """Return the lines that were typed, as they will be seen again."""
+        """Return the lines that were typed, as the terminal echoes them."""
         entries = (self._chat.get(message_id) for message_id in self._read.sent)
         lines = (
             _visible(line)
@@ -174,7 +174,7 @@ class Scrollback:
         return [line for line in lines if line]
 
     def _start(self, lines: Sequence[str]) -> int:
-        """Return where what is new begins; the terminal may have dropped its oldest lines."""
+        """Return the index of the first new line; the terminal may have dropped old ones."""
         anchor, end = _shortened(self._read.anchor), min(self._read.lines, len(lines))
         for start in range(end, len(anchor) - 1, -1):
             if _shortened(lines[start - len(anchor) : start]) == anchor:
@@ -200,12 +200,12 @@ def _bare(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return a line without what a terminal may draw in another way, or not at all."""
+    """Return a line without characters that a terminal draws differently or not at all."""
     return _INVISIBLE.sub("", text)
 
 
 def _behind(line: str, count: int) -> str:
-    """Return what stands behind so many characters of a line, white space not counted."""
+    """Return the rest of a line after `count` characters, not counting white space."""
     for position, character in enumerate(line):
         count -= not character.isspace()
         if count < 0:
@@ -214,7 +214,7 @@ def _behind(line: str, count: int) -> str:
 
 
 def _without(lines: Sequence[str], questions: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return lines without these questions, in their order, and what was answered behind them."""
+    """Return lines without these questions and the answers typed after them."""
     kept: list[str] = []
     done = 0
     for question in questions:
@@ -229,7 +229,7 @@ def _without(lines: Sequence[str], questions: Sequence[Sequence[str]]) -> Sequen
 
 
 def _stands(question: Sequence[str], lines: Sequence[str], at: int) -> bool:
-    """Tell whether a question begins in this line; an answer may stand behind its last one."""
+    """Return whether a question begins at this line; its answer may follow on the last."""
     *whole, last = question
     if at + len(whole) >= len(lines):
         return False

@@ -120,7 +120,7 @@ class StatusDecider:
         self._drawn_at = clock()
 
     def decide(self, reading: Reading, screen: str) -> Iterator[Observation]:
-        """Return what to tell of it now, in order: nothing, where it is not decided yet."""
+        """Return the observations that follow, in order; none while it is undecided."""
         if screen != self._screen:
             self._screen, self._drawn_at = screen, self._clock()
         if not self._is_silent(reading):
@@ -133,7 +133,7 @@ class StatusDecider:
         )
 
     def _is_silent(self, reading: Reading) -> bool:
-        """Tell whether only the screen could show that it is at work, and has not for too long."""
+        """Return whether an agent without a transcript has shown nothing new for `silence`."""
         if self._transcript is not None or not self._started:
             return False
         at_work = reading.question is None and reading.status in {None, "generating"}
@@ -175,7 +175,7 @@ class StatusDecider:
             yield from self._rests(reading, screen)
 
     def idle(self, error: str | None = None) -> Observation:
-        """Return what is told of an agent that does nothing, because it failed with `error`."""
+        """Return the observation of an idle agent, or with `error` of one whose turn failed."""
         transcript = self._transcript
         model = self._record.model if transcript is None else transcript.model or self._record.model
         return Observation(
@@ -187,11 +187,11 @@ class StatusDecider:
         )
 
     def generating(self) -> Observation:
-        """Return what is told of an agent at work."""
+        """Return the observation of an agent at work."""
         return replace(self.idle(), status="generating")
 
     def seen_prompts(self) -> None:
-        """The messages that the record holds have been told of. What was asked before is past."""
+        """Mark every message in the transcript as observed; earlier questions are over."""
         self._leaving = None
         self._rested = self._unrecorded = False
         self._drawn_at = self._clock()
@@ -199,14 +199,14 @@ class StatusDecider:
 
     @property
     def awaits_effect(self) -> bool:
-        """Whether a question that was answered has not gone yet."""
+        """Whether the screen still shows a question that was answered."""
         return self._answered is not None
 
     @contextmanager
     def answering(self, asked: Asked) -> Iterator[None]:
-        """Press the keys that answer a question; nothing else is decided until it is gone.
+        """Suspend decisions while the block answers a question, and until it is gone.
 
-        Where the block fails, the question stands as before.
+        If the block fails, the question is pending as before.
         """
         self._answered = asked
         try:
@@ -216,7 +216,7 @@ class StatusDecider:
             raise
 
     def _is_gone(self, asked: Asked, shown: Question | None) -> bool:
-        """Tell whether a question that was answered has gone; `shown` is what stands there."""
+        """Return whether an answered question is gone; `shown` is the question on the screen."""
         if shown is None or shown.fingerprint != asked.fingerprint:
             return True
         if asked.call is None or self._transcript is None:
@@ -224,12 +224,12 @@ class StatusDecider:
         return all(call.id != asked.call for call in self._transcript.open_calls())
 
     def _over(self, asked: Asked) -> None:
-        """Take it that this question is over, though it may still be drawn."""
+        """Mark a question as over, although the screen may still show it."""
         self.asked = None
         self._leaving = (asked.fingerprint, self._clock() + LEAVING)
 
     def _rests(self, reading: Reading, screen: str) -> Iterator[Observation]:
-        """No sign of work is on the screen: what does the record say?"""
+        """Decide by the transcript: the screen shows no sign of work."""
         transcript = self._transcript
         match None if transcript is None else transcript.activity():
             case "busy":
@@ -252,7 +252,7 @@ class StatusDecider:
                 self.settled = False
 
     def _asks(self, question: Question) -> Iterator[Observation]:
-        """Make the question on the screen an action, the same one as long as it stands there."""
+        """Make the question an action, which keeps its id while the question is shown."""
         call = self._call() if question.tool else None
         asked = self.asked
         if asked is not None and asked.fingerprint != question.fingerprint:
@@ -274,20 +274,20 @@ class StatusDecider:
         yield replace(self.idle(), status="waiting_approval", pending=asked.action)
 
     def _is_leaving(self, question: Question) -> bool:
-        """Tell whether this is one that is over, and that the agent is about to take away."""
+        """Return whether this question is over and only not yet removed from the screen."""
         if self._leaving is None:
             return False
         fingerprint, until = self._leaving
         return question.fingerprint == fingerprint and self._clock() < until
 
     def _is_named(self, question: Question, call: ToolCall | None) -> bool:
-        """Tell whether the record names the call that is asked about, as far as it ever will."""
+        """Return whether the transcript names the tool call, or the wait for that is over."""
         if not question.tool or self._transcript is None or call is not None:
             return True
         return self._for_long("call", CALL_WAIT)
 
     def _call(self) -> ToolCall | None:
-        """Return the tool call that the agent may be asking about."""
+        """Return the oldest open tool call that has not been answered."""
         calls = () if self._transcript is None else self._transcript.open_calls()
         return next((call for call in calls if call.id not in self._answered_calls), None)
 
@@ -301,7 +301,7 @@ class StatusDecider:
         return Asked(question.fingerprint, None if call is None else call.id, action)
 
     def _waits_for_something(self, screen: str) -> Observation:
-        """The agent says that it waits, and no rule knows for what: a person has to look."""
+        """Return an action without options: the agent waits, and no rule knows for what."""
         if not self._for_long("unknown", UNKNOWN_QUESTION):
             self.settled = False
             return self.generating()
@@ -312,7 +312,7 @@ class StatusDecider:
         return replace(self.idle(), status="waiting_approval", pending=self.asked.action)
 
     def _for_long(self, what: str, seconds: float) -> bool:
-        """Tell whether `what` has been the case for that long, from the first time asked."""
+        """Return whether `what` has held for `seconds`, counted from the first call."""
         now = self._clock()
         return now - self._since.setdefault(what, now) >= seconds
 
@@ -360,11 +360,11 @@ class StatusMonitor:
 
     @property
     def screen(self) -> str:
-        """The text of the screen, as it was seen last."""
+        """The text of the newest snapshot."""
         return "" if self.snapshot is None else self.snapshot.text
 
     def observe(self, observer: Observer) -> None:
-        """Begin to follow the agent and to call `observer`, with the present state first."""
+        """Follow the agent; `observer` is called at once with the current state."""
         self._observer = observer
         observer(self._record.type, self.seen)
         if self.pane is not None:
@@ -372,7 +372,7 @@ class StatusMonitor:
             self._following.add_done_callback(self._followed)
 
     async def stop(self) -> None:
-        """Look no more. Whatever is still under way: nobody is told any more."""
+        """Stop following, within 3 s; the observer is not called again."""
         self._observer = None
         if self.pane is not None:
             self._tmux.unwatch(self.pane)
@@ -382,7 +382,7 @@ class StatusMonitor:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Look without telling while the block runs: keys are on their way to the agent."""
+        """Suspend observations while the block runs, because it is typing."""
         self._held = True
         try:
             yield
@@ -391,13 +391,13 @@ class StatusMonitor:
             self._changed.set()
 
     def tell(self, observation: Observation) -> None:
-        """Tell what the agent is seen to be doing."""
+        """Pass an observation to the observer."""
         self.seen = observation
         if self._observer is not None:
             self._observer(self._record.type, observation)
 
     async def look(self) -> Observation:
-        """Look at the agent now and return what it is doing."""
+        """Take a snapshot now and return the observation that follows."""
         pane = self.pane
         if pane is None or self.seen.gone:
             return self.seen
@@ -414,7 +414,7 @@ class StatusMonitor:
         return self.seen
 
     async def until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Look until `done`; tell whether it was within `seconds`."""
+        """Look until `done`; return whether that was within `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             await self.look()
@@ -444,7 +444,7 @@ class StatusMonitor:
             self.tell(Observation(status="error", error=f"Outrider failed to follow: {error}"))
 
     async def _take(self, pane: Pane, snapshot: Snapshot) -> None:
-        """Read what the screen shows, and tell what follows from it."""
+        """Read a snapshot and pass on the observations that follow from it."""
         if self._transcript is not None:
             await catch_up(self._transcript)
         before, self.snapshot = self.snapshot, snapshot
@@ -473,9 +473,9 @@ class StatusMonitor:
             self.unreadable = str(error)
 
     async def _read_chat(self, pane: Pane, snapshot: Snapshot) -> bool:
-        """Read the chat off the screen where nothing else has it, before its turn is told over.
+        """Read the chat off the terminal, if there is no transcript, before a turn ends.
 
-        Tell whether it could be read: the screen may have gone on since the snapshot.
+        Return whether it was read: the screen may have changed since the snapshot.
         """
         if self._scrollback is None or snapshot == self._taken:
             return True
@@ -490,7 +490,7 @@ class StatusMonitor:
         return True
 
     async def _read_question(self, pane: Pane, snapshot: Snapshot, action_id: str) -> None:
-        """Note where a question stands, so that the chat is without it."""
+        """Record the lines of a question, which are left out of the chat."""
         question = self.reading.question
         if self._scrollback is None or question is None or action_id == self._noted:
             return
@@ -511,7 +511,7 @@ class StatusMonitor:
 
 
 class Stillness:
-    """Measures for how long an agent has neither drawn nor computed, from now on."""
+    """Measure for how long an agent has neither drawn nor computed, from now on."""
 
     def __init__(self, watch: StatusMonitor) -> None:
         self._watch = watch
@@ -519,7 +519,7 @@ class Stillness:
         self._seconds = 0.0
 
     async def look(self) -> float:
-        """Look at the agent, and return for how many seconds it has been still at the least."""
+        """Look at the agent and return for how many seconds at least it has been still."""
         before = self._watch.snapshot
         await self._watch.look()
         pane, now = self._watch.pane, time.monotonic()
@@ -536,13 +536,13 @@ class Stillness:
 
 
 def last_lines(text: str, count: int = 4) -> str:
-    """Return the last lines of a screen that are not blank, for a person to read."""
+    """Return the last lines of a screen that are not blank."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return "\n".join(lines[-count:])[-2000:] or "(nothing)"
 
 
 def _above(lines: list[str], rows: int) -> list[str]:
-    """Return what stands above the last `rows` lines, blank ones not counted."""
+    """Return the lines above the last `rows` lines, not counting blank ones."""
     end = len(lines)
     while end and not lines[end - 1].strip():
         end -= 1

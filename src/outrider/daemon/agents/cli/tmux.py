@@ -163,7 +163,7 @@ class Tmux:
         self._watchers[pane.id] = signal
 
     def unwatch(self, pane: Pane) -> None:
-        """Call nobody about `pane` any more."""
+        """Undo `watch`."""
         self._watchers.pop(pane.id, None)
 
     # What is in a window
@@ -237,7 +237,7 @@ class Tmux:
         return lines
 
     async def close(self) -> None:
-        """Let go of the server; agents go on in it. A server without agents is ended."""
+        """Disconnect; agents keep running. A server without agents is ended."""
         self._watchers.clear()
         await self._client.close()
 

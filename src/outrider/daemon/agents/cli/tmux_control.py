@@ -57,7 +57,7 @@ class TmuxGone(TmuxError):
 
 
 class WindowGone(TmuxError):
-    """The server runs, but has the window no more."""
+    """The server runs, but the window is closed."""
 
 
 class _Disconnected(TmuxError):
@@ -65,7 +65,7 @@ class _Disconnected(TmuxError):
 
 
 class _OutOfStep(Exception):
-    """What the client says does not fit the commands that it was given."""
+    """The client's output does not match the commands that were sent."""
 
 
 @dataclass
@@ -102,7 +102,7 @@ class ControlClient:
         self._closed = False
 
     async def connect(self, *, create: bool) -> None:
-        """Connect where that has not been done; with `create`, to a new server if need be.
+        """Connect unless connected; with `create`, start a server if there is none.
 
         Raises:
             TmuxGone: there is no server.
@@ -181,7 +181,7 @@ class ControlClient:
         return [reply.future.result() for reply in replies]
 
     async def close(self) -> None:
-        """Let go of the server; agents go on in it. A server without agents is ended."""
+        """Disconnect; agents keep running. A server without agents is ended."""
         self._closed = True
         if self._reviving is not None:
             self._reviving.cancel()
@@ -199,7 +199,7 @@ class ControlClient:
         await asyncio.wait({reading}, timeout=5)
 
     async def _read(self, process: Child) -> None:
-        """Sort what the client says until it ends, or until it is out of step."""
+        """Read the client's output until it ends or is out of step."""
         assert process.stdout is not None
         try:
             await self._sort(_lines(process.stdout))
@@ -260,7 +260,7 @@ class ControlClient:
         return None
 
     async def _revive(self) -> None:
-        """The client has ended: connect again where the server still runs; tell everybody."""
+        """Connect again if the server still runs, and signal a change to all watchers."""
         try:
             await self.connect(create=False)
             _log.info("connected to tmux again", socket=self._socket)
@@ -313,7 +313,7 @@ def _line(command: Sequence[str]) -> str:
 
 
 def _client_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the little that tmux itself needs: what it has, every window could see."""
+    """Return the few variables that tmux needs: every window can see its environment."""
     kept = ("PATH", "HOME", "USER", "LOGNAME", "TMUX_TMPDIR", "TMPDIR")
     chosen = {name: environment[name] for name in kept if name in environment}
     return {"SHELL": "/bin/sh", "LANG": "C.UTF-8", "TERM": "xterm-256color", **chosen}
