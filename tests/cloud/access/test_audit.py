@@ -1,5 +1,6 @@
 """The audit trail: what is in it, what never is, and who sees it."""
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -185,16 +186,15 @@ class TestWhatIsRecorded:
 
         for _ in range(1000):
             refuse()
-        assert len(audit._waiting) == 1
+        assert audit.waiting == 1
         refuse("192.0.2.2")
-        assert len(audit._waiting) == 2
+        assert audit.waiting == 2
         clock.passes(60)
         refuse()
-        assert len(audit._waiting) == 3
+        assert audit.waiting == 3
         for number in range(20_000):
             refuse(f"address {number}")
-        assert len(audit._waiting) == MAX_WAITING
-        assert len(audit._strangers) <= MAX_WAITING
+        assert audit.waiting == MAX_WAITING
 
     async def test_strangers_of_one_network_are_one(self, database: Database, clock: Clock) -> None:
         """Whoever has one IPv6 address has the 2^64 of its /64; what is noted tells it."""
@@ -331,10 +331,10 @@ class TestReading:
             clock.passes(1)
         await audit.write()
         clock.passes(KEPT_SECONDS - 2)
-        await audit._prune()
+        await audit.prune()
         assert await kept() == ["young", "old"]
         clock.passes(3600)
-        await audit._prune()
+        await audit.prune()
         assert await kept() == []
 
 
@@ -357,14 +357,23 @@ class TestWriting:
         assert [record.request_id for record in records] == ["two", "one"]
 
     async def test_a_batch_that_was_written_and_cut_short_is_there_once(
-        self, database: Database, clock: Clock
+        self, database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        add = store.add
+
+        async def cut_short(*arguments: Any) -> None:
+            await add(*arguments)
+            raise asyncio.CancelledError
+
         audit = Audit(database, clock)
         _note(audit, "one")
-        written = list(audit._waiting)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "add", cut_short)
+            with pytest.raises(asyncio.CancelledError):
+                await audit.write()
+        assert audit.waiting == 1
         await audit.write()
-        audit._waiting = written  # as if the task had been cancelled after the commit
-        await audit.write()
+        assert audit.waiting == 0
         assert len(await audit.of_account("acct_a", limit=10, before=None)) == 1
 
 

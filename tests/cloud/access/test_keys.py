@@ -50,8 +50,8 @@ async def _id(owner: Owner, key: str | None = None) -> str:
 
 
 class TestLookingUp:
-    async def _authenticator(self, site: Site, clock: Clock) -> Authenticator:
-        return Authenticator(site.database, sessions_of(site), clock)
+    async def _authenticator(self, site: Site, clock: Clock, **options: int) -> Authenticator:
+        return Authenticator(site.database, sessions_of(site), clock, **options)
 
     async def test_what_is_no_key_costs_no_look_up(self, user: Owner, clock: Clock) -> None:
         """contract.md: a typo is refused without a look-up."""
@@ -115,16 +115,13 @@ class TestLookingUp:
         with pytest.raises(ApiError):
             await authenticator.principal(key)
 
-    async def test_memory_is_bounded(
-        self, user: Owner, clock: Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("outrider.cloud.access.authentication._MAX_CACHED_KEYS", 3)
-        authenticator = await self._authenticator(user.site, clock)
+    async def test_memory_is_bounded(self, user: Owner, clock: Clock) -> None:
+        authenticator = await self._authenticator(user.site, clock, max_cached_keys=3)
         for _ in range(6):
             await authenticator.principal(await user.site.key(user.id))
             with pytest.raises(ApiError):
                 await authenticator.principal(credentials.new_key())
-        assert len(authenticator._cache) == 3
+        assert authenticator.cached_keys == 3
 
     async def test_last_used_is_written(self, user: Owner, clock: Clock) -> None:
         authenticator = await self._authenticator(user.site, clock)

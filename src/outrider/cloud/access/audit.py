@@ -14,17 +14,17 @@ returns the reason, and the service rejects requests that it could not record (s
 
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
 import structlog
+from cachetools import TTLCache
 
 from outrider.cloud.access.client_address import bucket
 from outrider.cloud.access.rate_limits import MemoryWindows
-from outrider.cloud.periodic import run_periodically
+from outrider.cloud.periodic import WriteBehind, run_periodically
 from outrider.cloud.store import audit
 from outrider.cloud.store.audit import Record
 from outrider.cloud.store.database import DATABASE_ERRORS, Database, cannot_store, is_unavailable
@@ -56,10 +56,11 @@ class Audit:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        self._waiting: list[Record] = []
-        self._dropped = 0
-        self._pruned = 0.0
-        self._strangers: OrderedDict[tuple[str, str, int], float] = OrderedDict()
+        self._buffer: WriteBehind[Record] = WriteBehind(self._store, "audit", MAX_WAITING)
+        self._pruned_at = 0.0
+        self._strangers: TTLCache[tuple[str, str, int], None] = TTLCache(
+            _MAX_STRANGERS, _STRANGER_SECONDS, clock
+        )
         self._failure: str | None = None
 
     @property
@@ -69,6 +70,11 @@ class Audit:
         An unreachable database does not count: requests fail without it anyway.
         """
         return self._failure
+
+    @property
+    def waiting(self) -> int:
+        """The number of records that are not written yet."""
+        return len(self._buffer)
 
     def note(
         self,
@@ -91,50 +97,30 @@ class Audit:
             address = bucket(address)
             if self._is_repeated((address, action, outcome)):
                 return
-        if len(self._waiting) >= MAX_WAITING:
-            self._dropped += 1
-            return
-        self._waiting.append(
-            Record(
-                id=new_id("aud"),
-                at=int((self._clock() if at is None else at) * 1000),
-                account_id=account_id,
-                principal=principal,
-                action=action,
-                target=None if target is None else _SECRET.sub("…", target)[:300],
-                outcome=outcome,
-                address=address[:64],
-                request_id=request_id,
-            )
+        record = Record(
+            id=new_id("aud"),
+            at=int((self._clock() if at is None else at) * 1000),
+            account_id=account_id,
+            principal=principal,
+            action=action,
+            target=None if target is None else _SECRET.sub("…", target)[:300],
+            outcome=outcome,
+            address=address[:64],
+            request_id=request_id,
         )
+        self._buffer.put(record.id, record)
 
     async def keep_writing(self) -> None:
         """Write waiting records and delete expired ones, until cancelled."""
         await run_periodically(self._write_and_prune, _WRITE_SECONDS, "write audit")
 
     async def write(self) -> None:
-        """Write the waiting records.
+        """Write the waiting records; they keep waiting if that fails.
 
-        On any failure, cancellation included, the records wait again, in their order. If the commit
-        succeeded but its confirmation was lost, the next call inserts the same ids again, and the
-        database ignores them.
+        If the commit succeeded but its confirmation was lost, the next call inserts the same ids
+        again, and the database ignores them.
         """
-        if self._dropped:
-            _log.error("audit records dropped: too many at once", count=self._dropped)
-            self._dropped = 0
-        records, self._waiting = self._waiting, []
-        if not records:
-            return
-        try:
-            await audit.add(self._database, records)
-        except BaseException as error:
-            self._waiting = records + self._waiting
-            if isinstance(error, DATABASE_ERRORS) and (
-                cannot_store(error) or not is_unavailable(error)
-            ):
-                self._failure = str(getattr(error, "orig", None) or error)
-            raise
-        self._failure = None
+        await self._buffer.flush()
 
     async def of_account(self, account_id: str, *, limit: int, before: str | None) -> list[Record]:
         """Return the account's records, newest first; only those older than the id `before`."""
@@ -142,25 +128,31 @@ class Audit:
             await self.write()
         return await audit.of_account(self._database, account_id, limit=limit, before=before)
 
-    def _is_repeated(self, refusal: tuple[str, str, int]) -> bool:
+    async def prune(self) -> None:
+        """Delete expired records, at most once an hour."""
         now = self._clock()
-        if now - self._strangers.get(refusal, 0.0) < _STRANGER_SECONDS:
+        if now - self._pruned_at >= _PRUNE_SECONDS:
+            self._pruned_at = now
+            await audit.prune(self._database, int((now - KEPT_SECONDS) * 1000))
+
+    def _is_repeated(self, refusal: tuple[str, str, int]) -> bool:
+        if refusal in self._strangers:
             return True
-        self._strangers[refusal] = now
-        self._strangers.move_to_end(refusal)
-        if len(self._strangers) > _MAX_STRANGERS:
-            self._strangers.popitem(last=False)
+        self._strangers[refusal] = None
         return False
+
+    async def _store(self, records: dict[str, Record]) -> None:
+        try:
+            await audit.add(self._database, list(records.values()))
+        except DATABASE_ERRORS as error:
+            if cannot_store(error) or not is_unavailable(error):
+                self._failure = str(getattr(error, "orig", None) or error)
+            raise
+        self._failure = None
 
     async def _write_and_prune(self) -> None:
         await self.write()
-        await self._prune()
-
-    async def _prune(self) -> None:
-        now = self._clock()
-        if now - self._pruned >= _PRUNE_SECONDS:
-            self._pruned = now
-            await audit.prune(self._database, int((now - KEPT_SECONDS) * 1000))
+        await self.prune()
 
 
 A_MINUTE: Final = 120

@@ -6,22 +6,21 @@ Concurrent requests with the same uncached key share one database query.
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
+from cachetools import FIFOCache
 
 from outrider.cloud.access import credentials
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.access.sessions import Sessions
-from outrider.cloud.periodic import run_periodically
+from outrider.cloud.periodic import WriteBehind, run_periodically
 from outrider.cloud.store import api_keys, sessions
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError, ErrorCode
 
 _CACHE_SECONDS: Final = 0.5
-_MAX_CACHED_KEYS: Final = 10_000
 _SAVE_SECONDS: Final = 5.0
 _JWT_START: Final = "eyJ"  # base64 of `{"`
 _MAX_TOKEN: Final = 4096
@@ -42,18 +41,30 @@ class Authenticator:
 
     Args:
         clock: seconds since the epoch.
+        max_cached_keys: API keys in the cache; the oldest entry is evicted.
     """
 
     def __init__(
-        self, database: Database, sessions: Sessions, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        sessions: Sessions,
+        clock: Callable[[], float] = time.time,
+        max_cached_keys: int = 10_000,
     ) -> None:
         self._database = database
         self._sessions = sessions
         self._clock = clock
-        self._cache: OrderedDict[bytes, _CachedKey] = OrderedDict()
+        self._cache: FIFOCache[bytes, _CachedKey] = FIFOCache(max_cached_keys)
         self._lookups: dict[bytes, asyncio.Task[_CachedKey | None]] = {}
-        self._key_uses: dict[str, float] = {}
-        self._session_uses: dict[str, float] = {}
+        self._key_uses: WriteBehind[float] = WriteBehind(self._save_keys, "last use of keys")
+        self._session_uses: WriteBehind[float] = WriteBehind(
+            self._save_sessions, "last use of sessions"
+        )
+
+    @property
+    def cached_keys(self) -> int:
+        """The number of API keys in the cache."""
+        return len(self._cache)
 
     def remembered(self, token: str) -> Principal | None:
         """Return the principal of an API key from the cache, without I/O; None if not cached."""
@@ -77,7 +88,7 @@ class Authenticator:
         if token.startswith(_JWT_START) and len(token) <= _MAX_TOKEN:
             principal = await self._sessions.principal(token)
             if principal is not None and principal.session is not None:
-                self._session_uses[principal.session.id] = self._clock()
+                self._session_uses.put(principal.session.id, self._clock())
         else:
             principal = await self._key(token)
         if principal is None:
@@ -102,28 +113,22 @@ class Authenticator:
 
     def last_seen(self, session_id: str) -> int:
         """Return when this node last saw a session, in epoch milliseconds; 0 if that is saved."""
-        return int(self._session_uses.get(session_id, 0) * 1000)
+        return int((self._session_uses.get(session_id) or 0) * 1000)
 
     async def keep_saving(self) -> None:
         """Save every few seconds when keys and sessions were last used, until cancelled."""
         await run_periodically(self.save_last_used, _SAVE_SECONDS, "save last use")
 
     async def save_last_used(self) -> None:
-        """Save when keys and sessions were last used, since the last call.
+        """Save when keys and sessions were last used, since the last call."""
+        await self._key_uses.flush()
+        await self._session_uses.flush()
 
-        After a failure or cancellation the times are kept for the next call; newer ones win.
-        """
-        used, self._key_uses = self._key_uses, {}
-        seen, self._session_uses = self._session_uses, {}
-        try:
-            if used:
-                await api_keys.touch(self._database, _millis(used))
-                used = {}
-            if seen:
-                await sessions.touch(self._database, _millis(seen))
-        except BaseException:
-            self._key_uses, self._session_uses = used | self._key_uses, seen | self._session_uses
-            raise
+    async def _save_keys(self, uses: dict[str, float]) -> None:
+        await api_keys.touch(self._database, _millis(uses))
+
+    async def _save_sessions(self, uses: dict[str, float]) -> None:
+        await sessions.touch(self._database, _millis(uses))
 
     async def _key(self, token: str) -> Principal | None:
         digest, now = credentials.digest(token), self._clock()
@@ -138,7 +143,7 @@ class Authenticator:
         _, principal, expires_at = cached
         if expires_at <= now:
             return None
-        self._key_uses[principal.id] = now
+        self._key_uses.put(principal.id, now)
         return principal
 
     async def _shared_look_up(self, digest: bytes, now: float) -> _CachedKey | None:
@@ -167,9 +172,6 @@ class Authenticator:
             self._cache.pop(digest, None)
             return
         self._cache[digest] = cached
-        self._cache.move_to_end(digest)
-        if len(self._cache) > _MAX_CACHED_KEYS:
-            self._cache.popitem(last=False)
 
 
 def _millis(times: dict[str, float]) -> dict[str, int]:

@@ -9,6 +9,7 @@ import structlog
 
 from outrider.cloud.fleet.bus import Bus, BusDown
 from outrider.cloud.fleet.machine_state import MachineState
+from outrider.cloud.periodic import WriteBehind
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
 
@@ -40,7 +41,9 @@ class FleetDirectory:
     def __init__(self, bus: Bus, database: Database) -> None:
         self._bus = bus
         self._database = database
-        self._unpublished: dict[str, MachineState] = {}
+        self._unpublished: WriteBehind[MachineState] = WriteBehind(
+            self._publish_all, "machines of the directory"
+        )
         self._wake = asyncio.Event()
         self._incomplete_until = 0.0
 
@@ -55,7 +58,7 @@ class FleetDirectory:
         A machine that is no longer connected is removed from the directory.
         """
         if self._bus.is_shared:
-            self._unpublished[state.id] = state
+            self._unpublished.put(state.id, state)
             self._wake.set()
 
     def republish(self, states: Iterable[MachineState]) -> None:
@@ -115,12 +118,13 @@ class FleetDirectory:
         Raises:
             BusDown: the changes are kept for the next call.
         """
-        while self._unpublished:
-            batch = [self._unpublished.pop(key) for key in list(self._unpublished)[:_BATCH]]
+        await self._unpublished.flush()
+
+    async def _publish_all(self, states: dict[str, MachineState]) -> None:
+        waiting = list(states.values())
+        for start in range(0, len(waiting), _BATCH):
+            batch = waiting[start : start + _BATCH]
             outcomes = await asyncio.gather(*map(self._publish, batch), return_exceptions=True)
-            for state, outcome in zip(batch, outcomes, strict=True):
-                if isinstance(outcome, BaseException):
-                    self._unpublished.setdefault(state.id, state)
             for outcome in outcomes:
                 if isinstance(outcome, BaseException):
                     raise outcome

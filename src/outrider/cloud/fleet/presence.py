@@ -25,6 +25,7 @@ import structlog
 
 from outrider.cloud.fleet.directory import FleetDirectory
 from outrider.cloud.fleet.machine_state import MachineState
+from outrider.cloud.periodic import WriteBehind, run_periodically
 from outrider.cloud.store import machines
 from outrider.cloud.store.batches import Batches
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
@@ -88,7 +89,7 @@ class Presence:
         self._clock = clock
         self._local = _LocalMachines(grace_period, self._on_grace_expired)
         self._expiries: set[asyncio.Task[None]] = set()
-        self._unsaved: set[str] = set()
+        self._unsaved: WriteBehind[None] = WriteBehind(self._save_snapshots, "machines")
         self._registrations = _Registrations(database, node, announce)
 
     async def find(self, account_id: str, machine_id: str) -> MachineState | None:
@@ -188,7 +189,7 @@ class Presence:
             if not report.sessions and not report.removed and now < state.stale_at:
                 return
         state.stale_at = now + _stale_millis()
-        self._unsaved.add(state.id)
+        self._unsaved.put(state.id, None)
         self._directory.publish(state)
 
     def connection_lost(self, machine_id: str) -> None:
@@ -197,7 +198,7 @@ class Presence:
         if state is not None and state.online:
             state.online = False
             self._local.begin_grace(machine_id)
-            self._unsaved.add(machine_id)
+            self._unsaved.put(machine_id, None)
             self._directory.publish(state)
 
     def release(self, machine_id: str) -> None:
@@ -248,26 +249,15 @@ class Presence:
 
     async def run(self) -> None:
         """Save reports every few seconds, until cancelled."""
-        while True:
-            await asyncio.sleep(_SAVE_SECONDS)
-            await self.save()
+        await run_periodically(self.save, _SAVE_SECONDS, "save machines")
 
     async def save(self) -> None:
-        """Save the machines that have changed since the last call."""
-        unsaved, self._unsaved = self._unsaved, set()
-        rows = {}
-        for machine_id in unsaved:
-            state = self._local.get(machine_id)
-            data = None if state is None else state.snapshot()
-            if state is not None and data is not None:
-                rows[machine_id] = (data, state.last_seen_at)
-        if not rows:
-            return
-        try:
-            await machines.save_snapshots(self._database, self._node, rows)
-        except DATABASE_ERRORS as error:
-            _log.warning("saving machines postponed", error=str(error))
-            self._unsaved |= unsaved
+        """Save the machines that have changed since the last call.
+
+        Raises:
+            SQLAlchemyError, OSError: the database is unavailable; the next call saves them.
+        """
+        await self._unsaved.flush()
 
     async def close(self) -> None:
         """Stop all timers. Machines stay `connected` in the database for the next start."""
@@ -277,8 +267,22 @@ class Presence:
         if self._expiries:
             await asyncio.wait(self._expiries, timeout=5)
         await self._registrations.close()
-        self._unsaved |= {state.id for state in self._local}
-        await self.save()
+        for state in self._local:
+            self._unsaved.put(state.id, None)
+        try:
+            await self.save()
+        except DATABASE_ERRORS as error:
+            _log.warning("saving machines failed", error=str(error))
+
+    async def _save_snapshots(self, machine_ids: dict[str, None]) -> None:
+        rows = {}
+        for machine_id in machine_ids:
+            state = self._local.get(machine_id)
+            data = None if state is None else state.snapshot()
+            if state is not None and data is not None:
+                rows[machine_id] = (data, state.last_seen_at)
+        if rows:
+            await machines.save_snapshots(self._database, self._node, rows)
 
     async def _set_offline(self, state: MachineState, *, anywhere: bool) -> None:
         """Set a machine offline; the node whose transaction changed it announces the event.

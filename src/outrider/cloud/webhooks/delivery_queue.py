@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from outrider.cloud.periodic import WriteBehind
 from outrider.cloud.store import deliveries, webhooks
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.deliveries import Delivery
@@ -367,7 +368,7 @@ class _OutcomeBuffer:
         self._database = database
         self._subscriptions = subscriptions
         self._clock = clock
-        self._buffer: list[_Completed] = []
+        self._buffer: WriteBehind[_Completed] = WriteBehind(self._store, "delivery outcomes")
         self._failing: dict[str, str] = {}
         attempts = Counter(
             "outrider_webhook_attempts", "Attempts, by outcome.", ["outcome"], registry=registry
@@ -390,7 +391,7 @@ class _OutcomeBuffer:
             status_code: the receiver's answer, None without one.
             at: the end of the attempt, in epoch milliseconds.
         """
-        self._buffer.append(_Completed(delivery, account_id, status_code, at))
+        self._buffer.put(delivery.id, _Completed(delivery, account_id, status_code, at))
         self.added.set()
 
     async def flush(self) -> list[Delivery]:
@@ -402,22 +403,7 @@ class _OutcomeBuffer:
         for delivered, count in self._counts.items():
             self._attempts[delivered].inc(count)
             self._counts[delivered] = 0
-        completed, self._buffer = self._buffer, []
-        if not completed:
-            return []
-        try:
-            stored = [one.delivery for one in completed]
-            failing = await deliveries.finish(self._database, stored, _results(completed))
-        except BaseException:
-            self._buffer = completed + self._buffer
-            raise
-        latest = int((self._clock() - DISABLE_AFTER_DAYS * 86400) * 1000)
-        self._failing = {
-            one.delivery.webhook_id: one.account_id
-            for one in completed
-            if failing.get(one.delivery.webhook_id, latest + 1) <= latest
-        }
-        return stored
+        return [one.delivery for one in (await self._buffer.flush()).values()]
 
     async def disable_failing(self) -> None:
         """Disable webhooks whose every delivery has failed for `DISABLE_AFTER_DAYS` days.
@@ -429,6 +415,17 @@ class _OutcomeBuffer:
         for webhook_id, account_id in failing.items():
             reason = f"Every delivery has failed for {DISABLE_AFTER_DAYS} days"
             await self._subscriptions.disable(account_id, webhook_id, reason)
+
+    async def _store(self, buffered: dict[str, _Completed]) -> None:
+        completed = list(buffered.values())
+        stored = [one.delivery for one in completed]
+        failing = await deliveries.finish(self._database, stored, _results(completed))
+        latest = int((self._clock() - DISABLE_AFTER_DAYS * 86400) * 1000)
+        self._failing = {
+            one.delivery.webhook_id: one.account_id
+            for one in completed
+            if failing.get(one.delivery.webhook_id, latest + 1) <= latest
+        }
 
 
 def _results(completed: Sequence[_Completed]) -> list[webhooks.Result]:

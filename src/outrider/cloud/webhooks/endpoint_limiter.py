@@ -10,6 +10,8 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from cachetools import FIFOCache
+
 from outrider.cloud.store.deliveries import Delivery
 
 
@@ -70,7 +72,7 @@ class EndpointLimiter:
         self._attempt = attempt
         self._on_start = on_start
         self._endpoints: dict[str, _Endpoint] = {}
-        self._prompt: OrderedDict[str, None] = OrderedDict()
+        self._prompt: FIFOCache[str, None] = FIFOCache(_MAX_PROMPT)
         self._free = limits.in_flight
         self._free_not_prompt = limits.in_flight // 2
         # Endpoints that wait for a slot, in order.
@@ -185,5 +187,3 @@ class EndpointLimiter:
             self._prompt.pop(webhook_id, None)
         elif webhook_id not in self._prompt:
             self._prompt[webhook_id] = None
-            if len(self._prompt) > _MAX_PROMPT:
-                self._prompt.popitem(last=False)

@@ -3,12 +3,12 @@
 import asyncio
 import secrets as random
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
+from cachetools import LRUCache
 
 from outrider.cloud.store import webhooks
 from outrider.cloud.store.database import Database
@@ -71,8 +71,8 @@ class Subscriptions:
         self._policy = policy
         self._cipher = cipher
         self._clock = clock
-        self._cache: OrderedDict[str, tuple[float, dict[str, Target]]] = OrderedDict()
-        self._owners: OrderedDict[str, str] = OrderedDict()
+        self._cache: LRUCache[str, tuple[float, dict[str, Target]]] = LRUCache(_CACHED_ACCOUNTS)
+        self._owners: LRUCache[str, str] = LRUCache(_CACHED_OWNERS)
         self._decrypted = lru_cache(_CACHED_SECRETS)(self._decrypt)
         self._reading: dict[str, asyncio.Task[dict[str, Target]]] = {}
 
@@ -99,8 +99,6 @@ class Subscriptions:
             if row is None:
                 return None
             account_id = self._owners[webhook_id] = row.account_id
-            if len(self._owners) > _CACHED_OWNERS:
-                self._owners.popitem(last=False)
         target = (await self.targets(account_id)).get(webhook_id)
         return None if target is None else (account_id, target)
 
@@ -221,9 +219,6 @@ class Subscriptions:
             targets = {row.id: self._target(row) for row in rows}
             if self._reading.get(account_id) is asyncio.current_task():
                 self._cache[account_id] = (now + _CACHE_SECONDS, targets)
-                self._cache.move_to_end(account_id)
-                if len(self._cache) > _CACHED_ACCOUNTS:
-                    self._cache.popitem(last=False)
             return targets
         finally:
             if self._reading.get(account_id) is asyncio.current_task():
