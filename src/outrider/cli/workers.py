@@ -147,7 +147,7 @@ class _Worker:
             deaths = 1 if time.monotonic() - began >= _STABLE_SECONDS else deaths + 1
             seconds = pause(deaths)
             _log.error("worker died", worker=self._number, code=code, restart_in_seconds=seconds)
-            if seconds:  # refuse connections meanwhile: they would wait for this worker
+            if seconds:  # refuse connections until then: they would wait for this worker
                 self._close()
                 await asyncio.sleep(seconds)
                 self._listen()

@@ -1,12 +1,12 @@
 """The daemon protocol: the JSON frames on a machine's WebSocket.
 
-docs/protocol.md tells how they go.
+docs/protocol.md describes their order and meaning.
 
-A frame is a JSON object in one text message, with its kind in `type`. A frame of a kind
-that this version does not know is ignored, so that either side may be the newer one.
+A frame is a JSON object in one text message, with its kind in `type`. Frames of an unknown kind are
+ignored, so that either side may be newer.
 
-The types of the fields declare how long each may be, for both sides. `limits` has what a machine
-may send beyond that.
+The types of the fields declare their limits, for both sides. `limits` has the limits of a machine's
+frames together.
 """
 
 from enum import IntEnum
@@ -23,29 +23,29 @@ from outrider.contract.structs import Wire
 from outrider.contract.text import Id, Name, ShortName, Text, explained
 
 PROTOCOL_VERSION: Final = 1
-"""What this side speaks. A hello with another one is refused with `UNSUPPORTED_VERSION`."""
+"""The supported version. A hello with another one is refused with `UNSUPPORTED_VERSION`."""
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """The largest frame, either way. A larger one closes the socket with 1009."""
 
 MAX_HELLO_BYTES: Final = 4 * 1024 * 1024
-"""The largest hello, and so what a machine may send before its welcome. As above."""
+"""The largest hello, and so the most that a machine may send before its welcome."""
 
 MAX_COMMANDS_IN_FLIGHT: Final = 256
-"""How many commands one machine may have unanswered before further ones get a 503."""
+"""Commands of one machine that may be in flight; further ones get a 503."""
 
 PING_INTERVAL: Final = 20.0
 """Seconds between the service's pings; a machine silent for two of them is dropped."""
 
 HELLO_TIMEOUT: Final = 10.0
-"""Seconds that a machine has for its hello."""
+"""Seconds from the upgrade in which a machine must send its hello."""
 
 
 EventNumber = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-"""The number of an event on its machine; 0 stands for none."""
+"""The number of an event on its machine; 0 means none."""
 
 Millis = Annotated[int, Meta(ge=0, le=24 * 3600 * 1000)]
-"""A span of time, at most a day."""
+"""A duration in milliseconds, at most a day."""
 
 
 Providers = Annotated[list[Provider], Meta(max_length=MAX_PROVIDERS)]
@@ -53,7 +53,7 @@ Sessions = Annotated[list[Session], Meta(max_length=MAX_SESSIONS)]
 
 
 class CloseCode(IntEnum):
-    """Why a socket was closed, beside RFC 6455's own codes."""
+    """Why a socket was closed, in addition to the codes of RFC 6455."""
 
     GOING_AWAY = 1001
     TRY_AGAIN_LATER = 1013
@@ -68,13 +68,13 @@ class CloseCode(IntEnum):
 
 
 class DecodeError(OutriderError):
-    """A message that is not a frame. The only error that decoding raises."""
+    """The message is not a valid frame. Decoding raises no other error."""
 
 
 class Hello(Wire, tag="hello", kw_only=True):
-    """Daemon → service, first: who is speaking, and what runs on the machine now.
+    """Daemon → service, the first frame: the machine and its current state.
 
-    `last_event` is the number of the newest event that the machine has made, 0 for none.
+    `last_event` is the number of the machine's newest event, 0 for none.
     """
 
     protocol: int
@@ -86,10 +86,10 @@ class Hello(Wire, tag="hello", kw_only=True):
 
 
 class Welcome(Wire, tag="welcome", kw_only=True):
-    """Service → daemon, the answer to hello.
+    """Service → daemon, the response to hello.
 
     `acknowledged` is the number of the newest event that the service has stored for this
-    machine; the daemon replays those behind it.
+    machine; the daemon sends all later ones again.
     """
 
     protocol: int
@@ -100,7 +100,7 @@ class Welcome(Wire, tag="welcome", kw_only=True):
 
 
 class Snapshot(Wire, tag="snapshot", kw_only=True):
-    """Daemon → service: everything that runs on the machine, in place of what was known."""
+    """Daemon → service: the complete state of the machine; it replaces the previous one."""
 
     machine: Machine
     providers: Providers
@@ -108,7 +108,7 @@ class Snapshot(Wire, tag="snapshot", kw_only=True):
 
 
 class Change(Wire, tag="change", kw_only=True):
-    """Daemon → service: the sessions that changed or went, and fresh figures of the machine."""
+    """Daemon → service: changed and removed sessions, and the machine with its current load."""
 
     sessions: Sessions = []
     removed: Annotated[list[Id], Meta(max_length=MAX_SESSIONS)] = []
@@ -116,7 +116,7 @@ class Change(Wire, tag="change", kw_only=True):
 
 
 class Command(Wire, tag="command", kw_only=True):
-    """Service → daemon: do this and answer with a `result` of the same id within `timeout_ms`."""
+    """Service → daemon: execute this and send a `result` with the same id within `timeout_ms`."""
 
     id: Name
     command: Name
@@ -125,13 +125,13 @@ class Command(Wire, tag="command", kw_only=True):
 
 
 class Cancel(Wire, tag="cancel", kw_only=True):
-    """Service → daemon: nobody waits for this command any more."""
+    """Service → daemon: no client waits for this command."""
 
     id: Name
 
 
 class Failure(Wire, kw_only=True):
-    """Why a command could not be done, as the HTTP response will tell it."""
+    """Why a command failed: the error response for the client."""
 
     status: Annotated[int, Meta(ge=400, le=599)]
     message: Text
@@ -140,7 +140,7 @@ class Failure(Wire, kw_only=True):
 
 
 class CommandResult(Wire, tag="result", kw_only=True):
-    """Daemon → service: the answer to a command; `result` where `error` is null."""
+    """Daemon → service: the result of a command; `result` is set if `error` is null."""
 
     id: Name
     result: Raw = Raw(b"null")
@@ -150,7 +150,7 @@ class CommandResult(Wire, tag="result", kw_only=True):
 class Event(Wire, tag="event", kw_only=True):
     """Daemon → service: an event with its number on this machine.
 
-    The numbers grow by one; a gap tells that the machine had to drop events.
+    The numbers increase by one; a gap means that the machine had to drop events.
     """
 
     seq: Annotated[int, Meta(ge=1, le=2**53 - 1)]
@@ -158,9 +158,9 @@ class Event(Wire, tag="event", kw_only=True):
 
 
 class Refusal(Wire, tag="refusal", kw_only=True):
-    """Daemon → service: what the machine kept an agent from doing, for the account's audit.
+    """Daemon → service: a request of an agent that the machine refused, for the audit log.
 
-    The numbers grow; a gap tells that the machine had to drop some.
+    The numbers increase; a gap means that the machine had to drop some.
     """
 
     seq: Annotated[int, Meta(ge=1, le=2**53 - 1)]
@@ -168,19 +168,19 @@ class Refusal(Wire, tag="refusal", kw_only=True):
 
 
 class Noted(Wire, tag="noted", kw_only=True):
-    """Service → daemon: every refusal up to `seq` is in the audit, or not wanted there."""
+    """Service → daemon: every refusal up to `seq` is in the audit log, or dropped by its limit."""
 
     seq: Annotated[int, Meta(ge=1, le=2**53 - 1)]
 
 
 class Acknowledge(Wire, tag="ack", kw_only=True):
-    """Service → daemon: every event up to `seq` is stored and will not be asked for again."""
+    """Service → daemon: every event up to `seq` is stored; the daemon may delete it."""
 
     seq: EventNumber
 
 
 class Goodbye(Wire, tag="goodbye", kw_only=True):
-    """Either way: this side is about to stop. The daemon reconnects after `reconnect_ms`."""
+    """Either way: this side is stopping. The daemon moves within `reconnect_ms`."""
 
     reason: Text
     reconnect_ms: Millis = 0
@@ -208,7 +208,7 @@ _SERVICE_KINDS: Final = frozenset({"welcome", "command", "cancel", "ack", "noted
 
 
 def close_reason(text: str) -> str:
-    """Return `text` as a reason that a WebSocket close can carry: at most 123 bytes of UTF-8."""
+    """Return `text` cut to the limit of a WebSocket close reason, 123 bytes of UTF-8."""
     return text.encode("utf-8", "replace")[:123].decode(errors="ignore")
 
 
@@ -218,7 +218,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode_from_daemon(data: bytes | str) -> FromDaemon | None:
-    """Return the daemon's frame, None for a kind that this version does not know.
+    """Return the daemon's frame, or None for an unknown kind.
 
     Raises:
         DecodeError: `data` is not a frame.
@@ -231,7 +231,7 @@ def decode_from_daemon(data: bytes | str) -> FromDaemon | None:
 
 
 def decode_from_service(data: bytes | str) -> FromService | None:
-    """Return the service's frame, None for a kind that this version does not know.
+    """Return the service's frame, or None for an unknown kind.
 
     Raises:
         DecodeError: `data` is not a frame.
@@ -244,9 +244,9 @@ def decode_from_service(data: bytes | str) -> FromService | None:
 
 
 def hello_protocol(data: bytes | str) -> int | None:
-    """Return the version that a hello is in, None where this is not a hello with a version.
+    """Return the protocol version of a hello, or None if this is not a hello with a version.
 
-    For a hello whose other fields this version may not understand.
+    Works even if this version cannot decode the other fields.
     """
     try:
         kind = _kind.decode(data)
@@ -256,7 +256,7 @@ def hello_protocol(data: bytes | str) -> int | None:
 
 
 def _raise_unless_unknown(data: bytes | str, known: frozenset[str], cause: Exception) -> None:
-    """Tell a frame of an unknown kind from rubbish, off the hot path."""
+    """Raise an error unless `data` is a frame of an unknown kind; called after a failed decode."""
     try:
         kind = _kind.decode(data).type
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -266,7 +266,7 @@ def _raise_unless_unknown(data: bytes | str, known: frozenset[str], cause: Excep
 
 
 def _explanation(error: Exception) -> str:
-    """Return what is wrong and where, short enough for the reason of a close."""
+    """Return the error and its place, short enough for a close reason."""
     what, _, place = str(error).partition(" - at `$")
     what = explained(what)
     return f"{what} at {place.rstrip('`').lstrip('.')}" if place else what

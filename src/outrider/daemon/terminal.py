@@ -396,7 +396,7 @@ async def run_once(command: str, cwd: str, deadline: float) -> Outcome:
             raise ApiError(
                 504,
                 f"The command did not end within {seconds} s and was killed with all its "
-                "children. Run it in a named terminal (`name`) to let it go on",
+                "children. Run it in a named terminal (`name`) to let it continue",
             ) from None
         finally:
             await _kill(process)

@@ -1,4 +1,4 @@
-"""For receivers of webhooks: whether a delivery is Outrider's own, and what it tells.
+"""For receivers of webhooks: verify a delivery's signature and decode its event.
 
 ```python
 from outrider.sdk import webhooks
@@ -17,7 +17,7 @@ from outrider.contract import signatures
 from outrider.contract.errors import OutriderError
 
 TOLERANCE: Final = 300.0
-"""Seconds by which a delivery's time may differ from this machine's, unless told otherwise."""
+"""Default tolerance: seconds by which a delivery's time may differ from this machine's."""
 
 
 class VerificationError(OutriderError):
@@ -48,7 +48,7 @@ def verify(
     *,
     now: float | None = None,
 ) -> dict[str, Any]:
-    """Return the event that a delivery tells, once its signature is found to be true.
+    """Verify the signature of a delivery and return its event.
 
     Args:
         body: the request's body exactly as it came, not decoded and encoded again.
@@ -71,7 +71,7 @@ def verify(
             f"The header {signatures.SIGNATURE_HEADER} is missing or not of the form t=…,v1=…"
         )
     expected = signatures.digest(secret, signature.timestamp, body).encode()
-    # Every digest is compared, so that the time taken tells nothing of which one fits.
+    # Compare every digest, so that the duration does not reveal which one matches.
     fits = [
         hmac.compare_digest(expected, one.encode(errors="replace")) for one in signature.digests
     ]

@@ -32,7 +32,7 @@ from outrider.daemon.debug.bounds import size
 from outrider.daemon.processes import clean_environment
 
 MESSAGES: Final = 20
-"""How many messages a bundle has."""
+"""The number of messages in a bundle."""
 
 MAX_WAITING: Final = 8
 """Requests that may wait while another bundle is collected."""
@@ -41,14 +41,14 @@ _READ_SECONDS: Final = 5.0
 _TMUX_SECONDS: Final = 2.0
 
 _PICTURE_ROOM: Final = 30 * 1024
-"""The bytes of JSON that a picture may have: an IDE has one in place of a terminal."""
+"""The limit of a picture in bytes of JSON; an IDE has a picture in place of a terminal."""
 
 _SCREENS: Final = ("screen", "stderr")
-"""What an adapter's evidence calls the text that becomes the bundle's `terminal`."""
+"""The keys in an adapter's evidence of the text that becomes the bundle's `terminal`."""
 
 
 class BundleCollector:
-    """Collects debug bundles, one at a time. Of a request that waits, nothing is read yet."""
+    """Collects debug bundles, one at a time; nothing is read for requests that wait."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -56,11 +56,11 @@ class BundleCollector:
         self._waiting = 0
 
     async def collect(self, request: ChatDebug) -> ChatDebugged:
-        """Return the debug bundle of the session that `request` is for.
+        """Return the debug bundle of the request's session.
 
         Raises:
-            ApiError: 404, this machine has no such session, or the session no such agent; 503,
-                `MAX_WAITING` requests wait already.
+            ApiError: 404, the session or the agent does not exist; 503, `MAX_WAITING` requests
+                are waiting already.
         """
         session = self._sessions.find(request)
         if self._waiting > MAX_WAITING:
@@ -82,7 +82,7 @@ class BundleCollector:
 
 
 async def _gather(sessions: Sessions, session: AgentSession, agent: str | None) -> dict[str, Any]:
-    """Return the parts as JSON values, as they are: neither redacted nor bounded."""
+    """Return the parts as JSON values, neither redacted nor limited."""
     problems: list[str] = []
 
     async def part(name: str, read: Callable[[], Awaitable[Any]], otherwise: Any) -> Any:
@@ -90,10 +90,10 @@ async def _gather(sessions: Sessions, session: AgentSession, agent: str | None) 
             async with asyncio.timeout(_READ_SECONDS):
                 return msgspec.to_builtins(await read())
         except TimeoutError:
-            problems.append(f"{name}: not there within {_READ_SECONDS:g} s")
+            problems.append(f"{name}: timed out after {_READ_SECONDS:g} s")
         except ApiError as error:
             problems.append(f"{name}: {error.message}")
-        except Exception as error:  # noqa: BLE001  # what is broken here is what is looked for
+        except Exception as error:  # noqa: BLE001  # errors of a broken session belong in its bundle
             problems.append(f"{name}: {type(error).__name__}: {error}")
         return otherwise
 
@@ -124,7 +124,7 @@ async def _gather(sessions: Sessions, session: AgentSession, agent: str | None) 
 
 
 def _terminal(parser: dict[str, Any]) -> dict[str, Any] | None:
-    """Take the screen out of the evidence, so that the bundle has it once."""
+    """Move the screen out of the evidence, so that the bundle has it once."""
     for source in _SCREENS:
         text = parser.pop(source, None)
         if isinstance(text, str):
@@ -171,8 +171,8 @@ async def _tmux_version() -> str | None:
 
 
 async def _redacted(parts: dict[str, Any]) -> ChatDebugged:
-    """Redact and bound the parts in a child process, which is killed if this is cancelled."""
-    data = json.dumps(parts).encode()  # not by msgspec: a file's name may have lone surrogates
+    """Redact and limit the parts in a child process, which is killed if this is cancelled."""
+    data = json.dumps(parts).encode()  # not msgspec: file names may have lone surrogates
     process = await start(
         [sys.executable, "-P", "-m", worker.__name__],
         env=clean_environment(),
@@ -182,14 +182,14 @@ async def _redacted(parts: dict[str, Any]) -> ChatDebugged:
     try:
         assert process.stdin is not None
         process.stdin.write(data)
-        with suppress(ConnectionError):  # it has ended: its exit code says more
+        with suppress(ConnectionError):  # it has ended; its exit code is checked below
             await process.stdin.drain()
         process.stdin.close()
-        answer = await process.output()
+        output = await process.output()
     finally:
         process.kill()
         await process.wait()
         process.close()
     if process.returncode != 0:
-        raise RuntimeError(f"the process that redacts has ended with code {process.returncode}")
-    return msgspec.json.decode(answer, type=ChatDebugged)
+        raise RuntimeError(f"the redaction process ended with code {process.returncode}")
+    return msgspec.json.decode(output, type=ChatDebugged)

@@ -1,7 +1,7 @@
-"""The process that redacts and bounds the parts of one debug bundle, and then ends.
+"""The child process that redacts and limits the parts of one debug bundle.
 
-Run with `python -m`: reads the parts from standard input and writes the bundle to standard
-output, both as JSON. It says nothing else: an error's text could hold a secret.
+Run with `python -m`: it reads the parts from standard input, writes the bundle to standard output,
+both as JSON, and ends. It writes nothing else, because the text of an error could contain a secret.
 """
 
 import json
@@ -29,15 +29,15 @@ _ROOM: Final[Mapping[str, int]] = {
     "frontendSnapshot": 40 * 1024,
     "problems": 2 * 1024,
 }
-"""The bytes of JSON that each part may have. With the redactions (2 KiB), what was omitted
-(11 KiB) and the text (50 KiB) it is less than `MAX_RESPONSE_BYTES`."""
+"""The limit of each part in bytes of JSON. With `redactions` (2 KiB), `omitted` (11 KiB) and the
+text (50 KiB) it is less than `MAX_RESPONSE_BYTES`."""
 
 _NICENESS: Final = 10
-"""Below the agents and the daemon: nobody's work waits for a bundle."""
+"""A lower priority than the agents and the daemon, which must not wait for a bundle."""
 
 
 def redacted_bundle(parts: dict[str, Any]) -> ChatDebugged:
-    """Redact and bound the parts of a bundle, in a fixed order."""
+    """Redact and limit the parts of a bundle, in a fixed order."""
     redactor = Redactor()
     bounds = Bounds(redactor)
     kept = {name: bounds.fit(parts[name], room, name) for name, room in _ROOM.items()}
