@@ -48,7 +48,7 @@ def create(
     is_email = re.fullmatch(r"[^@\s]+@[^@\s]+", email) and is_printable(email)
     if not is_email or len(email) > MAX_NAME:
         fail(f"{email!r} is not an email address", 2)
-    chosen = _chosen_password(password, email)
+    new_password = _chosen_password(password, email)
     new_account, new_user = new_id("acct"), new_id("user")
 
     async def work(database: Database) -> PasswordLink | None:
@@ -58,10 +58,10 @@ def create(
             user_id=new_user,
             email=email,
             plan=chosen_plan,  # type: ignore[arg-type]  # checked above
-            password_hash=None if chosen is None else passwords.hashed(chosen),
+            password_hash=None if new_password is None else passwords.hashed(new_password),
             now=now(),
         )
-        if chosen is not None:
+        if new_password is not None:
             return None
         return await new_link(database, new_user, service_settings().base_url)
 
@@ -154,13 +154,13 @@ def password(email: EmailOption, password: PasswordOption = None, as_json: AsJso
     Without a terminal and --password it prints a link; the old password works until it is used.
     """
     account = on_database(lambda database: _account(database, email))
-    chosen = _chosen_password(password, account.email)
+    new_password = _chosen_password(password, account.email)
 
     async def work(database: Database) -> tuple[int, PasswordLink | None]:
-        if chosen is None:
+        if new_password is None:
             link = await new_link(database, account.user_id, service_settings().base_url)
             return 0, link
-        password_hash = passwords.hashed(chosen)
+        password_hash = passwords.hashed(new_password)
         return await users.set_password(database, account.user_id, password_hash), None
 
     ended, link = on_database(work)
@@ -250,17 +250,17 @@ def _checked_plan(plan: str) -> str:
     return plan
 
 
-def _chosen_password(given: str | None, email: str) -> str | None:
+def _chosen_password(option: str | None, email: str) -> str | None:
     """Return the password that was given, or typed on a terminal; None if there is no terminal.
 
     One that must not be a password ends the command; on a terminal it is asked for again.
     """
-    if given is not None:
+    if option is not None:
         try:
-            passwords.check_new(given, email)
+            passwords.check_new(option, email)
         except passwords.WeakPassword as error:
             fail(str(error), 2)
-        return given
+        return option
     while sys.stdin.isatty():
         typed: str = typer.prompt(
             "Password", hide_input=True, confirmation_prompt="The same again", err=True

@@ -140,11 +140,11 @@ class _Worker:
         """
         deaths = 0
         while True:
-            began = time.monotonic()
+            start_time = time.monotonic()
             code = await self._run_once()
             if not self.ready.is_set() and self._number == 1:
                 raise WorkersError("No worker could start; the output of the first one is above")
-            deaths = 1 if time.monotonic() - began >= _STABLE_SECONDS else deaths + 1
+            deaths = 1 if time.monotonic() - start_time >= _STABLE_SECONDS else deaths + 1
             seconds = pause(deaths)
             _log.error("worker died", worker=self._number, code=code, restart_in_seconds=seconds)
             if seconds:  # refuse connections until then: they would wait for this worker

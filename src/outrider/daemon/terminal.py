@@ -84,7 +84,7 @@ class Terminals:
             ApiError: 400, `cwd` or `command` cannot be used; 409, too many terminals, or too
                 many commands wait for this one; 504, the deadline has passed.
         """
-        began = time.monotonic()
+        start_time = time.monotonic()
         _check_command(request)
         cwd = (
             None if request.cwd is None else await asyncio.to_thread(directory, request.cwd, "cwd")
@@ -98,7 +98,7 @@ class Terminals:
             exit_code=outcome.exit_code,
             output=outcome.output,
             truncated=outcome.truncated,
-            duration_ms=round((time.monotonic() - began) * 1000),
+            duration_ms=round((time.monotonic() - start_time) * 1000),
             cwd=outcome.cwd,
         )
 

@@ -80,8 +80,8 @@ class AddressPolicy:
             address = ipaddress.ip_address(text.partition("%")[0])
         except ValueError:
             return False
-        found = classify(address)
-        return found == "public" or (found == "private" and self._allow_private)
+        kind = classify(address)
+        return kind == "public" or (kind == "private" and self._allow_private)
 
     async def check_url(self, text: str) -> str:
         """Return the URL of a new webhook in the form in which it will be requested.

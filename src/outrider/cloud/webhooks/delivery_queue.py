@@ -283,11 +283,12 @@ class DeliveryQueue:
     async def _renew(self) -> None:
         """Extend the claims of this node, except those that have expired."""
         now = self._clock()
-        kept = [delivery for delivery, until in self._claims.items() if now <= until]
-        if kept:
-            await deliveries.renew(self._database, kept, int((now + CLAIM_SECONDS) * 1000))
-            held = self._claims
-            held |= {delivery: now + CLAIM_SECONDS for delivery in kept if delivery in held}
+        valid = [delivery for delivery, until in self._claims.items() if now <= until]
+        if valid:
+            await deliveries.renew(self._database, valid, int((now + CLAIM_SECONDS) * 1000))
+            # A delivery may have ended while the database was awaited: do not claim it again.
+            claims = self._claims
+            claims |= {delivery: now + CLAIM_SECONDS for delivery in valid if delivery in claims}
 
     async def _keep(
         self, work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]

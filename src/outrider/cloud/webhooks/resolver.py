@@ -27,8 +27,8 @@ class PolicyResolver(AbstractResolver):
             AddressRefused: it has none.
             OSError: it cannot be resolved.
         """
-        found = await self._policy.resolver.addresses(host, port, family)
-        allowed = [one for one in found if self._policy.allows(one[1])]
+        addresses = await self._policy.resolver.addresses(host, port, family)
+        allowed = [address for address in addresses if self._policy.allows(address[1])]
         if not allowed:
             raise AddressRefused(f"The host {host} has no address that webhooks may be sent to")
         return [

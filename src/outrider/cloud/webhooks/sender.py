@@ -95,7 +95,7 @@ class Sender:
         }
         # A large body is sent in pieces, so that it does not block the event loop.
         data = io.BytesIO(body) if len(body) > _LARGE_BYTES else aiohttp.BytesPayload(body)
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         status, text, error, retry_after = None, None, None, 0.0
         try:
             async with self._session.post(
@@ -115,7 +115,7 @@ class Sender:
             response_body=text,
             error=error,
             started_at=timestamp,
-            duration_ms=round((time.perf_counter() - began) * 1000),
+            duration_ms=round((time.perf_counter() - start_time) * 1000),
             retry_after=retry_after,
         )
 

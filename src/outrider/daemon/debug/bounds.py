@@ -38,10 +38,10 @@ def size(value: Any) -> int:
 
 def tail(text: str, room: int) -> tuple[str, int]:
     """Return the end of a text in at most `room` bytes of JSON, and the characters cut."""
-    kept = text[-room:] if room > 0 else ""
-    while kept and (over := size(kept) - room) > 0:
-        kept = kept[max(1, over // 6) :]  # a character has at most 6 bytes, as in \u0007
-    return kept, len(text) - len(kept)
+    result = text[-room:] if room > 0 else ""
+    while result and (over := size(result) - room) > 0:
+        result = result[max(1, over // 6) :]  # a character has at most 6 bytes, as in \u0007
+    return result, len(text) - len(result)
 
 
 class Bounds:
@@ -59,28 +59,28 @@ class Bounds:
         remaining space, so that one huge item leaves space for the others.
         """
         self._notes = 0
-        kept, _ = self._fit(value, room, name, hide="no", depth=0)
+        result, _ = self._fit(value, room, name, hide="no", depth=0)
         if self._notes > _MAX_NOTES:
             self.omitted.append(f"{name}: and more in {self._notes - _MAX_NOTES} places")
-        return None if kept is _NONE else kept
+        return None if result is _NONE else result
 
     def _fit(self, value: Any, room: int, path: str, *, hide: Hide, depth: int) -> tuple[Any, int]:
         """Return what is kept of a value, and the bytes that it uses."""
-        kept: Any
+        result: Any
         if isinstance(value, str):
-            kept, cost = self._text(value, room, path, hide=hide)
+            result, cost = self._text(value, room, path, hide=hide)
         elif isinstance(value, Mapping | list | tuple) and depth >= _MAX_DEPTH:
             self._note(f"{path}: what is nested deeper")
             return _NONE, 0
         elif isinstance(value, Mapping):
-            kept, cost = self._mapping(value, room, path, hide=hide, depth=depth + 1)
+            result, cost = self._mapping(value, room, path, hide=hide, depth=depth + 1)
         elif isinstance(value, list | tuple):
-            kept, cost = self._list(value, room, path, hide=hide, depth=depth + 1)
+            result, cost = self._list(value, room, path, hide=hide, depth=depth + 1)
         elif hide == "all" and isinstance(value, int | float) and not isinstance(value, bool):
-            kept, cost = self._text(str(value), room, path, hide="all")
+            result, cost = self._text(str(value), room, path, hide="all")
         else:
-            kept, cost = value, size(value)
-        return (kept, cost) if cost <= room else (_NONE, 0)
+            result, cost = value, size(value)
+        return (result, cost) if cost <= room else (_NONE, 0)
 
     def _text(self, text: str, room: int, path: str, *, hide: Hide) -> tuple[str, int]:
         if hide != "no" and text:
@@ -89,27 +89,27 @@ class Bounds:
         if not text.isascii():
             text = text.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
         window = text[-(room + MARGIN) :] if len(text) > room else text
-        kept = self._redactor.text(window)
+        result = self._redactor.text(window)
         if len(window) < len(text):
-            kept = kept[MARGIN:]
+            result = result[MARGIN:]
         work = min(len(window), room)
-        cost = size(kept)
+        cost = size(result)
         if len(window) < len(text) or cost > room:
-            kept, _ = tail(kept, room)
-            cost = size(kept)
+            result, _ = tail(result, room)
+            cost = size(result)
             self._note(f"{path}: the beginning of a text of {len(text)} characters")
-        return kept, max(cost, work)
+        return result, max(cost, work)
 
     def _list(
         self, values: Sequence[Any], room: int, path: str, *, hide: Hide, depth: int
     ) -> tuple[list[Any], int]:
-        kept: list[Any] = []
-        left = room - 2
+        result: list[Any] = []
+        remaining = room - 2
         for index in range(len(values) - 1, -1, -1):
             named = len(values) == 2 and index == 1 and _is_label(values[0], values[1])
             item, cost = self._fit(
                 values[index],
-                _share(left - 1, last=index == 0),
+                _share(remaining - 1, last=index == 0),
                 f"{path}[{index}]",
                 hide="all" if named else hide,
                 depth=depth,
@@ -117,43 +117,43 @@ class Bounds:
             if item is _NONE:
                 self._note(f"{path}: the first {index + 1} of {len(values)}")
                 break
-            kept.append(item)
-            left -= cost + 1
-        return kept[::-1], room - left
+            result.append(item)
+            remaining -= cost + 1
+        return result[::-1], room - remaining
 
     def _mapping(
         self, values: Mapping[Any, Any], room: int, path: str, *, hide: Hide, depth: int
     ) -> tuple[dict[str, Any], int]:
-        kept: dict[str, Any] = {}
-        left, dropped = room - 2, 0
+        result: dict[str, Any] = {}
+        remaining, dropped = room - 2, 0
         labelled = any(_is_label(values.get(label), values.get("value")) for label in _LABELS)
         for number, (name, value) in enumerate(values.items(), start=1):
-            key = self._key(str(name), kept)
-            room_left = left - size(key) - 2
-            item, cost = (_NONE, 0) if room_left <= 0 else self._fit(
+            key = self._key(str(name), result)
+            available = remaining - size(key) - 2
+            item, cost = (_NONE, 0) if available <= 0 else self._fit(
                 value,
-                _share(room_left, last=number == len(values)),
+                _share(available, last=number == len(values)),
                 f"{path}.{key}",
                 hide="all" if labelled and name == "value" else _what_to_hide(str(name), hide),
                 depth=depth,
             )  # fmt: skip
             if item is _NONE:
                 dropped += 1
-                if room_left <= 0:
+                if available <= 0:
                     dropped += len(values) - number
                     break
                 continue
-            kept[key] = item
-            left = room_left - cost
+            result[key] = item
+            remaining = available - cost
         if dropped:
             self._note(f"{path}: {dropped} of {len(values)} fields")
-        return kept, room - left
+        return result, room - remaining
 
-    def _key(self, name: str, taken: Mapping[str, Any]) -> str:
+    def _key(self, name: str, existing: Mapping[str, Any]) -> str:
         """Return a redacted key that is not in `taken`."""
         key = self._text(name, _MAX_KEY, "a key", hide="no")[0]
         unique, number = key, 2
-        while unique in taken:
+        while unique in existing:
             unique, number = f"{key} ({number})", number + 1
         return unique
 
@@ -163,8 +163,8 @@ class Bounds:
             self.omitted.append(tail(note, 160)[0])
 
 
-def _share(left: int, *, last: bool) -> int:
-    return left if last else min(left, max(left // 2, _MIN_SHARE))
+def _share(remaining: int, *, last: bool) -> int:
+    return remaining if last else min(remaining, max(remaining // 2, _MIN_SHARE))
 
 
 def _what_to_hide(name: str, above: Hide) -> Hide:

@@ -136,9 +136,9 @@ async def _picture(session: AgentSession) -> dict[str, Any] | None:
     """Return a small picture of an IDE. It is not redacted: it must be too small to read."""
     if session.adapter.camera is None:
         return None
-    taken = await session.adapter.camera.thumbnail()
+    thumbnail = await session.adapter.camera.thumbnail()
     fields = ("format", "width", "height", "data")
-    picture = {name: getattr(taken, name) for name in fields}
+    picture = {name: getattr(thumbnail, name) for name in fields}
     return picture if size(picture) <= _PICTURE_ROOM else None
 
 

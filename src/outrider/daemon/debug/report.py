@@ -49,11 +49,11 @@ def report(bundle: DebugBundle) -> str:
     title = f"# Outrider debug bundle: {session.get('type')}, {session.get('status')}"
     parts = [tail(title, 512)[0]]
     for heading, name, content in sections:
-        kept, cut = tail(content.strip("\n"), _ROOM[name] - 160)
-        if not kept:
+        excerpt, cut = tail(content.strip("\n"), _ROOM[name] - 160)
+        if not excerpt:
             continue
         note = f" (the first {cut} characters left out)" if cut else ""
-        parts.append(f"## {heading}{note}\n\n{_fenced(kept)}" if heading else kept)
+        parts.append(f"## {heading}{note}\n\n{_fenced(excerpt)}" if heading else excerpt)
     return "\n\n".join(parts) + "\n"
 
 

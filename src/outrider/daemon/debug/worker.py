@@ -40,21 +40,21 @@ def redacted_bundle(parts: dict[str, Any]) -> ChatDebugged:
     """Redact and limit the parts of a bundle, in a fixed order."""
     redactor = Redactor()
     bounds = Bounds(redactor)
-    kept = {name: bounds.fit(parts[name], room, name) for name, room in _ROOM.items()}
+    limited = {name: bounds.fit(parts[name], room, name) for name, room in _ROOM.items()}
     redactions = dict(sorted(redactor.counts.items()))
     bundle = DebugBundle(
-        session=kept["session"],
-        provider=kept["provider"],
-        parser=kept["parser"],
-        terminal=kept["terminal"],
-        messages=kept["messages"],
-        events=kept["events"],
-        versions=kept["versions"],
-        frontend_snapshot=kept["frontendSnapshot"],
+        session=limited["session"],
+        provider=limited["provider"],
+        parser=limited["parser"],
+        terminal=limited["terminal"],
+        messages=limited["messages"],
+        events=limited["events"],
+        versions=limited["versions"],
+        frontend_snapshot=limited["frontendSnapshot"],
         redactions=redactions,
         truncated=bool(bounds.omitted),
         omitted=bounds.omitted,
-        problems=kept["problems"],
+        problems=limited["problems"],
         screenshot=parts["screenshot"],
     )
     return ChatDebugged(bundle=bundle, text=report(bundle))

@@ -35,16 +35,16 @@ def _command(programs: str, option: str, needs: str = "") -> AnchoredDetector:
 
     def find(scan: Scan, place: int) -> Secret | None:
         before = scan.text[place - 1 : place]
-        found = (
+        match = (
             scan.match(pattern, place) if not (before.isalnum() or before in ("_", "-")) else None
         )
-        if found is None:
+        if match is None:
             return None
-        group = next(name for name in _WORD_GROUPS if found[name] is not None)
-        value = found[group]
+        group = next(name for name in _WORD_GROUPS if match[name] is not None)
+        value = match[group]
         if value.startswith("-") or MARK in value or is_placeholder(value):
             return None
-        return Secret(*found.span(group), "command-argument")
+        return Secret(*match.span(group), "command-argument")
 
     return AnchoredDetector(anchors, find)
 
@@ -92,12 +92,12 @@ _PIPE: Final = re.compile(_PIPED, re.IGNORECASE)
 
 def _piped(scan: Scan, place: int) -> Secret | None:
     """Find `echo … | sudo -S`."""
-    found = scan.match(_PIPE, place)
-    if found is None:
+    match = scan.match(_PIPE, place)
+    if match is None:
         return None
-    group = next(name for name in _WORD_GROUPS if found[name] is not None)
-    start, end = found.span(group)
-    end -= len(found[group]) - len(found[group].rstrip())
+    group = next(name for name in _WORD_GROUPS if match[name] is not None)
+    start, end = match.span(group)
+    end -= len(match[group]) - len(match[group].rstrip())
     return None if is_placeholder(scan.text[start:end]) else Secret(start, end, "command-argument")
 
 

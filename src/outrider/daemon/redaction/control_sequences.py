@@ -58,10 +58,10 @@ def _gap(sequence: re.Match[str]) -> str:
 
 def _without_overstrikes(text: str) -> str:
     """Apply backspaces: each removes the character before it."""
-    kept: list[str] = []
+    characters: list[str] = []
     for character in text:
         if character != "\b":
-            kept.append(character)
-        elif kept and kept[-1] != "\n":
-            kept.pop()
-    return "".join(kept)
+            characters.append(character)
+        elif characters and characters[-1] != "\n":
+            characters.pop()
+    return "".join(characters)

@@ -38,17 +38,17 @@ def _element(scan: Scan, place: int) -> Secret | None:
     listed = scan.match(_PLIST, place, 160) if scan.low.startswith("<key>", place) else None
     if listed is not None:
         return _text(scan, listed.end()) if is_secret_name(listed["label"]) else None
-    opened = scan.match(_TAG, place, 280)
-    if opened is None or (opened["attributes"] or "").endswith("/"):
+    tag = scan.match(_TAG, place, 280)
+    if tag is None or (tag["attributes"] or "").endswith("/"):
         return None
-    name = opened["tag"] or opened["escaped"]
-    label = _LABEL_ATTRIBUTE.search(opened["attributes"] or "")
+    name = tag["tag"] or tag["escaped"]
+    label = _LABEL_ATTRIBUTE.search(tag["attributes"] or "")
     if not is_secret_name(name.rpartition(":")[2]) and not (label and is_secret_name(label[1])):
         return None
-    cdata = scan.match(_CDATA, opened.end(), 160)
+    cdata = scan.match(_CDATA, tag.end(), 160)
     if cdata is not None:
         return Secret(cdata.end(), scan.span(_IN_CDATA, cdata.end(), _MAX_TEXT), KIND)
-    return _text(scan, opened.end())
+    return _text(scan, tag.end())
 
 
 def _text(scan: Scan, start: int) -> Secret | None:

@@ -103,9 +103,9 @@ def _named(scan: Scan, place: int) -> Secret | None:
     if head["gap"]:
         return _after_a_space(scan, head)
     if not head["quote"] and not head["typed"] and "%" not in head["sign"]:
-        opened = scan.match(_BLOCK, head.end("sign")) if head["sign"] in (":", "\uff1a") else None
-        if opened is not None:
-            return _block(scan, head, opened)
+        block = scan.match(_BLOCK, head.end("sign")) if head["sign"] in (":", "\uff1a") else None
+        if block is not None:
+            return _block(scan, head, block)
     start, quote = head.end(), head["quote"]
     if not quote and (end := _sentence_end(scan, head)):
         return Secret(start, end, KIND)
@@ -189,10 +189,14 @@ def _after_a_space(scan: Scan, head: re.Match[str]) -> Secret | None:
         return None
     if head["quote"]:
         return _secret_if_random(scan, head, shouted=head["name"].isupper())
-    asked = scan.match(_QUESTION, head.end("name"))
-    if asked is None or is_placeholder(asked["secret"]) or not is_unlike_a_word(asked["secret"]):
+    question = scan.match(_QUESTION, head.end("name"))
+    if (
+        question is None
+        or is_placeholder(question["secret"])
+        or not is_unlike_a_word(question["secret"])
+    ):
         return None
-    return Secret(*asked.span("secret"), KIND)
+    return Secret(*question.span("secret"), KIND)
 
 
 def _secret_if_random(scan: Scan, head: re.Match[str], *, shouted: bool = False) -> Secret | None:
@@ -208,12 +212,12 @@ def _secret_if_random(scan: Scan, head: re.Match[str], *, shouted: bool = False)
     return Secret(start, end, KIND)
 
 
-def _block(scan: Scan, head: re.Match[str], opened: re.Match[str]) -> Secret | None:
+def _block(scan: Scan, head: re.Match[str], block: re.Match[str]) -> Secret | None:
     """Return the value on the lines after a YAML key: a block, or a word on the next line."""
     line = scan.before(head.start(), 200)
     least = _indent(line)[1]
     start = end = None
-    place, last = opened.end(), opened.end() + _MAX_BLOCK
+    place, last = block.end(), block.end() + _MAX_BLOCK
     while place < min(last, len(scan.text)):
         stop = scan.text.find("\n", place, last)
         stop = min(last, len(scan.text)) if stop < 0 else stop
@@ -225,12 +229,12 @@ def _block(scan: Scan, head: re.Match[str], opened: re.Match[str]) -> Secret | N
                 break
             start = place + begin if start is None else start
             end = stop
-            if not opened["sign"]:
+            if not block["sign"]:
                 break
         place = stop + 1
     if start is None or end is None or scan.text.startswith(MARK, start):
         return None
-    if opened["sign"]:
+    if block["sign"]:
         return Secret(start, end, KIND)
     alone = not line.strip(" \t-\"'\\{│┃║")
     return _next_line(scan.text[start : start + MAX_JUDGED + 1].split("\n")[0], start, alone=alone)

@@ -28,14 +28,14 @@ _PUTTY_LINES: Final = re.compile(rf"(?:[{_BOX}]*+[A-Za-z0-9+/=]{{1,80}}+(?:\n|\Z
 
 def _complete_key(scan: Scan, place: int) -> Secret | None:
     """Return a key from its BEGIN line to its END line, or to its last line of base64."""
-    begun = scan.match(_BEGIN, place, 100)
-    if begun is None:
+    begin_line = scan.match(_BEGIN, place, 100)
+    if begin_line is None:
         return None
-    end = scan.span(_PROSE, begun.end(), _MAX_KEY)
-    ended = scan.match(_END, end, 100)
-    if ended is not None:
-        return Secret(place, ended.end(), KIND)
-    return Secret(place, scan.span(_BODY, begun.end(), len(scan.text)), KIND)
+    end = scan.span(_PROSE, begin_line.end(), _MAX_KEY)
+    end_line = scan.match(_END, end, 100)
+    if end_line is not None:
+        return Secret(place, end_line.end(), KIND)
+    return Secret(place, scan.span(_BODY, begin_line.end(), len(scan.text)), KIND)
 
 
 def _putty_key(scan: Scan, place: int) -> Secret | None:
