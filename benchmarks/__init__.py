@@ -1,6 +1,11 @@
 """Measurements of Outrider against its targets: `make bench`, or `python -m benchmarks`.
 
-Each benchmark is a package that can be run alone (`python -m benchmarks.roundtrip`). They
-share how programs are started and ended (`processes`), the real service (`service`), the
-machine that answers by a script (`scripted_machine`), and how figures are told (`report`).
+Each benchmark is a package that can be run alone (`python -m benchmarks.roundtrip`). They share
+
+    processes          programs of a benchmark: started, measured, ended with it
+    service            the real service, and a receiver of webhooks
+    machine_agent      the real machine agent, driven over the API
+    scripted_machine   a machine that answers at once, as the tests' one does
+    sides, wrk         two servers side by side, and the load on them
+    report, command    figures and their targets; the command line
 """

@@ -27,7 +27,7 @@ class Target(msgspec.Struct, frozen=True):
         return value >= self.limit if self.bound == "at least" else value <= self.limit
 
 
-class Figure(msgspec.Struct, kw_only=True):
+class Figure(msgspec.Struct):
     """One thing that was measured, as many times as `runs` has values.
 
     Args:
@@ -63,7 +63,7 @@ class Figure(msgspec.Struct, kw_only=True):
         return None if value is None else self.target.met_by(value)
 
 
-class Section(msgspec.Struct, kw_only=True):
+class Section(msgspec.Struct):
     """Figures that belong together, a table of them."""
 
     title: str

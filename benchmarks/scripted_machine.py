@@ -1,25 +1,30 @@
 """A machine that speaks the daemon protocol truly and answers every command at once.
 
-Run as `python -m benchmarks.scripted_machine URL`, with the connection token in `TOKEN`. It
-has two sessions, and a chat of twenty messages, about four kilobytes. It does as little as a
-machine can, so that what is measured is the service.
+Run as `python -m benchmarks.scripted_machine URL`, with the connection token in `TOKEN`. What it
+says is that of the tests' scripted machine (`tests.rig`), but for a chat of twenty messages, about
+four kilobytes. It does as little as a machine can, so that what is measured is the service.
 """
 
 import asyncio
 import os
 import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 import uvloop
 from msgspec import Raw
+from tests.rig.machine import hello as hello_with
+from tests.rig.samples import CHAT, STATE, session
+from tests.rig.samples import MACHINE as _TESTS_MACHINE
 from websockets.asyncio.client import ClientConnection, connect
 
-from outrider import __version__
-from outrider.contract.commands import AgentState, Chat, CommandType
+from outrider.contract.commands import CommandType
+from outrider.contract.events import AgentEvent, EventName
 from outrider.contract.frames import (
     MAX_FRAME_BYTES,
-    PROTOCOL_VERSION,
     Command,
     CommandResult,
     Failure,
@@ -28,21 +33,11 @@ from outrider.contract.frames import (
     decode_from_service,
     encode,
 )
+from outrider.contract.ids import new_id
 from outrider.contract.providers import BUILT_IN
-from outrider.contract.resources import (
-    Control,
-    Machine,
-    Message,
-    Provider,
-    Session,
-    SummaryItem,
-    SummaryMetadata,
-    Workspace,
-)
+from outrider.contract.resources import Provider, Session
 
-NOW: Final = 1_750_000_000_000
-_SESSION: Final = "session_01jz3v7k2qf8ar4n0w5h6xt9cd"
-_WORKSPACE: Final = Workspace(path="/home/dev/shop", name="shop")
+_NOW: Final = 1_750_000_000_000
 
 _TURN: Final = (
     ("user", "text", "Add a test for the discount that applies above a hundred euros."),
@@ -68,22 +63,6 @@ _TURN: Final = (
     ),
 )
 
-
-def machine() -> Machine:
-    """Return a machine as a daemon reports it."""
-    return Machine(
-        hostname="bench",
-        platform="linux",
-        arch="x86_64",
-        release="6.1.0",
-        cpus=8,
-        total_mem=32_000_000_000,
-        free_mem=20_000_000_000,
-        loadavg=[0.4, 0.3, 0.2],
-        uptime=86_400.0,
-    )
-
-
 PROVIDERS: Final = [
     Provider(
         type=kind,
@@ -96,124 +75,78 @@ PROVIDERS: Final = [
     for kind, (category, name) in BUILT_IN.items()
 ]
 
+MACHINE: Final = msgspec.structs.replace(_TESTS_MACHINE, hostname="bench")
+"""Named as `service.enroll` names it."""
+
+_SESSIONS: Final = (
+    session(id="session_01jz3v7k2qf8ar4n0w5h6xt9cd", model="claude-sonnet"),
+    session("acp", "opencode-acp", id="session_01jz3v8m4te2brs7x1p9qy6gfh", status="generating"),
+)
+
 
 def sessions() -> list[Session]:
     """Return what runs on the machine: a CLI agent and an ACP agent."""
-    return [
-        Session(
-            id=_SESSION,
-            target_id="",
-            kind="cli",
-            type="claude-code",
-            name="Claude Code",
-            status="idle",
-            title="Test the discount",
-            workspace=_WORKSPACE,
-            model="claude-sonnet",
-            created_at=NOW,
-            last_activity_at=NOW + 60_000,
-        ),
-        Session(
-            id="session_01jz3v8m4te2brs7x1p9qy6gfh",
-            target_id="",
-            kind="acp",
-            type="opencode-acp",
-            name="opencode (ACP)",
-            status="generating",
-            title="Move the shop to the new tax table",
-            workspace=_WORKSPACE,
-            created_at=NOW,
-            last_activity_at=NOW + 30_000,
-        ),
-    ]
+    return [msgspec.structs.replace(one) for one in _SESSIONS]
 
 
 def hello() -> Hello:
     """Return the machine's first frame."""
-    return Hello(
-        protocol=PROTOCOL_VERSION,
-        version=__version__,
-        machine=machine(),
-        providers=PROVIDERS,
-        sessions=sessions(),
-    )
+    return hello_with(*sessions(), machine=MACHINE, providers=PROVIDERS)
 
 
-def results(daemon_id: str) -> dict[str, Raw]:
-    """Return the result of each command that the machine knows, encoded once."""
-    target = f"{daemon_id}:session:{_SESSION}"
-    state = AgentState(
-        id=target,
-        session_id=_SESSION,
-        agent_type="claude-code",
-        status="idle",
-        title="Test the discount",
-        summary_metadata=SummaryMetadata(
-            items=[
-                SummaryItem(id="model", label="Model", value="claude-sonnet"),
-                SummaryItem(id="version", label="Version", value="2.0.1"),
-            ]
-        ),
-        controls=[
-            Control(
-                id="mode",
-                label="Mode",
-                type="select",
-                options=["default", "acceptEdits", "plan"],
-                value="default",
-            )
-        ],
-        workspace=_WORKSPACE,
-        pending_action=None,
-        error=None,
-        updated_at=NOW + 60_000,
-    )
-    messages = [
-        Message(
-            id=f"msg_01jz3v7k2qf8ar4n0w5h6x{index:04d}",
-            index=index,
-            role=role,  # type: ignore[arg-type]  # the script above has only real ones
-            kind=kind,  # type: ignore[arg-type]
-            content=content,
-            timestamp=NOW + 3000 * index,
+RESULTS: Final = {
+    CommandType.AGENT_STATUS: Raw(msgspec.json.encode(STATE | {"status": "idle"})),
+    CommandType.READ_CHAT: Raw(
+        msgspec.json.encode(
+            CHAT
+            | {
+                "messages": [
+                    {
+                        "id": f"msg_01jz3v7k2qf8ar4n0w5h6x{index:04d}",
+                        "index": index,
+                        "role": role,
+                        "kind": kind,
+                        "content": content,
+                        "timestamp": _NOW + 3000 * index,
+                    }
+                    for index, (role, kind, content) in enumerate(_TURN * 4)
+                ],
+                "status": "idle",
+                "pendingAction": None,
+                "totalMessages": 4 * len(_TURN),
+            }
         )
-        for index, (role, kind, content) in enumerate(_TURN * 4)
-    ]
-    chat = Chat(
-        id=target,
-        session_id=_SESSION,
-        agent_type="claude-code",
-        title="Test the discount",
-        status="idle",
-        messages=messages,
-        pending_action=None,
-        total_messages=len(messages),
+    ),
+}
+"""The result of each command that the machine knows, encoded once."""
+
+
+def event(daemon_id: str, of: Session = _SESSIONS[0]) -> AgentEvent:
+    """Return a new event: the end of an agent's turn."""
+    return AgentEvent(
+        id=new_id("evt"),
+        event=EventName.GENERATING_COMPLETED,
+        session_id=of.id,
+        ide_id=f"{daemon_id}:session:{of.id}",
+        ide_type=of.type,
+        chat_title=of.title,
+        duration=12.5,
+        timestamp=time.time_ns() // 1_000_000,
     )
-    return {
-        CommandType.AGENT_STATUS: Raw(msgspec.json.encode(state)),
-        CommandType.READ_CHAT: Raw(msgspec.json.encode(chat)),
-    }
 
 
-async def answer(socket: ClientConnection, known: dict[str, Raw]) -> None:
-    """Answer commands until the socket closes."""
-    async for data in socket:
-        frame = decode_from_service(data)
-        if not isinstance(frame, Command):
-            continue
-        result = known.get(frame.command)
-        reply = (
-            CommandResult(id=frame.id, result=result)
-            if result is not None
-            else CommandResult(
-                id=frame.id, error=Failure(status=400, message=f"No script for {frame.command}")
-            )
-        )
-        await socket.send(encode(reply), text=True)
+def answer(command: Command) -> CommandResult:
+    """Return the result of a command."""
+    result = RESULTS.get(command.command)  # type: ignore[call-overload]
+    if result is not None:
+        return CommandResult(id=command.id, result=result)
+    failure = Failure(status=400, message=f"No script for {command.command}")
+    return CommandResult(id=command.id, error=failure)
 
 
-async def run(url: str, token: str) -> None:
-    """Connect, say hello, and answer until the service goes away."""
+@asynccontextmanager
+async def connected(url: str, token: str) -> AsyncIterator[tuple[ClientConnection, Welcome]]:
+    """Connect and send the hello; give the socket and the service's welcome."""
     async with connect(
         url,
         additional_headers={"Authorization": f"Bearer {token}"},
@@ -221,12 +154,22 @@ async def run(url: str, token: str) -> None:
         max_size=MAX_FRAME_BYTES,
         max_queue=256,
         ping_interval=None,  # the service pings
+        close_timeout=1,
         proxy=None,
     ) as socket:
         await socket.send(encode(hello()), text=True)
         welcome = decode_from_service(await socket.recv())
         assert isinstance(welcome, Welcome), "the service answers a hello with a welcome"
-        await answer(socket, results(welcome.daemon_id))
+        yield socket, welcome
+
+
+async def run(url: str, token: str) -> None:
+    """Connect, and answer commands until the service closes the socket."""
+    async with connected(url, token) as (socket, _):
+        async for data in socket:
+            frame = decode_from_service(data)
+            if isinstance(frame, Command):
+                await socket.send(encode(answer(frame)), text=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,17 @@ from typing import Any, Final
 
 import httpx
 
-from benchmarks.processes import REPOSITORY, BenchmarkError, Program, Stage, free_port
+from benchmarks.processes import (
+    REPOSITORY,
+    BenchmarkError,
+    Program,
+    Stage,
+    free_port,
+    split_processors,
+)
+
+PASSWORD: Final = "a password of the benchmark"
+"""Of every account's user."""
 
 _NO_LIMIT: Final = "1000000000"
 
@@ -51,6 +61,18 @@ class Server:
         """Return what a POST to `path` answers."""
         answer = _client.post(self.url + path, headers=self.headers, content=body)
         return answer.raise_for_status().content
+
+    def log_in(self, email: str) -> dict[str, str]:
+        """Return the headers of a new session of a user."""
+        login = {"email": email, "password": PASSWORD}
+        answer = _client.post(f"{self.url}/api/v1/auth/login", json=login)
+        return {"Authorization": f"Bearer {answer.raise_for_status().json()['token']}"}
+
+    def add_webhook(self, session: dict[str, str], url: str, event: str = "*") -> str:
+        """Subscribe a URL to an event (all), in a session; return the webhook's path."""
+        body = {"url": url, "events": [event]}
+        answer = _client.post(f"{self.url}/api/v1/webhooks", json=body, headers=session)
+        return f"/api/v1/webhooks/{answer.raise_for_status().json()['id']}"
 
 
 class Installation:
@@ -127,9 +149,7 @@ class Installation:
         done = subprocess.run(
             [sys.executable, "-m", "outrider", "admin", *arguments, "--json"],
             cwd=REPOSITORY,
-            env=self._stage.environment(
-                {**self.settings, "OUTRIDER_PASSWORD": "a password of the benchmark"}
-            ),
+            env=self._stage.environment({**self.settings, "OUTRIDER_PASSWORD": PASSWORD}),
             capture_output=True,
             text=True,
             timeout=60,
@@ -139,6 +159,18 @@ class Installation:
             raise BenchmarkError(f"outrider admin {' '.join(arguments)}: {done.stderr.strip()}")
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
+
+
+def start_receiver(here: Stage) -> tuple[Program, str]:
+    """Start a receiver of webhooks (`benchmarks.webhooks.receiver`); return it and its URL."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    program = here.start(
+        "receiver", ["-m", "benchmarks.webhooks.receiver", str(port)], {}, split_processors()[1]
+    )
+    receiver = Server(program, url, key="")
+    program.wait_until(lambda: receiver.answers("/count"), "listening")
+    return program, url
 
 
 def enroll(server: Server, code: str) -> tuple[str, str]:

@@ -57,16 +57,16 @@ def _compare(name: str, sides: Sides, effort: Effort, progress: Console) -> list
     guarded, bypassed = in_turns(name, sides, CONNECTIONS, effort, progress)
     return [
         Figure(
-            name=f"{name}, {CONNECTIONS} connections",
-            unit="requests/s",
-            runs=[run.load.per_second for run in guarded],
+            f"{name}, {CONNECTIONS} connections",
+            "requests/s",
+            [run.load.per_second for run in guarded],
             baseline=[run.load.per_second for run in bypassed],
             target=_TARGET,
         ),
         Figure(
-            name=f"{name}, processor time",
-            unit="us/request",
-            runs=[run.cpu_per_request for run in guarded],
+            f"{name}, processor time",
+            "us/request",
+            [run.cpu_per_request for run in guarded],
             baseline=[run.cpu_per_request for run in bypassed],
         ),
     ]

@@ -93,7 +93,7 @@ async def _measure(directory: Path, rounds: int) -> list[Figure]:
     ]
     try:
         return [
-            Figure(name=name, unit="us", runs=[await _once(stage) for _ in range(rounds)])
+            Figure(name, "us", [await _once(stage) for _ in range(rounds)])
             for name, stage in stages
         ]
     finally:

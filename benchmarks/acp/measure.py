@@ -50,9 +50,9 @@ def _delays(machine: Rig, effort: Effort, progress: Console) -> Section:
     return Section(
         title="ACP: from an agent's notification to the status over REST",
         figures=[
-            Figure(name="delay, median", unit="ms", runs=medians, target=_SOON),
-            Figure(name="delay, 99th percentile", unit="ms", runs=slowest),
-            Figure(name="of it, a status request alone, median", unit="ms", runs=alone),
+            Figure("delay, median", "ms", medians, target=_SOON),
+            Figure("delay, 99th percentile", "ms", slowest),
+            Figure("of it, a status request alone, median", "ms", alone),
         ],
     )
 
@@ -96,24 +96,17 @@ def _streams(machine: Rig, effort: Effort, progress: Console) -> Section:
     return Section(
         title=f"ACP: streams of {PACE:,} chunks a second",
         figures=[
-            Figure(name="chunks that the agent wrote", unit="1/s", runs=wrote),
+            Figure("chunks that the agent wrote", "1/s", wrote),
+            Figure("chat over REST behind the agent, median", "ms", behind, target=_NOT_BEHIND),
+            Figure("at the end of the stream", "ms", last, target=_NOT_BEHIND),
             Figure(
-                name="chat over REST behind the agent, median",
-                unit="ms",
-                runs=behind,
+                f"at the end of the last of {_AT_ONCE} streams at once",
+                "ms",
+                together,
                 target=_NOT_BEHIND,
             ),
-            Figure(name="at the end of the stream", unit="ms", runs=last, target=_NOT_BEHIND),
-            Figure(
-                name=f"at the end of the last of {_AT_ONCE} streams at once",
-                unit="ms",
-                runs=together,
-                target=_NOT_BEHIND,
-            ),
-            Figure(name="processor time of the daemon, one stream", unit="%", runs=cost),
-            Figure(
-                name="chunks of an agent that does not wait", unit="1/s", runs=flood, target=_FAST
-            ),
+            Figure("processor time of the daemon, one stream", "%", cost),
+            Figure("chunks of an agent that does not wait", "1/s", flood, target=_FAST),
         ],
     )
 
@@ -166,15 +159,15 @@ def _memory(machine: Rig, progress: Console) -> Section:
         title="ACP: memory of the daemon (RSS)",
         figures=[
             Figure(
-                name=f"a session, of {_SESSIONS}",
-                unit="MB",
-                runs=[(after - before) / _SESSIONS / _MEGABYTE],
+                f"a session, of {_SESSIONS}",
+                "MB",
+                [(after - before) / _SESSIONS / _MEGABYTE],
                 target=_LEAN,
             ),
             Figure(
-                name=f"more, after a message of {_LARGE / _MEGABYTE:g} MB",
-                unit="MB",
-                runs=[(large - after) / _MEGABYTE],
+                f"more, after a message of {_LARGE / _MEGABYTE:g} MB",
+                "MB",
+                [(large - after) / _MEGABYTE],
             ),
         ],
     )

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import httpx
-
-from benchmarks.processes import REPOSITORY, BenchmarkError, Stage
+from benchmarks.machine_agent import MachineAgent
+from benchmarks.processes import REPOSITORY, BenchmarkError, Program, Stage
 from benchmarks.service import Installation
 
 AGENT: Final = REPOSITORY / "tests/daemon/agents/acp/scripted_agent.py"
@@ -30,86 +29,42 @@ class Rig:
             f'type = "{_KIND}"\ncategory = "acp"\ndisplay_name = "Scripted"\n'
             f"command = ['{sys.executable}', '{AGENT}']\ninstall = \"-\"\n"
         )
-        settings = {
-            "HOME": str(home),
-            "OUTRIDER_CONFIG_DIR": str(config),
-            "OUTRIDER_LOG_LEVEL": "warning",
-        }
         installation = Installation(here, "service")
-        self._server = installation.serve(installation.new_key(_EMAIL))
+        server = installation.serve(installation.new_key(_EMAIL))
         code = installation.new_code(_EMAIL)
-        setup = ["-m", "outrider", "setup", "--server", self._server.url, "--code", code]
-        here.start("setup", setup, settings).wait_for_success()
-        self.daemon = here.start("daemon", ["-m", "outrider", "daemon"], settings)
-        self._client = httpx.Client(
-            base_url=f"{self._server.url}/api/v1",
-            headers=self._server.headers,
-            timeout=120,
-            trust_env=False,
-        )
-        self._machine = ""
-        self.daemon.wait_until(self._is_connected, "connected")
+        self.machine = MachineAgent(here, server, code, config, settings={"HOME": str(home)})
+
+    @property
+    def daemon(self) -> Program:
+        """The machine agent's process."""
+        return self.machine.program
 
     def launch(self) -> "Agent":
         """Launch an agent."""
-        body = {"type": _KIND, "dir": str(self._project)}
-        launched = self.post(f"/shortcuts/{self._machine}/launch", body)
-        return Agent(self, launched["sessionTargetId"], launched["sessionId"])
-
-    def stop(self, session: str) -> None:
-        """Stop an agent."""
-        body = {"type": _KIND, "sessionId": session}
-        self.post(f"/shortcuts/{self._machine}/stop", body)
-
-    def get(self, path: str) -> Any:
-        """Return what a GET answers."""
-        return self._client.get(path).raise_for_status().json()
-
-    def post(self, path: str, body: dict[str, str]) -> Any:
-        """Return what a POST answers.
-
-        Raises:
-            BenchmarkError: it was refused.
-        """
-        answer = self._client.post(path, json=body)
-        if answer.is_error:
-            raise BenchmarkError(f"POST {path}: {answer.text[:1000]}")
-        return answer.json()
-
-    def _is_connected(self) -> bool:
-        """Tell whether the machine is there, and a command reaches it."""
-        daemons = self.get("/daemons")["daemons"]
-        if not daemons:
-            return False
-        self._machine = daemons[0]["id"]
-        path = f"/daemons/{self._machine}/terminal"
-        return self._client.post(path, json={"command": "true"}).is_success
-
-    def end(self) -> None:
-        """Close what is open here; the programs end with their stage."""
-        self._client.close()
+        session, target = self.machine.launch(_KIND, self._project)
+        return Agent(self.machine, target, session)
 
 
 class Agent:
     """A launched agent, driven over REST."""
 
-    def __init__(self, rig: Rig, target: str, session: str) -> None:
-        self._rig = rig
+    def __init__(self, machine: MachineAgent, target: str, session: str) -> None:
+        self._machine = machine
         self._path = f"/shortcuts/{target}"
         self._session = session
 
     def say(self, text: str) -> None:
         """Send a message."""
-        self._rig.post(f"{self._path}/chat", {"message": text})
+        self._machine.post(f"{self._path}/chat", {"message": text})
 
     def status(self) -> dict[str, Any]:
         """Return its status now."""
-        status: dict[str, Any] = self._rig.get(f"{self._path}/status")
+        status: dict[str, Any] = self._machine.get(f"{self._path}/status")
         return status
 
     def newest(self) -> str:
         """Return the newest message's text."""
-        messages = self._rig.get(f"{self._path}/chat?limit=1")["messages"]
+        messages = self._machine.get(f"{self._path}/chat?limit=1")["messages"]
         text: str = messages[-1]["content"] if messages else ""
         return text
 
@@ -129,7 +84,7 @@ class Agent:
 
     def stop(self) -> None:
         """Stop it."""
-        self._rig.stop(self._session)
+        self._machine.stop(_KIND, self._session)
 
 
 @contextmanager
@@ -139,4 +94,4 @@ def rig(here: Stage) -> Iterator[Rig]:
     try:
         yield made
     finally:
-        made.end()
+        made.machine.end()

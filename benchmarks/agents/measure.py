@@ -67,7 +67,7 @@ def _costs(machine: Rig) -> tuple[float, float]:
     idle = _cost(machine)
     # 40 words of the answer, one by one, for longer than is measured
     pause = (_COST_SECONDS + 2 * _SETTLE) / 40
-    machine.post(f"/shortcuts/{machine.target}/chat", {"message": f"slowly now SLOW:{pause:.2f}"})
+    machine.say(f"slowly now SLOW:{pause:.2f}")
     time.sleep(_SETTLE)
     generating = _cost(machine)
     if machine.status() != "generating":
@@ -84,10 +84,10 @@ def _cost(machine: Rig) -> float:
 
 def _restart(machine: Rig) -> float:
     """Kill the daemon in the middle of a turn; return the seconds from its start to the status."""
-    machine.post(f"/shortcuts/{machine.target}/chat", {"message": "hold on SLOW:0.2"})
-    machine.kill_daemon()
+    machine.say("hold on SLOW:0.2")
+    machine.machine.kill()
     began = time.perf_counter()
-    machine.start_daemon()
+    machine.machine.start()
     _wait_for(machine, "generating", 10)
     seconds = time.perf_counter() - began
     _wait_for(machine, "idle", 30)
@@ -100,7 +100,7 @@ def _wait_for(machine: Rig, status: str, seconds: float) -> None:
     wanted = f'"status":"{status}"'
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        answer = machine.client.get(f"{machine.server.url}{path}")
+        answer = machine.machine.client.get(f"{machine.server.url}{path}")
         if answer.status_code == 200 and wanted in answer.text.replace('": "', '":"'):
             return
         time.sleep(0.01)
@@ -112,36 +112,33 @@ def _figures(
 ) -> list[Figure]:
     idle, generating = costs
     killed = (
-        [Figure(name="daemon killed, started: status right", unit="s", runs=restarts,
+        [Figure("daemon killed, started: status right", "s", restarts,
                 target=_RESTART)]
         if restarts
         else []
     )  # fmt: skip
     return [
         _percentile("last byte to idle", turns.idle, _IDLE),
-        Figure(name="last byte to idle, median", unit="s", runs=turns.idle),
+        Figure("last byte to idle, median", "s", turns.idle),
         _percentile("first byte to generating", turns.generating, _SOON),
         _percentile("dialog to waiting_approval", turns.asking, _SOON),
         Figure(
-            name=f"wrong statuses of {turns.samples:,} seen",
-            unit="",
-            runs=[float(len(turns.wrong))],
+            f"wrong statuses of {turns.samples:,} seen",
+            "",
+            [float(len(turns.wrong))],
             target=_NEVER,
         ),
         *killed,
-        Figure(name="daemon, an idle session", unit="% of a core", runs=[idle], target=_IDLE_COST),
+        Figure("daemon, an idle session", "% of a core", [idle], target=_IDLE_COST),
         Figure(
-            name="daemon, a generating session",
-            unit="% of a core",
-            runs=[generating],
-            target=_GENERATING_COST,
+            "daemon, a generating session", "% of a core", [generating], target=_GENERATING_COST
         ),
-        Figure(name="launch to ready", unit="s", runs=launches),
-        Figure(name="send to accepted, median", unit="s", runs=turns.accepted),
+        Figure("launch to ready", "s", launches),
+        Figure("send to accepted, median", "s", turns.accepted),
         _percentile("send to accepted", turns.accepted, None),
     ]
 
 
 def _percentile(name: str, values: list[float], target: Target | None) -> Figure:
     found = [statistics.quantiles(values, n=20, method="inclusive")[-1]] if values else []
-    return Figure(name=f"{name}, 95th percentile", unit="s", runs=found, target=target)
+    return Figure(f"{name}, 95th percentile", "s", found, target=target)

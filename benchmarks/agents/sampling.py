@@ -84,7 +84,7 @@ class Screen:
 
     def __init__(self, rig: Rig, pattern: str, environment: Mapping[str, str]) -> None:
         target = f"=outrider:={rig.session}"
-        self._command = ["tmux", "-L", rig.tmux_socket, "capture-pane", "-p", "-t", target]
+        self._command = ["tmux", "-L", rig.machine.tmux_socket, "capture-pane", "-p", "-t", target]
         self._pattern = re.compile(pattern)
         self._environment = environment
         self._ending = threading.Event()

@@ -88,7 +88,7 @@ def _approval(
     time.sleep(_PAUSE)
     answering = time.time()
     _check(turns, sampler.between(asks.answered, answering), {"waiting_approval"}, message)
-    rig.post(f"/shortcuts/{rig.target}/approve", {"action": "approve"})
+    rig.machine.post(f"/shortcuts/{rig.target}/approve", {"action": "approve"})
     approved = time.time()
     ended = _until(rig, sampler, "idle", approved)
     last = max(entry["t"] for entry in as_json(rig.model.log) if entry["ev"] == "last")
@@ -101,7 +101,7 @@ def _approval(
 def _send(rig: Rig, turns: Turns, message: str) -> tuple[float, float]:
     """Send a message; return when, and when it was accepted."""
     sent = time.time()
-    rig.post(f"/shortcuts/{rig.target}/chat", {"message": message})
+    rig.say(message)
     accepted = time.time()
     turns.accepted.append(accepted - sent)
     return sent, accepted
@@ -134,7 +134,7 @@ def _until(rig: Rig, sampler: Sampler, status: str, after: float) -> Sample:
     sample = sampler.first(status, after, _LIMIT)
     if sample is None:
         newest = sampler.samples[-1].status if sampler.samples else "nothing"
-        shown = rig.get(f"/shortcuts/{rig.target}/chat/debug")["bundle"]["parser"]
+        shown = rig.machine.get(f"/shortcuts/{rig.target}/chat/debug")["bundle"]["parser"]
         raise BenchmarkError(
             f"{rig.kind.type}: never {status}, but {newest}; {sampler.failure or shown}"
         )

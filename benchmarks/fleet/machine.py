@@ -6,28 +6,15 @@ from typing import Final
 
 import msgspec
 from msgspec import Raw
+from tests.rig.machine import hello
+from tests.rig.samples import STATE, session
 
-from benchmarks.scripted_machine import PROVIDERS, results
-from outrider import __version__
-from outrider.contract.commands import AgentState, CommandType
+from benchmarks import scripted_machine
+from benchmarks.scripted_machine import MACHINE, PROVIDERS, answer
+from outrider.contract.commands import CommandType
 from outrider.contract.events import AgentEvent, EventName
-from outrider.contract.frames import (
-    PROTOCOL_VERSION,
-    Change,
-    Command,
-    CommandResult,
-    Event,
-    Failure,
-    Hello,
-)
-from outrider.contract.ids import new_id
-from outrider.contract.providers import BUILT_IN
-from outrider.contract.resources import (
-    Machine,
-    Session,
-    SummaryMetadata,
-    Workspace,
-)
+from outrider.contract.frames import Change, Command, CommandResult, Event, Hello
+from outrider.contract.resources import Machine, Session, Workspace
 
 _PROVIDERS: Final = PROVIDERS[:5]
 
@@ -68,12 +55,10 @@ class SimulatedMachine:
 
     def hello(self) -> Hello:
         """Return the first frame of a connection."""
-        return Hello(
-            protocol=PROTOCOL_VERSION,
-            version=__version__,
+        return hello(
+            *self._sessions,
             machine=self._machine(),
             providers=_PROVIDERS,
-            sessions=self._sessions,
             last_event=self.last_event,
         )
 
@@ -98,53 +83,32 @@ class SimulatedMachine:
         starts = session.status == "idle"
         session.status = "generating" if starts else "idle"
         session.last_activity_at = int(time.time() * 1000)
-        event = AgentEvent(
-            id=new_id("evt"),
-            event=EventName.GENERATING_STARTED if starts else EventName.GENERATING_COMPLETED,
-            session_id=session.id,
-            ide_id=f"{self.daemon_id}:{session.kind}:{session.type}",
-            ide_type=session.type,
-            chat_title=session.title,
-            duration=None if starts else 12.5,
-            timestamp=session.last_activity_at,
-        )
+        event = scripted_machine.event(self.daemon_id, session)
+        if starts:
+            event.event, event.duration = EventName.GENERATING_STARTED, None
         self.last_event += 1
         self.unstored[self.last_event] = event
         return Change(sessions=[session]), Event(seq=self.last_event, event=event)
 
     def answer(self, command: Command) -> CommandResult:
-        """Return the answer to a command: it knows an agent's status and a chat."""
-        if command.command == CommandType.READ_CHAT:
-            chat = results(self.daemon_id)[command.command]
-            return CommandResult(id=command.id, result=chat)
+        """Return the result of a command: it knows an agent's status and a chat."""
         if command.command != CommandType.AGENT_STATUS:
-            failure = Failure(status=400, message=f"The simulator knows no {command.command}")
-            return CommandResult(id=command.id, error=failure)
+            return answer(command)
         session = self._sessions[0]
-        state = AgentState(
-            id=f"{self.daemon_id}:session:{session.id}",
-            session_id=session.id,
-            agent_type=session.type,
-            status=session.status,
-            title=session.title,
-            summary_metadata=SummaryMetadata(),
-            controls=[],
-            workspace=session.workspace,
-            pending_action=None,
-            error=None,
-            updated_at=session.last_activity_at,
-        )
+        state = STATE | {
+            "id": f"{self.daemon_id}:session:{session.id}",
+            "sessionId": session.id,
+            "status": session.status,
+            "title": session.title,
+            "updatedAt": session.last_activity_at,
+        }
         return CommandResult(id=command.id, result=Raw(msgspec.json.encode(state)))
 
     def _machine(self) -> Machine:
         load = round(random.uniform(0.05, 4), 2)
-        return Machine(
+        return msgspec.structs.replace(
+            MACHINE,
             hostname=self.hostname,
-            platform="linux",
-            arch="x86_64",
-            release="6.12.0-amd64",
-            cpus=8,
-            total_mem=32 * _GIGABYTE,
             free_mem=random.randrange(4 * _GIGABYTE, 28 * _GIGABYTE),
             loadavg=[load, round(load * 0.9, 2), round(load * 0.7, 2)],
             uptime=round(time.time() - self._boot, 1),
@@ -154,13 +118,8 @@ class SimulatedMachine:
 def _session(agent: str, number: int) -> Session:
     now = int(time.time() * 1000)
     project = _PROJECTS[number % len(_PROJECTS)]
-    return Session(
-        id=new_id("session"),
-        target_id="",
-        kind="cli",
+    return session(
         type=agent,
-        name=BUILT_IN[agent][1],
-        status="idle",
         title=f"{_TITLES[number % len(_TITLES)]} ({number})",
         workspace=Workspace(path=f"/home/dev{number}/{project}", name=project),
         model="claude-sonnet" if agent == "claude-code" else "gpt-5",

@@ -79,17 +79,13 @@ def _costs(server: Server, fleet: Fleet, count: int, progress: Console) -> list[
     at_work = _busy(server)
     fleet.orders.give(Work(0))
     return [
-        Figure(name="memory of a machine (RSS)", unit="KB", runs=[resident], target=_MEMORY),
-        Figure(name="memory of a machine (PSS)", unit="KB", runs=[shared]),
-        Figure(name="connect, until all are welcome", unit="1/s", runs=[(count - FEW) / seconds]),
+        Figure("memory of a machine (RSS)", "KB", [resident], target=_MEMORY),
+        Figure("memory of a machine (PSS)", "KB", [shared]),
+        Figure("connect, until all are welcome", "1/s", [(count - FEW) / seconds]),
+        Figure("connect, processor time", "us each", [connecting / (count - FEW) * 1e6]),
+        Figure("at rest: heartbeats and pings", "% of a processor", at_rest),
         Figure(
-            name="connect, processor time", unit="us each", runs=[connecting / (count - FEW) * 1e6]
-        ),
-        Figure(name="at rest: heartbeats and pings", unit="% of a processor", runs=at_rest),
-        Figure(
-            name=f"at work: a turn begins or ends every {_TURN_SECONDS} s",
-            unit="% of a processor",
-            runs=at_work,
+            f"at work: a turn begins or ends every {_TURN_SECONDS} s", "% of a processor", at_work
         ),
     ]
 
@@ -151,23 +147,23 @@ def _compared(
     name = f"{connections} connection{'s'[: connections > 1]}"
     return [
         Figure(
-            name=f"median latency, {name}",
-            unit="us",
-            runs=[run.load.p50 for run in many[connections]],
+            f"median latency, {name}",
+            "us",
+            [run.load.p50 for run in many[connections]],
             baseline=[run.load.p50 for run in few[connections]],
             target=_LATENCY,
         ),
         Figure(
-            name=f"99th percentile, {name}",
-            unit="us",
-            runs=[run.load.p99 for run in many[connections]],
+            f"99th percentile, {name}",
+            "us",
+            [run.load.p99 for run in many[connections]],
             baseline=[run.load.p99 for run in few[connections]],
             target=_LATENCY,
         ),
         Figure(
-            name=f"processor time beside that at rest, {name}",
-            unit="us/request",
-            runs=[_own_cost(run, at_rest) for run in many[connections]],
+            f"processor time beside that at rest, {name}",
+            "us/request",
+            [_own_cost(run, at_rest) for run in many[connections]],
             baseline=[run.cpu_per_request for run in few[connections]],
         ),
     ]

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 import aiohttp
-import httpx
 import msgspec
 from redis import Redis as Client
 from rich.console import Console
@@ -31,6 +30,7 @@ from benchmarks.fleet.orders import StayAway
 from benchmarks.fleet.site import EMAIL, Fleet, raise_file_limit
 from benchmarks.processes import BenchmarkError, Stage, free_port, stage
 from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.roundtrip.measure import start_baseline
 from benchmarks.service import Installation, Server
 from benchmarks.wrk import Load, Request, load, require_wrk
 from outrider.cloud.settings import Settings
@@ -44,7 +44,6 @@ _GONE_SECONDS: Final = 120.0
 _SETTLE_SECONDS: Final = 10.0
 _REST_SECONDS: Final = 20.0
 _WORKERS: Final = (1, 2, 4)
-_PASSWORD: Final = "a password of the benchmark"
 
 _CROSSING: Final = Target("at most", 2.5, of="ratio")
 _BACK: Final = Target("at most", 60)
@@ -94,11 +93,7 @@ class Cluster:
         ((commits, rows),) = self.rows(query)
         info: dict[str, Any] = self._redis.info()
         return Used(
-            time.monotonic(),
-            commits,
-            rows,
-            info["total_commands_processed"],
-            info["used_memory"],
+            time.monotonic(), commits, rows, info["total_commands_processed"], info["used_memory"]
         )
 
     def paths(self, machines: list[Enrolled]) -> Request:
@@ -155,16 +150,16 @@ def _crossing(
                 runs.append(_load(server, request, connections, effort.seconds))
         figures += [
             Figure(
-                name=f"median, {connections} connection{'s'[: connections > 1]}",
-                unit="us",
-                runs=[run.p50 for run in there],
+                f"median, {connections} connection{'s'[: connections > 1]}",
+                "us",
+                [run.p50 for run in there],
                 baseline=[run.p50 for run in same],
                 target=_CROSSING,
             ),
             Figure(
-                name=f"99th percentile, {connections} connection{'s'[: connections > 1]}",
-                unit="us",
-                runs=[run.p99 for run in there],
+                f"99th percentile, {connections} connection{'s'[: connections > 1]}",
+                "us",
+                [run.p99 for run in there],
                 baseline=[run.p99 for run in same],
             ),
         ]
@@ -207,30 +202,25 @@ def _killed(cluster: Cluster, one: Server, node: str, other: Server, progress: C
     return Section(
         title=f"A node with {len(held):,} of {count:,} machines is killed",
         figures=[
-            Figure(name="connect, until all are welcome", unit="1/s", runs=[count / seconds]),
+            Figure("connect, until all are welcome", "1/s", [count / seconds]),
             *stores,
-            Figure(name="until all are back", unit="s", runs=[back], target=_BACK),
-            Figure(name="longest absence of a machine", unit="s", runs=[told.longest_away]),
-            Figure(
-                name="slowest answer to a command",
-                unit="s",
-                runs=[asker.slowest],
-                target=_ANSWERED,
-            ),
+            Figure("until all are back", "s", [back], target=_BACK),
+            Figure("longest absence of a machine", "s", [told.longest_away]),
+            Figure("slowest answer to a command", "s", [asker.slowest], target=_ANSWERED),
             *(
-                Figure(name=f"answered {status}", unit="commands", runs=[n])
+                Figure(f"answered {status}", "commands", [n])
                 for status, n in sorted(answers.items())
             ),
             Figure(
-                name=f"of {len(away)} that stayed away, not told of exactly once",
-                unit="machines",
-                runs=[sum(events[machine] != 1 for machine in away)],
+                f"of {len(away)} that stayed away, not told of exactly once",
+                "machines",
+                [sum(events[machine] != 1 for machine in away)],
                 target=_NONE,
             ),
             Figure(
-                name="events of machines that came back",
-                unit="",
-                runs=[sum(events.values()) - sum(events[machine] for machine in away)],
+                "events of machines that came back",
+                "",
+                [sum(events.values()) - sum(events[machine] for machine in away)],
                 target=_NONE,
             ),
         ],
@@ -246,36 +236,14 @@ def _stores(cluster: Cluster, before: Used, count: int, progress: Console) -> li
     later = cluster.used()
     seconds = later.at - there.at
     return [
+        Figure("Redis memory of a machine", "KB", [(there.memory - before.memory) / count / 1000]),
+        Figure("connect: rows written to PostgreSQL", "each", [(there.rows - before.rows) / count]),
+        Figure("connect: Redis commands", "each", [(there.commands - before.commands) / count]),
         Figure(
-            name="Redis memory of a machine",
-            unit="KB",
-            runs=[(there.memory - before.memory) / count / 1000],
+            "at rest: PostgreSQL transactions", "1/s", [(later.commits - there.commits) / seconds]
         ),
-        Figure(
-            name="connect: rows written to PostgreSQL",
-            unit="each",
-            runs=[(there.rows - before.rows) / count],
-        ),
-        Figure(
-            name="connect: Redis commands",
-            unit="each",
-            runs=[(there.commands - before.commands) / count],
-        ),
-        Figure(
-            name="at rest: PostgreSQL transactions",
-            unit="1/s",
-            runs=[(later.commits - there.commits) / seconds],
-        ),
-        Figure(
-            name="at rest: rows written to PostgreSQL",
-            unit="1/s",
-            runs=[(later.rows - there.rows) / seconds],
-        ),
-        Figure(
-            name="at rest: Redis commands",
-            unit="1/s",
-            runs=[(later.commands - there.commands) / seconds],
-        ),
+        Figure("at rest: rows written to PostgreSQL", "1/s", [(later.rows - there.rows) / seconds]),
+        Figure("at rest: Redis commands", "1/s", [(later.commands - there.commands) / seconds]),
     ]
 
 
@@ -297,9 +265,9 @@ def _workers(cluster: Cluster, effort: Effort, progress: Console) -> Section:
         runs = [_load(server, request, 32, effort.seconds) for _ in range(effort.rounds)]
         figures.append(
             Figure(
-                name=f"{workers} process{'es'[: 2 * (workers > 1)]}, 32 connections",
-                unit="requests/s",
-                runs=[run.per_second for run in runs],
+                f"{workers} process{'es'[: 2 * (workers > 1)]}, 32 connections",
+                "requests/s",
+                [run.per_second for run in runs],
             )
         )
         fleet.end()
@@ -316,21 +284,15 @@ def _workers(cluster: Cluster, effort: Effort, progress: Console) -> Section:
 
 def _bare(cluster: Cluster, effort: Effort, progress: Console) -> list[float]:
     progress.print("the bare baseline", style="dim")
-    port, machine = free_port(), cluster.machines[0]
-    program = cluster.here.start(
-        "baseline",
-        ["-m", "benchmarks.roundtrip.baseline", str(port), machine.daemon_id],
-        {"KEY": cluster.key},
-    )
-    server = Server(program, f"http://127.0.0.1:{port}", cluster.key)
-    program.wait_until(lambda: server.answers("/api/v1/daemons"), "ready")
+    machine = cluster.machines[0]
+    server = start_baseline(cluster.here, machine.daemon_id, cluster.key)
     fleet = Fleet(cluster.here, cluster.machines, cluster.file, [server.websocket_url])
     fleet.connect(1)
     runs = [
         _load(server, cluster.paths([machine]), 32, effort.seconds) for _ in range(effort.rounds)
     ]
     fleet.end()
-    program.end()
+    server.program.end()
     return [run.per_second for run in runs]
 
 
@@ -396,11 +358,8 @@ def _daemon_of(body: bytes) -> str:
 
 def _subscribe(server: Server) -> None:
     """Have the account's events stored, for a receiver that is not there."""
-    with httpx.Client(trust_env=False, base_url=server.url, timeout=30) as client:
-        login = client.post("/api/v1/auth/login", json={"email": EMAIL, "password": _PASSWORD})
-        session = {"Authorization": f"Bearer {login.raise_for_status().json()['token']}"}
-        body = {"url": f"http://127.0.0.1:{free_port()}/", "events": ["machine:disconnected"]}
-        client.post("/api/v1/webhooks", json=body, headers=session).raise_for_status()
+    session = server.log_in(EMAIL)
+    server.add_webhook(session, f"http://127.0.0.1:{free_port()}/", "machine:disconnected")
 
 
 def _load(server: Server, request: Request, connections: int, seconds: int) -> Load:

@@ -17,17 +17,15 @@ from typing import Final
 
 import aiohttp
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from benchmarks.scripted_machine import NOW, hello, sessions
-from outrider.contract.events import AgentEvent, EventName
+from benchmarks.scripted_machine import connected, event, sessions
 from outrider.contract.frames import (
     MAX_FRAME_BYTES,
     Change,
     Event,
     Welcome,
-    decode_from_service,
     encode,
 )
 from outrider.contract.ids import new_id
@@ -135,7 +133,7 @@ class Attack:
             seq = welcome.acknowledged
             while True:
                 seq += 1
-                await self._send(socket, encode(Event(seq=seq, event=_event(self.aim.daemon_id))))
+                await self._send(socket, encode(Event(seq=seq, event=event(self.aim.daemon_id))))
                 self.counts["events"] += 1
 
         await self._as_machine(flood)
@@ -231,38 +229,14 @@ class Attack:
     ) -> None:
         while True:
             try:
-                async with connect(
-                    f"ws://{_HOST}:{self.aim.port}/api/v1/daemon/connect",
-                    additional_headers={"Authorization": f"Bearer {self.aim.token}"},
-                    compression=None,
-                    max_size=MAX_FRAME_BYTES,
-                    ping_interval=None,
-                    close_timeout=1,
-                    proxy=None,
-                ) as socket:
-                    await socket.send(encode(hello()), text=True)
-                    welcome = decode_from_service(await socket.recv())
-                    assert isinstance(welcome, Welcome)
+                url = f"ws://{_HOST}:{self.aim.port}/api/v1/daemon/connect"
+                async with connected(url, self.aim.token) as (socket, welcome):
                     await flood(socket, welcome)
             except ConnectionClosed as end:
                 self.counts[f"closed with {end.rcvd.code if end.rcvd else 'nothing'}"] += 1
             except (OSError, WebSocketException):
                 self.counts["connections refused"] += 1
             await asyncio.sleep(_PAUSE)
-
-
-def _event(daemon_id: str) -> AgentEvent:
-    session = sessions()[0]
-    return AgentEvent(
-        id=new_id("evt"),
-        event=EventName.GENERATING_COMPLETED,
-        session_id=session.id,
-        ide_id=f"{daemon_id}:session:{session.id}",
-        ide_type=session.type,
-        chat_title=session.title,
-        duration=12.5,
-        timestamp=NOW,
-    )
 
 
 async def run(name: str, seconds: float, aim: Aim) -> Counter[str]:

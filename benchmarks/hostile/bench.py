@@ -1,17 +1,16 @@
 """What the attacks are aimed at: a service with another client's machine, or a machine itself."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
-import httpx
 import msgspec
 
 from benchmarks.hostile.attacks import Aim
-from benchmarks.processes import Program, Stage, split_processors
+from benchmarks.machine_agent import MachineAgent
+from benchmarks.processes import BenchmarkError, Program, Stage, split_processors
 from benchmarks.service import Installation, Server, enroll
-from outrider.daemon.settings import DaemonSettings
 
 _OTHER_CLIENT: Final = "client@outrider.invalid"
 _ATTACKER: Final = "attacker@outrider.invalid"
@@ -74,38 +73,27 @@ def machine(here: Stage, name: str) -> Iterator[Bench]:
     config = here.directory / f"{name}-config"
     (config / "providers").mkdir(parents=True)
     (config / "providers" / "python.toml").write_text(_PYTHON_AGENT)
-    settings = {"OUTRIDER_CONFIG_DIR": str(config), "OUTRIDER_LOG_LEVEL": "warning"}
     code = installation.new_code(_ATTACKER)
-    setup = ["-m", "outrider", "setup", "--server", server.url, "--code", code]
-    here.start("setup", setup, settings).wait_for_success()
-    daemon = here.start("machine agent", ["-m", "outrider", "daemon"], settings, served)
-    daemon.wait_until(lambda: b'"id"' in server.get("/api/v1/daemons"), "connected")
-    (listed,) = msgspec.json.decode(server.get("/api/v1/daemons"))["daemons"]
+    agent = MachineAgent(here, server, code, config, cpus=served)
     try:
-        target = _launched(server, daemon, listed["id"], str(here.directory))
-        aim = Aim(_port(server), server.key, daemon_id=listed["id"], target=target)
-        yield Bench(server, daemon, f"/api/v1/shortcuts/{target}/status", aim)
+        target = _launched(agent, here.directory)
+        aim = Aim(_port(server), server.key, daemon_id=agent.id, target=target)
+        yield Bench(server, agent.program, f"/api/v1/shortcuts/{target}/status", aim)
     finally:
-        tmux = ["tmux", "-L", DaemonSettings(config).tmux_socket, "kill-server"]
-        subprocess.run(tmux, check=False, capture_output=True, env=here.environment({}))
-        daemon.end()
+        agent.end()
         server.program.end()
 
 
-def _launched(server: Server, daemon: Program, daemon_id: str, directory: str) -> str:
+def _launched(agent: MachineAgent, directory: Path) -> str:
     """Launch the agent; return its session's target id."""
-    body = msgspec.json.encode({"type": "python", "dir": directory})
-    with suppress(httpx.HTTPStatusError):  # it may outlive the time limit of commands
-        server.post(f"/api/v1/shortcuts/{daemon_id}/launch", body)
-    sessions: list[dict[str, str]] = []
+    with suppress(BenchmarkError):  # it may outlive the time limit of commands
+        agent.launch("python", directory)
 
     def is_idle() -> bool:
-        status = msgspec.json.decode(server.get(f"/api/v1/daemons/{daemon_id}/status"))
-        sessions[:] = status["sessions"]
-        return any(session["status"] == "idle" for session in sessions)
+        return any(session["status"] == "idle" for session in agent.sessions())
 
-    daemon.wait_until(is_idle, "ready with its agent", 60)
-    return sessions[0]["targetId"]
+    agent.program.wait_until(is_idle, "ready with its agent", 60)
+    return agent.sessions()[0]["targetId"]
 
 
 def _port(server: Server) -> int:

@@ -71,14 +71,14 @@ def _measure(name: str, target: Bench, here: Stage, effort: Effort, progress: Co
             _compared("99th percentile", attacked, peace, lambda run: run.p99),
             _compared("longest", attacked, peace, lambda run: run.longest, _LONGEST),
             Figure(
-                name="requests of the other client that failed",
-                unit="",
-                runs=[sum(run.failed for run in attacked)],
+                "requests of the other client that failed",
+                "",
+                [sum(run.failed for run in attacked)],
                 target=_NONE,
             ),
-            Figure(name="memory, above the start at most", unit="MB", runs=[peak / _MEGABYTE]),
+            Figure("memory, above the start at most", "MB", [peak / _MEGABYTE]),
             *(
-                Figure(name=f"the attack: {what}", unit="in all", runs=[number])
+                Figure(f"the attack: {what}", "in all", [number])
                 for what, number in sorted(counts.items())
             ),
         ],
@@ -121,9 +121,9 @@ def _compared(
     target: Target | None = None,
 ) -> Figure:
     return Figure(
-        name=name,
-        unit="ms",
-        runs=[of(run) for run in attacked],
+        name,
+        "ms",
+        [of(run) for run in attacked],
         baseline=[of(run) for run in peace],
         target=target,
     )

@@ -39,7 +39,7 @@ def benchmark(effort: Effort, progress: Console) -> Report:
     Without Chromium and Playwright nothing is measured, which is told.
     """
     if shutil.which("chromium") is None or not is_installed():
-        note = Figure(name="nothing measured", unit="", note="it needs chromium and playwright")
+        note = Figure("nothing measured", "", note="it needs chromium and playwright")
         return Report(benchmark="ides", sections=[Section(title="IDEs", figures=[note])])
     return asyncio.run(_measure(effort, progress))
 
@@ -59,7 +59,7 @@ async def _measure(effort: Effort, progress: Console) -> Report:
         if effort.only and kind.type not in effort.only:
             continue
         if not all(programs.exists() for programs in programs_of(kind)):
-            note = Figure(name="not measured", unit="", note="`make test-ides` installs it")
+            note = Figure("not measured", "", note="`make test-ides` installs it")
             sections.append(Section(title=f"IDEs: {kind.type}", figures=[note]))
             continue
         progress.print(f"ides: {kind.type}", style="dim")
@@ -83,7 +83,7 @@ async def _real(desk: Desk) -> Section:
     async with bare(ide) as baseline:
         figures = await _pictures(ide, baseline)
     figures += await _cost()
-    figures.append(Figure(name="launch to ready", unit="s", runs=[launch]))
+    figures.append(Figure("launch to ready", "s", [launch]))
     return Section(title=f"IDEs: {desk.kind.type}", figures=figures)
 
 
@@ -98,13 +98,13 @@ async def _delays(ide: Ide, baseline: Bare) -> list[Figure]:
         ours.append(time.time() - changed)
     return [
         Figure(
-            name=f"page changed to status, 95th percentile of {_CHANGES}",
-            unit="s",
-            runs=[sorted(ours)[int(len(ours) * 0.95)]],
+            f"page changed to status, 95th percentile of {_CHANGES}",
+            "s",
+            [sorted(ours)[int(len(ours) * 0.95)]],
             baseline=[sorted(least)[int(len(least) * 0.95)]],
             target=_DELAY,
         ),
-        Figure(name="page changed to status", unit="s", runs=ours, baseline=least),
+        Figure("page changed to status", "s", ours, baseline=least),
     ]
 
 
@@ -115,7 +115,7 @@ async def _pictures(ide: Ide, baseline: Bare) -> list[Figure]:
         began = time.perf_counter()
         await ide.session.screenshot(Screenshot())
         ours.append(time.perf_counter() - began)
-    return [Figure(name="screenshot", unit="s", runs=ours, baseline=least)]
+    return [Figure("screenshot", "s", ours, baseline=least)]
 
 
 async def _cost() -> list[Figure]:
@@ -125,9 +125,7 @@ async def _cost() -> list[Figure]:
     before, began = _seconds_of(watching), time.perf_counter()
     await asyncio.sleep(_COST_SECONDS)
     share = (_seconds_of(watching) - before) / (time.perf_counter() - began) * 100
-    return [
-        Figure(name="daemon and driver, idle", unit="% of a core", runs=[share], target=_IDLE_COST)
-    ]
+    return [Figure("daemon and driver, idle", "% of a core", [share], target=_IDLE_COST)]
 
 
 def _followers() -> list[psutil.Process]:

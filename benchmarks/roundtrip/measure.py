@@ -1,6 +1,6 @@
 """Measures the service and the baseline in turns, so that a busy moment hits both."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -30,17 +30,21 @@ def benchmark(effort: Effort, progress: Console) -> Report:
 
 
 def _bare(here: Stage, _: Installation, known: Known) -> Server:
-    """Start the baseline."""
+    return start_baseline(here, known.daemon_id, known.key, split_processors()[0])
+
+
+def start_baseline(here: Stage, daemon_id: str, key: str, cpus: Sequence[int] = ()) -> Server:
+    """Start the bare baseline with one machine, and wait until it is ready."""
     port = free_port()
     baseline = Server(
         here.start(
             "baseline",
-            ["-m", "benchmarks.roundtrip.baseline", str(port), known.daemon_id],
-            {"KEY": known.key},
-            split_processors()[0],
+            ["-m", "benchmarks.roundtrip.baseline", str(port), daemon_id],
+            {"KEY": key},
+            cpus,
         ),
         f"http://127.0.0.1:{port}",
-        known.key,
+        key,
     )
     baseline.program.wait_until(lambda: baseline.answers("/api/v1/daemons"), "ready")
     return baseline
@@ -72,9 +76,9 @@ def _compare(name: str, sides: Sides, effort: Effort, progress: Console) -> Sect
         ours, theirs = in_turns(name, sides, connections, effort, progress)
         figures += [
             Figure(
-                name=f"{what}, {connections} connection{'s'[: connections > 1]}",
-                unit=unit,
-                runs=[of(run) for run in ours],
+                f"{what}, {connections} connection{'s'[: connections > 1]}",
+                unit,
+                [of(run) for run in ours],
                 baseline=[of(run) for run in theirs],
                 target=target,
             )

@@ -11,9 +11,8 @@ import aiohttp
 
 from benchmarks.fleet.machine import Enrolled
 from benchmarks.fleet.site import EMAIL
-from benchmarks.service import Server
+from benchmarks.service import PASSWORD, Server
 
-PASSWORD: Final = "a password of the benchmark"
 REQUESTS_PER_SECOND: Final = 40
 
 _AT_ONCE: Final = 100

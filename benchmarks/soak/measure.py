@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 import httpx
@@ -12,10 +11,10 @@ from benchmarks.command import Effort
 from benchmarks.fleet.enrollment import PER_ACCOUNT
 from benchmarks.fleet.orders import Fail, Tell, Told, Work
 from benchmarks.fleet.site import EMAIL, Fleet, started
-from benchmarks.processes import BenchmarkError, Program, Stage, free_port, split_processors, stage
+from benchmarks.processes import BenchmarkError, stage
 from benchmarks.report import Curve, Figure, Report, Section, Target
-from benchmarks.service import Server
-from benchmarks.soak.load import PASSWORD, Load
+from benchmarks.service import start_receiver
+from benchmarks.soak.load import Load
 from benchmarks.soak.samples import Sample, Sampler, typical
 
 _SAMPLE_SECONDS: Final = 5.0
@@ -47,8 +46,10 @@ def benchmark(effort: Effort, progress: Console) -> Report:
     with stage() as here:
         progress.print(f"{effort.machines:,} machines are enrolled and connect", style="dim")
         server, fleet = started(here, effort.machines)
-        receiver, receiver_url = _receiver(here)
-        _add_webhooks(server, receiver_url)
+        receiver, receiver_url = start_receiver(here)
+        session = server.log_in(EMAIL)
+        for path in ("well", "flaky"):  # the second one fails now and then
+            server.add_webhook(session, f"{receiver_url}/{path}")
         fleet.connect(effort.machines)
         fleet.orders.give(Work(effort.machines / _TURN_SECONDS))
         fleet.orders.give(Fail(effort.machines * _FAULTS / 60, _FAULTS, _LATE_SECONDS))
@@ -73,9 +74,9 @@ def benchmark(effort: Effort, progress: Console) -> Report:
                 f"the baseline being minute {early + 1}",
                 figures=[
                     Figure(
-                        name=name,
-                        unit=unit,
-                        runs=[of(minutes[-1])],
+                        name,
+                        unit,
+                        [of(minutes[-1])],
                         baseline=[of(minutes[early])],
                         target=_NO_GROWTH,
                     )
@@ -85,7 +86,7 @@ def benchmark(effort: Effort, progress: Console) -> Report:
             Section(
                 title="Rows; events, deliveries, audit and usage are history, kept by age",
                 figures=[
-                    Figure(name=table, unit="", runs=[count], baseline=[rows[early][table]])
+                    Figure(table, "", [count], baseline=[rows[early][table]])
                     for table, count in rows[-1].items()
                 ],
             ),
@@ -124,32 +125,6 @@ def _run(
     return minutes, rows
 
 
-def _receiver(here: Stage) -> tuple[Program, str]:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    program = here.start(
-        "receiver", ["-m", "benchmarks.webhooks.receiver", str(port)], {}, split_processors()[1]
-    )
-
-    def is_receiving() -> bool:
-        with suppress(httpx.TransportError):
-            return httpx.get(f"{url}/count", trust_env=False).is_success
-        return False
-
-    program.wait_until(is_receiving, "listening")
-    return program, url
-
-
-def _add_webhooks(server: Server, receiver_url: str) -> None:
-    """Make two webhooks: one whose receiver is well, and one that fails now and then."""
-    with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as client:
-        login = client.post("/auth/login", json={"email": EMAIL, "password": PASSWORD})
-        headers = {"Authorization": f"Bearer {login.raise_for_status().json()['token']}"}
-        for path in ("well", "flaky"):
-            body = {"url": f"{receiver_url}/{path}", "events": ["*"]}
-            client.post("/webhooks", json=body, headers=headers).raise_for_status()
-
-
 def _settled(fleet: Fleet, machines: int) -> Told:
     """Wait until the machines are back and every event is stored; return how the fleet is.
 
@@ -178,11 +153,11 @@ def _happened(load: Load, told: Told, deliveries: int) -> list[Figure]:
         "webhook attempts received": deliveries,
     }
     return [
-        Figure(name="requests answered with 500", unit="", runs=[server_errors], target=_NONE),
-        Figure(name="machines refused for good", unit="", runs=[told.refused], target=_NONE),
-        *(Figure(name=name, unit="", runs=[count]) for name, count in counts.items()),
+        Figure("requests answered with 500", "", [server_errors], target=_NONE),
+        Figure("machines refused for good", "", [told.refused], target=_NONE),
+        *(Figure(name, "", [count]) for name, count in counts.items()),
         *(
-            Figure(name=f"requests, {outcome}", unit="", runs=[count])
+            Figure(f"requests, {outcome}", "", [count])
             for outcome, count in sorted(load.outcomes.items())
         ),
     ]

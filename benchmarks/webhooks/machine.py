@@ -9,20 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from websockets.asyncio.client import connect
-
-from benchmarks.scripted_machine import hello, machine, sessions
-from outrider.contract.events import AgentEvent, EventName
+from benchmarks.scripted_machine import MACHINE, connected, event, sessions
 from outrider.contract.frames import (
-    MAX_FRAME_BYTES,
     Acknowledge,
     Event,
     Snapshot,
-    Welcome,
     decode_from_service,
     encode,
 )
-from outrider.contract.ids import new_id
 from outrider.contract.link.outbox import Outbox
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
@@ -30,37 +24,12 @@ from outrider.daemon.router import Router
 from outrider.daemon.settings import Connection
 
 
-def event(daemon_id: str) -> AgentEvent:
-    """Return an event as an agent's turn makes it."""
-    session = sessions()[0]
-    return AgentEvent(
-        id=new_id("evt"),
-        event=EventName.GENERATING_COMPLETED,
-        session_id=session.id,
-        ide_id=f"{daemon_id}:session:{session.id}",
-        ide_type=session.type,
-        chat_title=session.title,
-        duration=12.5,
-        timestamp=time.time_ns() // 1_000_000,
-    )
-
-
 async def flood(url: str, token: str, count: int) -> float:
     """Tell so many events as fast as they are taken; return when the first went out.
 
     That is `time.perf_counter`'s. Returns once the service has acknowledged them all.
     """
-    async with connect(
-        url,
-        additional_headers={"Authorization": f"Bearer {token}"},
-        compression=None,
-        max_size=MAX_FRAME_BYTES,
-        ping_interval=None,
-        proxy=None,
-    ) as socket:
-        await socket.send(encode(hello()), text=True)
-        welcome = decode_from_service(await socket.recv())
-        assert isinstance(welcome, Welcome)
+    async with connected(url, token) as (socket, welcome):
         first = welcome.acknowledged + 1
         last = welcome.acknowledged + count
         frames = [
@@ -91,7 +60,7 @@ async def outbox(server: str, daemon_id: str, token: str, file: Path) -> AsyncIt
         Connection(server=server, daemon_id=daemon_id, token=token, nickname="bench"),
         outbox=outbox,
         router=Router({}),
-        snapshot=lambda: Snapshot(machine=machine(), providers=[], sessions=sessions()),
+        snapshot=lambda: Snapshot(machine=MACHINE, providers=[], sessions=sessions()),
         on_connected=connected.set,
     )
     running = asyncio.create_task(link.run(stop))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,23 +17,22 @@ from rich.console import Console
 from tests.servers.postgres import Postgres
 from tests.servers.server import NotInstalledError
 
+from benchmarks import scripted_machine
 from benchmarks.command import Effort
 from benchmarks.processes import (
     REPOSITORY,
     BenchmarkError,
     Stage,
-    free_port,
     split_processors,
     stage,
 )
 from benchmarks.report import Figure, Report, Section, Target
-from benchmarks.service import Installation, Server, enroll
+from benchmarks.service import Installation, Server, enroll, start_receiver
 from benchmarks.webhooks import history, machine
 from outrider.cloud.webhooks import event_intake
 from outrider.cloud.webhooks.endpoint_limiter import EndpointLimits
 
 _EMAIL: Final = "webhooks@outrider.invalid"
-_PASSWORD: Final = "a password of the benchmark"
 _PER_SECOND: Final = 1500
 """About how many deliveries a second to make a run as long as was asked for."""
 
@@ -54,22 +53,14 @@ class Bench:
 
     def __init__(self, here: Stage, name: str, database: str | None = None) -> None:
         self._here = here
-        self._served, self._loading = split_processors()
-        self._port = free_port()
+        self._served, _ = split_processors()
         self.installation = Installation(here, name, database=database)
         self.database = here.directory / name / "outrider.db"
         self._journals = 0
         self.webhooks = 0
         key = self.installation.new_key(_EMAIL)
-        self._receiver = here.start(
-            "receiver",
-            ["-m", "benchmarks.webhooks.receiver", str(self._port)],
-            {},
-            self._loading,
-        )
-        self.receiver_url = f"http://127.0.0.1:{self._port}"
+        self._receiver, self.receiver_url = start_receiver(here)
         self._client = httpx.Client(trust_env=False, timeout=30)
-        self._receiver.wait_until(self._is_receiving, "listening")
         self._key = key
         self.server: Server
         self.start()
@@ -91,31 +82,20 @@ class Bench:
 
     def have_webhooks(self, count: int) -> None:
         """See to it that there are so many webhooks, never fewer than there were."""
-        session = self._session()
+        session = self.server.log_in(_EMAIL)
         while self.webhooks < count:
-            self._create(str(self.webhooks), session)
+            self.server.add_webhook(session, f"{self.receiver_url}/{self.webhooks}")
             self.webhooks += 1
 
     @contextmanager
     def one_that_hangs(self) -> Iterator[None]:
         """Have one webhook more for a while, whose receiver does not answer."""
-        session = self._session()
-        path = f"{self.server.url}/api/v1/webhooks/{self._create('hang', session)}"
+        session = self.server.log_in(_EMAIL)
+        path = self.server.add_webhook(session, f"{self.receiver_url}/hang")
         try:
             yield
         finally:
-            self._client.delete(path, headers=session).raise_for_status()
-
-    def _session(self) -> dict[str, str]:
-        login = {"email": _EMAIL, "password": _PASSWORD}
-        answer = self._client.post(f"{self.server.url}/api/v1/auth/login", json=login)
-        return {"Authorization": f"Bearer {answer.raise_for_status().json()['token']}"}
-
-    def _create(self, path: str, session: dict[str, str]) -> str:
-        body = {"url": f"{self.receiver_url}/{path}", "events": ["*"]}
-        answer = self._client.post(f"{self.server.url}/api/v1/webhooks", json=body, headers=session)
-        webhook_id: str = answer.raise_for_status().json()["id"]
-        return webhook_id
+            self._client.delete(self.server.url + path, headers=session).raise_for_status()
 
     def throughput(self, deliveries: int) -> tuple[float, float]:
         """Return the deliveries per second, and the service's processor seconds for each."""
@@ -134,7 +114,7 @@ class Bench:
         """Return what `throughput` does, of the bare loop, to the same receiver."""
         at_once = min(EndpointLimits().in_flight_per_webhook * self.webhooks, _MOST_AT_ONCE)
         given = b"\n".join(
-            event_intake.agent_body(self.daemon_id, machine.event(self.daemon_id))
+            event_intake.agent_body(self.daemon_id, scripted_machine.event(self.daemon_id))
             for _ in range(200)
         )
         settings = {"CPUS": ",".join(map(str, self._served))} if self._served else {}
@@ -172,7 +152,7 @@ class Bench:
             await asyncio.sleep(0.2)
             for number in range(count + 5):
                 wanted = await told("count") + self.webhooks
-                event = machine.event(self.daemon_id)
+                event = scripted_machine.event(self.daemon_id)
                 began = time.monotonic_ns()
                 outbox.event(event)
                 async with asyncio.timeout(30):
@@ -186,11 +166,6 @@ class Bench:
     def _count(self) -> int:
         time.sleep(0.005)
         return int(self._client.get(f"{self.receiver_url}/count").text)
-
-    def _is_receiving(self) -> bool:
-        with suppress(httpx.TransportError):
-            return self._count() == 0
-        return False
 
 
 def benchmark(effort: Effort, progress: Console) -> Report:
@@ -221,7 +196,7 @@ def _on_postgresql(here: Stage, effort: Effort, progress: Console) -> Section:
     try:
         server = Postgres(fsync="on", full_page_writes="on", autovacuum="on")
     except NotInstalledError as error:
-        missing = Figure(name="not measured", unit="", note=str(error))
+        missing = Figure("not measured", "", note=str(error))
         return Section(title="Webhooks, PostgreSQL", figures=[missing])
     with ExitStack() as running:
         with _off_the_servers_processor():
@@ -256,9 +231,9 @@ def _slow_section(bench: Bench, effort: Effort, progress: Console) -> Section:
         title="Webhooks: one receiver that hangs, the baseline being without it",
         figures=[
             Figure(
-                name=f"event to the last of {_OTHERS} others, 99th percentile",
-                unit="ms",
-                runs=beside,
+                f"event to the last of {_OTHERS} others, 99th percentile",
+                "ms",
+                beside,
                 baseline=alone,
                 target=_UNHURT,
             )
@@ -290,16 +265,16 @@ def _figures(bench: Bench, effort: Effort, progress: Console) -> list[Figure]:
         theirs.append(bench.baseline(deliveries))
     figures = [
         Figure(
-            name=f"{name}: deliveries",
-            unit="1/s",
-            runs=[per_second for per_second, _ in ours],
+            f"{name}: deliveries",
+            "1/s",
+            [per_second for per_second, _ in ours],
             baseline=[per_second for per_second, _ in theirs],
             target=_THROUGHPUT,
         ),
         Figure(
-            name=f"{name}: processor time",
-            unit="us/delivery",
-            runs=[cpu * 1e6 for _, cpu in ours],
+            f"{name}: processor time",
+            "us/delivery",
+            [cpu * 1e6 for _, cpu in ours],
             baseline=[cpu * 1e6 for _, cpu in theirs],
         ),
     ]
@@ -308,15 +283,11 @@ def _figures(bench: Bench, effort: Effort, progress: Console) -> list[Figure]:
         found = bench.latencies(_LATENCIES)
         figures += [
             Figure(
-                name=f"{name}: event to first byte, median",
-                unit="ms",
-                runs=[statistics.median(found)],
+                f"{name}: event to first byte, median",
+                "ms",
+                [statistics.median(found)],
                 target=_LATENCY,
             ),
-            Figure(
-                name=f"{name}: event to first byte, 99th percentile",
-                unit="ms",
-                runs=[_p99(found)],
-            ),
+            Figure(f"{name}: event to first byte, 99th percentile", "ms", [_p99(found)]),
         ]
     return figures

@@ -1,0 +1,120 @@
+"""The real machine agent, enrolled with a service of the benchmark, and driven over the API."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from benchmarks.processes import BenchmarkError, Program, Stage
+from benchmarks.service import Server
+from outrider.daemon.settings import DaemonSettings
+
+
+class MachineAgent:
+    """A machine agent that is connected to a service.
+
+    Args:
+        code: a one-time code, which enrolls it.
+        config: its directory (`OUTRIDER_CONFIG_DIR`).
+        settings: further environment variables.
+        cpus: the processors that it may use; all if there are none.
+
+    Attributes:
+        id: its daemon id.
+        client: a client of the API with the key of `server`.
+    """
+
+    def __init__(
+        self,
+        here: Stage,
+        server: Server,
+        code: str,
+        config: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        cpus: Sequence[int] = (),
+    ) -> None:
+        self._here, self.server, self._cpus, self._config = here, server, cpus, config
+        self._settings = {
+            **(settings or {}),
+            "OUTRIDER_CONFIG_DIR": str(config),
+            "OUTRIDER_LOG_LEVEL": "warning",
+        }
+        setup = ["-m", "outrider", "setup", "--server", server.url, "--code", code]
+        here.start("setup", setup, self._settings).wait_for_success()
+        self.client = httpx.Client(
+            base_url=f"{server.url}/api/v1", headers=server.headers, timeout=120, trust_env=False
+        )
+        self.id = ""
+        self.start()
+        self.program.wait_until(self._is_connected, "connected")
+
+    def start(self) -> None:
+        """Start its process, without waiting for it."""
+        arguments = ["-m", "outrider", "daemon"]
+        self.program: Program = self._here.start(
+            "machine agent", arguments, self._settings, self._cpus
+        )
+
+    def kill(self) -> None:
+        """Kill its process, as a crash would end it, and wait for that."""
+        process = psutil.Process(self.program.pid)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+    @property
+    def tmux_socket(self) -> str:
+        """The name of its tmux server."""
+        return DaemonSettings(self._config).tmux_socket
+
+    def get(self, path: str) -> Any:
+        """Return what a GET answers."""
+        return self.client.get(path).raise_for_status().json()
+
+    def post(self, path: str, body: Mapping[str, str]) -> Any:
+        """Return what a POST answers.
+
+        Raises:
+            BenchmarkError: it was refused.
+        """
+        answer = self.client.post(path, json=body)
+        if answer.is_error:
+            raise BenchmarkError(f"POST {path}: {answer.text[:1000]}")
+        return answer.json()
+
+    def launch(self, kind: str, directory: Path) -> tuple[str, str]:
+        """Launch an agent; return its session's id and target id."""
+        launched = self.post(f"/shortcuts/{self.id}/launch", {"type": kind, "dir": str(directory)})
+        return launched["sessionId"], launched["sessionTargetId"]
+
+    def stop(self, kind: str, session: str) -> None:
+        """Stop an agent."""
+        self.post(f"/shortcuts/{self.id}/stop", {"type": kind, "sessionId": session})
+
+    def sessions(self) -> list[dict[str, str]]:
+        """Return the sessions that the machine has reported."""
+        sessions: list[dict[str, str]] = self.get(f"/daemons/{self.id}/status")["sessions"]
+        return sessions
+
+    def end(self) -> None:
+        """Stop what was launched, and end the machine agent."""
+        with contextlib.suppress(httpx.HTTPError, BenchmarkError):
+            for session in self.sessions():
+                self.stop(session["type"], session["id"])
+        self.client.close()
+        tmux = ["tmux", "-L", self.tmux_socket, "kill-server"]
+        subprocess.run(tmux, check=False, capture_output=True, env=self._here.environment({}))
+        self.program.end()
+
+    def _is_connected(self) -> bool:
+        """Return whether a connected machine has reported its providers."""
+        for machine in self.get("/daemons")["daemons"]:
+            self.id = machine["id"]
+            return bool(self.get(f"/daemons/{self.id}/status").get("availableProviders"))
+        return False
