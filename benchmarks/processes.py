@@ -151,7 +151,8 @@ class Stage:
     ) -> Program:
         """Start `python arguments…`; on the given processors only, if there are any."""
         log = self.directory / f"{name.replace(' ', '-')}-{len(self._programs)}.log"
-        with log.open("wb") as output:
+        # A signal between the start of a process and its entry in the list would leave it running.
+        with log.open("wb") as output, deferred():
             process = subprocess.Popen(
                 [sys.executable, *arguments],
                 cwd=REPOSITORY,
@@ -161,8 +162,8 @@ class Stage:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches the benchmark, which ends the rest
             )
-        program = Program(name, process, log)
-        self._programs.append(program)
+            program = Program(name, process, log)
+            self._programs.append(program)
         if cpus:
             os.sched_setaffinity(program.pid, cpus)
         return program
@@ -197,6 +198,16 @@ def handled(
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM that arrive during a block when it has ended."""
+    received: list[int] = []
+    with handled((signal.SIGINT, signal.SIGTERM), lambda number, _: received.append(number)):
+        yield
+    for number in received:
+        signal.raise_signal(number)
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:

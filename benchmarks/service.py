@@ -15,6 +15,7 @@ from benchmarks.processes import (
     BenchmarkError,
     Program,
     Stage,
+    deferred,
     free_port,
     split_processors,
 )
@@ -146,15 +147,16 @@ class Installation:
         return code
 
     def _admin(self, *arguments: str) -> dict[str, Any]:
-        done = subprocess.run(
-            [sys.executable, "-m", "outrider", "admin", *arguments, "--json"],
-            cwd=REPOSITORY,
-            env=self._stage.environment({**self.settings, "OUTRIDER_PASSWORD": PASSWORD}),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        with deferred():  # it takes a second
+            done = subprocess.run(
+                [sys.executable, "-m", "outrider", "admin", *arguments, "--json"],
+                cwd=REPOSITORY,
+                env=self._stage.environment({**self.settings, "OUTRIDER_PASSWORD": PASSWORD}),
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
         if done.returncode != 0:
             raise BenchmarkError(f"outrider admin {' '.join(arguments)}: {done.stderr.strip()}")
         answer: dict[str, Any] = json.loads(done.stdout)

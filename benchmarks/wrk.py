@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.processes import BenchmarkError
+from benchmarks.processes import BenchmarkError, deferred
 from benchmarks.service import Server
 
 _SCRIPT: Final = Path(__file__).with_name("request.lua")
@@ -62,7 +62,10 @@ def load(
     command += ["--duration", f"{seconds}s", "--timeout", "10s", "--script", str(_SCRIPT)]
     command += [server.url + request.path, "--", server.key, request.method]
     command += [request.body or "", *request.others]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with deferred():
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
     try:
         if cpus:
             os.sched_setaffinity(process.pid, cpus)
