@@ -26,7 +26,9 @@ PASSWORD: Final = "a password of the benchmark"
 _NO_LIMIT: Final = "1000000000"
 
 # A client is slow to make, and a kept connection would be one to a server that has ended.
-_client: Final = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), trust_env=False)
+_client: Final = httpx.Client(
+    limits=httpx.Limits(max_keepalive_connections=0), trust_env=False, timeout=30
+)
 
 
 @dataclass(frozen=True)
