@@ -1,4 +1,8 @@
-"""The client's address, as the rate limits and the audit trail use it."""
+"""The client's address, as the rate limits and the audit trail use it.
+
+uvicorn's `ProxyHeadersMiddleware` is not used: it accepts a forwarded value that is not an address
+as the client's address, and as a coroutine its frame would stay with every idle WebSocket.
+"""
 
 import ipaddress
 from collections.abc import Sequence

@@ -100,7 +100,7 @@ class SessionView(Wire, kw_only=True):
     user_agent: str | None
     """The `User-Agent` of its login; null where there was none."""
     current: bool
-    """Whether it is the session that asks."""
+    """Whether it is the session of this request."""
 
 
 class SessionList(Wire, kw_only=True):
@@ -220,8 +220,8 @@ async def revoke_key(services: AccountServices, call: Call) -> Deleted:
 
 
 async def list_sessions(services: AccountServices, call: Call) -> SessionList:
-    """The sessions in which the user is signed in; `current` is the one that asks."""
-    assert call.caller.session is not None, "only sessions are let in here"
+    """The sessions in which the user is signed in; `current` is the one of this request."""
+    assert call.caller.session is not None, "the endpoint is for sessions"
     return SessionList(
         sessions=[
             SessionView(
@@ -251,7 +251,7 @@ async def end_session(services: AccountServices, call: Call) -> Deleted:
 
 
 async def end_other_sessions(services: AccountServices, call: Call) -> SessionsEnded:
-    """End all of the user's sessions except the one that asks."""
+    """End all of the user's sessions except the one of this request."""
     return SessionsEnded(ended=await services.sessions.end_others(call.caller))
 
 

@@ -118,7 +118,7 @@ async def reauthenticate(services: AuthServices, call: Call) -> LoggedIn:
 async def logout(services: AuthServices, call: Call) -> Done:
     """End the session: its tokens are no longer valid."""
     session = call.caller.session
-    assert session is not None, "only sessions are let in here"
+    assert session is not None, "the endpoint is for sessions"
     await services.sessions.end(session.id)
     set_cookie(services.addresses, call, "", 0)
     return Done()
@@ -179,9 +179,9 @@ async def device_token(services: AuthServices, call: Call) -> Enrolled:
 
 
 async def waiting_device(services: AuthServices, call: Call) -> WaitingDevice:
-    """The machine that shows this user code: what it tells of itself, and what it would replace.
+    """The machine that shows this user code: how it describes itself, and what it would replace.
 
-    Look at it before approving: whoever shows a code wants their machine in the account.
+    Check it before approving: an approved machine joins the account.
     """
     query: UserCodeQuery = call.query
     return await services.enrollment.waiting_device(call.account_id, query.user_code)

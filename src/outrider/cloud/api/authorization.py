@@ -239,6 +239,11 @@ def _credential(scope: AsgiScope, headers: Headers) -> str:
 
 
 def _cookie(header: str) -> str | None:
+    """Return the session token in a `Cookie` header.
+
+    Of several cookies with the name the first counts: browsers send the one with the most specific
+    path first (RFC 6265, 5.4). Starlette's `cookie_parser` returns the last one.
+    """
     for part in header.split(";"):
         name, _, value = part.strip().partition("=")
         if name == COOKIE:

@@ -52,7 +52,7 @@ class SendChatCommand(Wire, tag="send_chat", tag_field="type", kw_only=True):
     """Send a message to an agent."""
 
     payload: SendChat
-    """The message, and whom it is for."""
+    """The message, and its target."""
 
 
 class ReadChatCommand(Wire, tag="read_chat", tag_field="type", kw_only=True):
@@ -63,10 +63,10 @@ class ReadChatCommand(Wire, tag="read_chat", tag_field="type", kw_only=True):
 
 
 class ResolveActionCommand(Wire, tag="resolve_action", tag_field="type", kw_only=True):
-    """Approve or reject what an agent asks."""
+    """Answer an agent's pending action."""
 
     payload: ResolveAction
-    """The answer, and whom it is for."""
+    """The answer, and its target."""
 
 
 class ScreenshotCommand(Wire, tag="screenshot", tag_field="type", kw_only=True):

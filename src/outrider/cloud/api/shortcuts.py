@@ -86,7 +86,7 @@ _NAMES = {"ideType": "type", "cliType": "type"}
 async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
     """Start an IDE, a CLI agent or an ACP agent, as a new session.
 
-    Answers once the agent is ready for a message, or asks something first.
+    Responds once the agent is ready for a message, or asks a question first.
     """
     request: LaunchRequest = call.body
     state = await dispatcher.owned(call.account_id, call.path("daemonId"))
@@ -144,7 +144,7 @@ async def read_chat(dispatcher: Dispatcher, call: Call) -> bytes:
 
 
 async def approve(dispatcher: Dispatcher, call: Call) -> bytes:
-    """Approve or reject what an agent asks. Of two answers at once, one succeeds."""
+    """Answer an agent's pending action. Of two answers at once, one succeeds."""
     return await _to_target(dispatcher, call, CommandType.RESOLVE_ACTION, call.body)
 
 

@@ -80,7 +80,7 @@ async def list_deliveries(services: WebhookServices, call: Call) -> DeliveryList
 async def test_webhook(services: WebhookServices, call: Call) -> Delivered:
     """Send a `webhook:test` event to this webhook, active or not.
 
-    Answers after the first attempt; `success` tells whether the receiver took it.
+    Responds after the first attempt; `success` says whether the receiver accepted it.
     """
     webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
     delivery = await services.intake.test(call.account_id, webhook.id)
@@ -90,7 +90,7 @@ async def test_webhook(services: WebhookServices, call: Call) -> Delivered:
 async def resend_delivery(services: WebhookServices, call: Call) -> Delivered:
     """Deliver an event once more, as a new delivery with the same event id.
 
-    Answers after the first attempt; `success` tells whether the receiver took it.
+    Responds after the first attempt; `success` says whether the receiver accepted it.
     """
     webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
     delivery_id = call.path("deliveryId")
