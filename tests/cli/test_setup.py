@@ -22,6 +22,7 @@ from outrider.daemon.enrollment import (
     enroll_by_approval,
 )
 from outrider.daemon.settings import Connection, DaemonSettings
+from tests.rig.patience import PATIENCE
 from tests.rig.people import V1, dashboard
 from tests.rig.site import Owner
 
@@ -199,7 +200,7 @@ class TestCommand:
         )
         assert process.stdout is not None
         text = ""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while "Ctrl-C" not in text:
                 line = (await process.stdout.readline()).decode()
                 assert line, text
@@ -214,7 +215,7 @@ class TestCommand:
         page = await dashboard(user)
         body = {"userCode": code}
         assert (await page.post(f"{V1}/auth/device/approve", json=body)).status_code == 200
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             out, _ = await process.communicate()
         assert process.returncode == 0
         connection = DaemonSettings(tmp_path).load_connection()
@@ -224,7 +225,7 @@ class TestCommand:
     async def test_ctrl_c(self, user: Owner, tmp_path: Path) -> None:
         process, _ = await self._start(user, tmp_path)
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             _, errors = await process.communicate()
         assert process.returncode == 130
         assert "Cancelled" in errors.decode()

@@ -13,6 +13,7 @@ from outrider.cloud.hosts import host_name
 from outrider.cloud.settings import Settings
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
+from tests.rig.patience import PATIENCE
 from tests.rig.site import Owner, Site
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -48,7 +49,7 @@ async def raw(site: Site, *lines: str) -> bytes:
     address = urlsplit(site.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write("\r\n".join([*lines, "", ""]).encode())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         line = await reader.readline()
     writer.close()
     return line

@@ -11,6 +11,7 @@ import uvloop
 from outrider.daemon.journal import Journal
 from tests.daemon.linked_machine import Machine
 from tests.daemon.scripted_service import ScriptedService
+from tests.rig.patience import PATIENCE
 
 
 def pytest_asyncio_loop_factories(
@@ -66,7 +67,7 @@ async def machine(service: ScriptedService, journal: Journal) -> AsyncIterator[M
 
 
 async def eventually(
-    condition: Callable[[], bool | Awaitable[bool]], message: str = "", within: float = 10
+    condition: Callable[[], bool | Awaitable[bool]], message: str = "", within: float = PATIENCE
 ) -> None:
     """Wait until `condition` holds; fail with `message` where it does not in time."""
     async with asyncio.timeout(within + 1):

@@ -16,6 +16,7 @@ from outrider.daemon.machine import describe_machine
 from outrider.daemon.router import Handler, Router
 from outrider.daemon.settings import Connection
 from tests.daemon.scripted_service import Peer, ScriptedService
+from tests.rig.patience import PATIENCE
 
 TOKEN = "omt_secret-of-this-machine"
 
@@ -92,14 +93,14 @@ class Machine:
     async def refused(self) -> LinkRefusedError:
         assert self.running is not None
         with pytest.raises(LinkRefusedError) as caught:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 await self.running
         return caught.value
 
     async def close(self) -> None:
         self.stop.set()
         if self.running is not None:
-            _, pending = await asyncio.wait({self.running}, timeout=8)
+            _, pending = await asyncio.wait({self.running}, timeout=PATIENCE)
             assert not pending, "the link did not stop"
         await self.router.close(within=5)
 

@@ -17,6 +17,7 @@ from outrider.contract.frames import (
     decode_from_daemon,
     encode,
 )
+from tests.rig.patience import PATIENCE
 
 FrameKind = TypeVar("FrameKind", bound=FromDaemon)
 
@@ -39,7 +40,7 @@ class Peer:
 
     async def hear(self, kind: type[FrameKind]) -> FrameKind:
         """Return the next frame of this kind; those before it are in `heard` only."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 frame = decode_from_daemon(await self.socket.recv())
                 assert frame is not None
@@ -62,7 +63,7 @@ class Peer:
 
     async def closed(self) -> int | None:
         """Wait for the machine to close, and return its close code."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             try:
                 while True:
                     frame = decode_from_daemon(await self.socket.recv())
@@ -112,7 +113,7 @@ class ScriptedService:
         self.port = next(iter(self._server.sockets)).getsockname()[1]
 
     async def connection(self) -> Peer:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             return await self._peers.get()
 
     async def stop(self) -> None:

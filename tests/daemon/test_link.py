@@ -52,6 +52,7 @@ from tests.daemon.linked_machine import (
     status_query,
 )
 from tests.daemon.scripted_service import Peer, ScriptedService
+from tests.rig.patience import PATIENCE
 
 # Hello
 
@@ -521,7 +522,7 @@ async def test_it_stops_at_once_in_every_state(
         await asyncio.sleep(0)
     machine.stop.set()
     assert machine.running is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await machine.running
 
 

@@ -20,6 +20,7 @@ from tests.contract import strategies
 from tests.contract.wire import Message, from_service
 from tests.daemon.linked_machine import Machine, status_query
 from tests.daemon.scripted_service import ScriptedService
+from tests.rig.patience import PATIENCE
 
 pytestmark = pytest.mark.fuzz
 
@@ -54,7 +55,7 @@ async def test_whatever_a_service_says(
                 await peer.welcome()
             for message in messages:
                 await peer.socket.send(message)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 await (await peer.socket.ping())
         peer.socket.transport.abort()
         while not await answers(service, machine.running):

@@ -27,6 +27,7 @@ from tests.daemon.linked_machine import (
     status_query,
 )
 from tests.daemon.scripted_service import Peer, ScriptedService
+from tests.rig.patience import PATIENCE
 
 GOODBYE = Goodbye(reason="The service is stopping", reconnect_ms=8000)
 
@@ -326,5 +327,5 @@ async def test_it_stops_at_once_in_the_midst_of_a_move(
     await current.hear(Goodbye)
     assert await older.closed() == CloseCode.GOING_AWAY
     assert machine.running is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await machine.running

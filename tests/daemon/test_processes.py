@@ -11,6 +11,7 @@ import pytest
 
 from outrider.daemon.processes import Killer, ProcessGroup
 from tests.daemon.conftest import eventually
+from tests.rig.patience import PATIENCE
 
 GROUPS = 200
 
@@ -62,7 +63,7 @@ async def test_many_groups_are_killed_with_few_looks_at_the_process_table(
     killer = Killer()
     await asyncio.gather(*(killer.kill(group) for group in groups))
     await eventually(lambda: not any(map(is_alive, everything)))
-    assert all(process.wait(10) == -9 for process in sleepers)
+    assert all(process.wait(PATIENCE) == -9 for process in sleepers)
     assert threading.get_ident() not in looks, "the event loop looked at the process table"
     assert len(looks) < GROUPS / 4
 
@@ -87,7 +88,7 @@ async def test_a_number_that_is_another_processs_now_is_left_alone() -> None:
         await ProcessGroup(other.pid, None).kill()
         assert other.poll() is None
         await ProcessGroup.of(other.pid).kill()
-        assert other.wait(10) == -9
+        assert other.wait(PATIENCE) == -9
     finally:
         other.kill()
         other.communicate()

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -200,9 +199,7 @@ async def test_cancelling_kills_every_child(prompt: Prompt, tmp_path: Path) -> N
 
 
 async def test_a_background_child_does_not_hold_the_answer(prompt: Prompt) -> None:
-    began = time.monotonic()
-    result = await prompt("sleep 1000 & echo $!")
-    assert time.monotonic() - began < 10
+    result = await prompt("sleep 1000 & echo $!")  # else its own time limit would end the test
     pid = int(result.output)
     assert is_alive(pid)  # it was left in the background on purpose
     psutil.Process(pid).kill()

@@ -83,7 +83,7 @@ async def test_up_starts_again_on_its_port_while_an_agent_goes_on(
         for pid in (int(in_shell["output"]), left.pid):
             assert shared(pid, up) == set()
         up.signal(signal.SIGINT)
-        assert await up.ends(within=10) == 0
+        assert await up.ends() == 0
     assert any("claude" in command for command in running_in(home))
     assert left.is_running()
 
@@ -96,7 +96,7 @@ async def test_up_starts_again_on_its_port_while_an_agent_goes_on(
         await up.call("POST", f"/shortcuts/{machine}/stop", {"type": "claude-code"})
         left.kill()
         up.signal(signal.SIGINT)
-        assert await up.ends(within=10) == 0
+        assert await up.ends() == 0
 
 
 class TestChildren:
@@ -112,7 +112,7 @@ class TestChildren:
             await up.greeting()
             yield up
             up.signal(signal.SIGINT)
-            assert await up.ends(within=10) == 0
+            assert await up.ends() == 0
 
     async def test_a_terminals_command(self, up: Up) -> None:
         (machine,) = (await up.call("GET", "/daemons"))["daemons"]

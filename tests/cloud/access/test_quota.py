@@ -16,6 +16,7 @@ from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
+from tests.rig.patience import PATIENCE
 from tests.rig.people import V1, calls, person
 from tests.rig.processes import Serving
 from tests.rig.site import Owner, Site
@@ -194,6 +195,6 @@ async def test_at_the_turn_of_the_month_nobody_waits_for_ever(
         await quota.spend(account_id)
         clock.passes(86400)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*(spend() for _ in range(50)))
     assert (await quota.used(account_id))[1] <= 50

@@ -13,6 +13,7 @@ import pytest
 
 from outrider.contract.resources import DaemonStatus
 from tests.rig.errors import assert_error
+from tests.rig.patience import PATIENCE
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
 
@@ -144,7 +145,7 @@ async def raw_answer(owner: Owner, site: Site, headers: str, body: bytes = b"") 
         f"Authorization: Bearer {owner.key}\r\n{headers}\r\n".encode()
     )
     writer.write(body)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         line = await reader.readline()
     writer.close()
     return line
@@ -186,7 +187,7 @@ async def test_what_never_becomes_a_request_is_refused_in_the_same_form(
     address = urlparse(site.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(sent.encode())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         answer = await reader.read()
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")

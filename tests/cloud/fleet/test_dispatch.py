@@ -379,6 +379,6 @@ class TestStopping:
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
         await machine.takes()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(PATIENCE):
             await site.stop()
         assert_error(await request, 503)

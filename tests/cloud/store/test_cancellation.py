@@ -9,6 +9,7 @@ from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.contract.ids import new_id
 from tests.conftest import settings
+from tests.rig.patience import PATIENCE
 from tests.rig.stores import Store
 
 CANCELLATIONS = 200
@@ -36,7 +37,7 @@ async def test_a_cancelled_transaction_is_rolled_back_and_holds_no_lock(
         task.cancel()
         await asyncio.wait({task})
         tasks.append(task)
-        async with asyncio.timeout(2), database.begin() as connection:
+        async with asyncio.timeout(PATIENCE), database.begin() as connection:
             accounts = await connection.scalar(select(func.count()).select_from(tables.accounts))
             users = await connection.scalar(select(func.count()).select_from(tables.users))
         assert accounts == users, "half a transaction stayed"

@@ -24,7 +24,7 @@ from outrider.contract.webhooks import Delivery as View
 from outrider.contract.webhooks import WebhookRequest, WebhookWithSecret
 from tests.cloud.webhooks.events import DAEMON, agent_event
 from tests.rig.clock import Clock
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 
 DELAYS = (5.0, 25.0, 125.0)
 
@@ -83,7 +83,7 @@ class Office:
         """End as the service does."""
         for task in self._tasks:
             task.cancel()
-            await asyncio.wait({task}, timeout=10)
+            await asyncio.wait({task}, timeout=PATIENCE)
         await self.sender.close()
 
     async def webhook(self, url: str, *events: str) -> WebhookWithSecret:
@@ -99,7 +99,7 @@ class Office:
         await self.intake.agent_event(
             self.account_id, DAEMON, 1, self.seq, event, stored=stored.set
         )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await stored.wait()
         return event
 

@@ -13,6 +13,7 @@ from outrider.cloud.webhooks.retry_policy import Outcome
 from outrider.cloud.webhooks.sender import Sender
 from outrider.contract.errors import ApiError
 from tests.cloud.webhooks.receiver import Receiver, says
+from tests.rig.patience import PATIENCE, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -345,12 +346,12 @@ async def test_names_that_take_long_hold_up_nobody_else(
     def getaddrinfo(host: Any, *args: Any, **more: Any) -> Any:
         asked.append(str(host))
         if host == "slow.example.org":
-            release.wait(20)
+            release.wait(PATIENCE)
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure")
         return real("127.0.0.1", *args, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    sender = Sender(AddressPolicy(allow_private=True), timeout=5)
+    sender = Sender(AddressPolicy(allow_private=True), timeout=PATIENCE)
 
     async def attempt(host: str) -> Outcome:
         port = receiver.url.split(":")[2]
@@ -360,8 +361,9 @@ async def test_names_that_take_long_hold_up_nobody_else(
 
     slow = [asyncio.create_task(attempt("slow.example.org")) for _ in range(100)]
     try:
-        await asyncio.sleep(0.05)
-        async with asyncio.timeout(2):
+        await eventually(lambda: "slow.example.org" in asked)
+        assert not release.is_set()
+        async with asyncio.timeout(PATIENCE / 2):
             assert (await attempt("quick.example.org")).delivered
     finally:
         release.set()

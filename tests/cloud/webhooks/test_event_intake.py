@@ -11,6 +11,7 @@ from outrider.contract.ids import new_id
 from tests.cloud.webhooks.events import DAEMON, agent_event
 from tests.cloud.webhooks.office import Office
 from tests.cloud.webhooks.receiver import Receiver
+from tests.rig.patience import PATIENCE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -46,7 +47,7 @@ async def test_an_account_that_went_holds_up_nobody_else(
     await office.intake.agent_event(
         office.account_id, DAEMON, 1, 3, agent_event(), stored=stored.set
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.gather(lost.wait(), stored.wait())
     await office.settles(webhook.id, index=1)
 

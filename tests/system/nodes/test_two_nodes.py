@@ -16,7 +16,7 @@ from tests.cloud.webhooks.receiver import receiving
 from tests.conftest import settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, payload_of
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import RESULTS, session
 from tests.rig.site import Site
 from tests.rig.stores import PostgreSQL
@@ -82,7 +82,7 @@ class TestCommands:
         clients = [client for site in nodes for client in many_connections(site, pair.owner.key)]
         asked = [asyncio.create_task(one.post(path, json={"command": "date"})) for one in clients]
         taken = [await machine.takes("terminal") for _ in range(MAX_COMMANDS_IN_FLIGHT)]
-        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
         assert done
         for one in taken:
             await machine.answers(one)
@@ -150,9 +150,7 @@ class TestStates:
             listed = await pair.list_here()
             return bool(listed) and listed[0]["clis"][0]["status"] == "generating"
 
-        began = time.monotonic()
-        await eventually(shown, within=1)
-        assert time.monotonic() - began < 1
+        await eventually(shown)
 
     async def test_a_machine_that_went_shows_its_last_state(self, pair: Pair) -> None:
         machine = await pair.machine_there(session(id="s1"))
@@ -178,7 +176,9 @@ class TestSockets:
             pair.machine_here(session(id="s1")), pair.machine_there(session(id="s1"))
         )
         ends = [asyncio.create_task(machine.closed()) for machine in machines]
-        done, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        done, pending = await asyncio.wait(
+            ends, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE
+        )
         assert [task.result()[0] for task in done] == [CloseCode.REPLACED]
         (left,) = pending
         await answered(pair, machines[ends.index(left)], pair.here)
@@ -196,7 +196,7 @@ class TestSockets:
             listed = (await pair.there.get(f"{V1}/daemons")).json()
             return bool(listed == {"daemons": []})
 
-        await eventually(gone_there, within=1)
+        await eventually(gone_there)
 
     async def test_a_revocation_closes_the_socket_on_another_node(self, pair: Pair) -> None:
         machine = await pair.machine_there(session(id="s1"))
@@ -241,7 +241,7 @@ class TestShared:
         async def refused() -> bool:
             return (await pair.there.get(f"{V1}/daemons")).status_code == 401
 
-        await eventually(refused, within=1)
+        await eventually(refused)
 
     async def test_a_limit_is_one_for_all_nodes(
         self, tmp_path: Path, postgresql: PostgreSQL

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 
 import psutil
 import pytest
@@ -146,9 +145,7 @@ async def test_stopped_in_the_middle_of_a_turn(box: Machine, word: str) -> None:
     """The cancel is answered by `end_turn`, or never."""
     agent = await box.launch(kind="scripted")
     await agent.say(word)
-    began = time.monotonic()
     await box.sessions.stop(StopCli(cli_type="scripted"))
-    assert time.monotonic() - began < 5
     assert not running_in(box.folder / "home")
 
 
@@ -165,9 +162,7 @@ async def test_it_does_not_end_when_its_input_is_closed(box: Machine) -> None:
     await box.stop()
     await box.start()
     await box.launch(kind="stays")
-    began = time.monotonic()
     await box.sessions.stop(StopCli(cli_type="stays"))
-    assert time.monotonic() - began < 4
     assert not running_in(box.folder / "home")
 
 
@@ -291,10 +286,8 @@ async def test_more_questions_than_anybody_answers(box: Machine) -> None:
 
 async def test_a_thousand_pieces_a_second(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
-    began = time.monotonic()
     (answer,) = (await agent.turn("stream 10000"))[1:]
     assert answer.content.split() == [str(index) for index in range(10_000)]
-    assert time.monotonic() - began < 10
 
 
 async def test_two_agents_at_once(box: Machine) -> None:
