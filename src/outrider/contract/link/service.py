@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.frames import (
     HELLO_TIMEOUT,
@@ -54,44 +56,38 @@ from outrider.contract.limits import EVENT_BURST, EVENTS_PER_SECOND, TokenBucket
 # Events: what the caller has to know.
 
 
-@dataclass(frozen=True, slots=True)
-class HelloReceived:
+class HelloReceived(msgspec.Struct, frozen=True):
     """A machine has sent its hello: register it, then call `welcome` or `close`."""
 
     hello: Hello
 
 
-@dataclass(frozen=True, slots=True)
-class ReportReceived:
+class ReportReceived(msgspec.Struct, frozen=True):
     """A machine has reported what runs on it, or what has changed."""
 
     report: Snapshot | Change
 
 
-@dataclass(frozen=True, slots=True)
-class ResultReceived:
+class ResultReceived(msgspec.Struct, frozen=True):
     """A machine has answered a command, perhaps one that nobody waits for."""
 
     result: CommandResult
 
 
-@dataclass(frozen=True, slots=True)
-class EventReceived:
+class EventReceived(msgspec.Struct, frozen=True):
     """Store this event, then call `event_stored`."""
 
     seq: int
     event: AgentEvent
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalReceived:
+class RefusalReceived(msgspec.Struct, frozen=True):
     """Record this refusal; its acknowledgement is among the frames to send."""
 
     refused: Refused
 
 
-@dataclass(frozen=True, slots=True)
-class GoodbyeReceived:
+class GoodbyeReceived(msgspec.Struct, frozen=True):
     """The machine agent is about to stop."""
 
     reason: str
@@ -190,18 +186,16 @@ class ServiceLink:
 
     def receive(self, message: str | bytes, now: float) -> None:
         """Report a message that has arrived. Read none between a hello and its welcome."""
-        match self._state:
-            case _State.SERVING:
-                try:
-                    self._receive(decode_from_daemon(message), now)
-                except DecodeError as error:
-                    self.close(CloseCode.BAD_FRAME, str(error))
-            case _State.AWAITING_HELLO:
-                self._receive_first(message)
-            case _State.ADMITTING:
-                raise RuntimeError("Read no message between a hello and its welcome")
-            case _State.CLOSED:
-                pass  # it arrived before the caller had closed the connection
+        if self._state is _State.SERVING:
+            try:
+                self._receive(decode_from_daemon(message), now)
+            except DecodeError as error:
+                self.close(CloseCode.BAD_FRAME, str(error))
+        elif self._state is _State.AWAITING_HELLO:
+            self._receive_first(message)
+        elif self._state is _State.ADMITTING:
+            raise RuntimeError("Read no message between a hello and its welcome")
+        # else it is closed: the message arrived before the caller had closed the socket
 
     def tick(self, now: float) -> None:
         """Do what is due at `now`."""
