@@ -1,8 +1,9 @@
-"""A service in a process of its own that a test attacks, and how it is doing meanwhile."""
+"""Processes of their own that a test attacks, and how they are doing meanwhile."""
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,59 @@ MB: Final = 1_000_000
 _PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
+class Watched(ABC):
+    """A process whose memory is watched, and that other clients must go on being served by.
+
+    Attributes:
+        process: the process.
+    """
+
+    process: psutil.Process
+
+    @abstractmethod
+    async def healthy(self) -> bool:
+        """Tell whether another client is answered within `PATIENCE`."""
+
+    def rss(self) -> int:
+        """Return the bytes of memory that the service has now."""
+        memory: int = self.process.memory_info().rss
+        return memory
+
+    def peak_rss(self) -> int:
+        """Return the most bytes of memory that it has had since its start or `reset_peak`."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        (kilobytes,) = _PEAK.findall(status)
+        return int(kilobytes) * 1024
+
+    def reset_peak(self) -> None:
+        """Set the peak to what the service has now."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    @asynccontextmanager
+    async def grows_at_most(self, limit: int) -> AsyncIterator[None]:
+        """Attack the service in this block: its peak may be `limit` bytes above the start.
+
+        Other clients must be answered before and afterwards.
+        """
+        assert await self.healthy()
+        self.reset_peak()
+        before = self.rss()
+        yield
+        assert await self.healthy()
+        growth = self.peak_rss() - before
+        assert growth <= limit, f"the service grew by {growth / MB:.1f} MB"
+
+    async def healthy_meanwhile(self, attack: Awaitable[object]) -> int:
+        """Run an attack; return how often another client was answered meanwhile, every time."""
+        attacking = asyncio.ensure_future(attack)
+        answered = 0
+        while not attacking.done() or not answered:
+            assert await self.healthy()
+            answered += 1
+        await attacking
+        return answered
+
+
 @dataclass(frozen=True)
 class Account(Owner):
     """An account of the target, whose user can log in with this password."""
@@ -33,7 +87,7 @@ class Account(Owner):
     password: str
 
 
-class Target:
+class Target(Watched):
     """A service process to attack; an asynchronous context, at whose end everything is gone.
 
     The rate limits are high, so that they do not end an attack that something else has to stop: a
@@ -57,7 +111,6 @@ class Target:
         self.site = Site(Settings(data_dir=data_dir, **addresses))
         self._held = AsyncExitStack()
         self._account: Account | None = None
-        self.process: psutil.Process
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as starting:
@@ -91,35 +144,6 @@ class Target:
     def log(self) -> str:
         """What the service has written to standard error."""
         return self._serving.log.read_text(errors="replace")
-
-    def rss(self) -> int:
-        """Return the bytes of memory that the service has now."""
-        memory: int = self.process.memory_info().rss
-        return memory
-
-    def peak_rss(self) -> int:
-        """Return the most bytes of memory that it has had since its start or `reset_peak`."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        (kilobytes,) = _PEAK.findall(status)
-        return int(kilobytes) * 1024
-
-    def reset_peak(self) -> None:
-        """Set the peak to what the service has now."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-
-    @asynccontextmanager
-    async def grows_at_most(self, limit: int) -> AsyncIterator[None]:
-        """Attack the service in this block: its peak may be `limit` bytes above the start.
-
-        Other clients must be answered before and afterwards.
-        """
-        assert await self.healthy()
-        self.reset_peak()
-        before = self.rss()
-        yield
-        assert await self.healthy()
-        growth = self.peak_rss() - before
-        assert growth <= limit, f"the service grew by {growth / MB:.1f} MB"
 
     async def healthy(self) -> bool:
         """Tell whether another client's GET is answered with 200 within `PATIENCE`."""

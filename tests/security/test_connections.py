@@ -4,7 +4,6 @@ Holds issue 12, B1 to B4 and B17.
 """
 
 import asyncio
-from collections.abc import Awaitable
 from contextlib import suppress
 
 import pytest
@@ -55,17 +54,6 @@ async def until_ended(reader: asyncio.StreamReader) -> bytes:
     return data
 
 
-async def healthy_meanwhile(target: Target, attack: Awaitable[object]) -> int:
-    """Run an attack; return how often another client was answered meanwhile, every time."""
-    attacking = asyncio.ensure_future(attack)
-    answered = 0
-    while not attacking.done() or not answered:
-        assert await target.healthy()
-        answered += 1
-    await attacking
-    return answered
-
-
 class TestWhatFollowsTheHead:
     """B1: trailers of one connection took the service from 105 to 1,975 MB."""
 
@@ -93,7 +81,7 @@ class TestWhatFollowsTheHead:
         begin, endless = CHUNKED + b"0\r\n", b"X-Y: " + b"z" * 995 + b"\r\n"
         floods = [flood(target, begin, endless * 64, 5 * MB) for _ in range(100)]
         async with target.grows_at_most(60 * MB):
-            assert await healthy_meanwhile(target, asyncio.gather(*floods)) >= 1
+            assert await target.healthy_meanwhile(asyncio.gather(*floods)) >= 1
 
     async def test_a_head_of_many_small_headers(self, target: Target) -> None:
         request = POST.encode() + b"a:b\r\n" * 50_000 + b"\r\n"
@@ -131,7 +119,7 @@ class TestSlow:
             writer.write(begun)
         async with target.grows_at_most(20 * MB):
             ends = [until_ended(reader) for _, (reader, _) in connections]
-            assert await healthy_meanwhile(target, asyncio.gather(*ends)) > 1
+            assert await target.healthy_meanwhile(asyncio.gather(*ends)) > 1
 
     async def test_connections_that_drip(self, target: Target) -> None:
         """A byte now and then is no progress: a head and a body have limits as a whole."""
@@ -163,7 +151,7 @@ class TestFramesWithoutACredential:
                     await asyncio.sleep(0.05)
 
         async with target.grows_at_most(10 * MB):
-            assert await healthy_meanwhile(target, pings()) >= 1
+            assert await target.healthy_meanwhile(pings()) >= 1
         head, _, frames = (await received).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101 ")
         assert frames[0] & 0x0F == Opcode.CLOSE
@@ -178,7 +166,7 @@ class TestFramesWithoutACredential:
             for _, writer in connections:
                 writer.write((UPGRADE + "\r\n").encode() + large)
             ends = [until_ended(reader) for reader, _ in connections]
-            assert await healthy_meanwhile(target, asyncio.gather(*ends)) >= 1
+            assert await target.healthy_meanwhile(asyncio.gather(*ends)) >= 1
 
     async def test_handshakes_of_one_address(self, start_target: StartTarget) -> None:
         target = await start_target(rate_limit_ip="30")
@@ -250,7 +238,7 @@ class TestDocuments:
                     assert (await client.get(path)).status_code == 200
 
         async with target.grows_at_most(20 * MB):
-            assert await healthy_meanwhile(target, asyncio.gather(ask(), ask())) > 1
+            assert await target.healthy_meanwhile(asyncio.gather(ask(), ask())) > 1
 
 
 class TestRebinding:

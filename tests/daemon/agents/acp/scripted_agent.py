@@ -204,6 +204,23 @@ def turn(number, prompt):
             else:
                 answer = ask("fs/write_text_file", path=path, content="written")
             say(json.dumps(answer.get("result") or answer.get("error", {}).get("message", "")))
+        case "fs-race":
+            verb, most, path = rest.split(" ", 2)
+            seen = {}
+            for _ in range(int(most)):
+                answer = ask(f"fs/{verb}_text_file", path=path, content="written")
+                if "error" in answer:
+                    outside = "is not inside" in answer["error"].get("message", "")
+                    outcome = "refused" if outside else "failed"
+                else:
+                    outcome = (answer["result"] or {}).get("content", "written")
+                seen[outcome] = seen.get(outcome, 0) + 1
+                if (
+                    seen.get("refused", 0) >= 50
+                    and max(seen.get(w, 0) for w in ("inside", "written")) >= 50
+                ):
+                    break
+            say(json.dumps(seen))
         case "terminal":
             limit = {"outputByteLimit": 10}
             created = ask("terminal/create", command=rest, **limit)
