@@ -3,9 +3,11 @@
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
+from typing import Any
 
 import pytest
 import uvloop
@@ -146,3 +148,45 @@ def test_one_that_is_cancelled_leaves_nothing(run: Run, tmp_path: Path) -> None:
 
     run(main)
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_loop_goes_on_between_many_starts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 12: 256 commands at once held it up for two seconds."""
+    popen, begun = subprocess.Popen, list[int]()
+
+    async def main() -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        def recorded(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
+            begun.append(turns)
+            return popen(*arguments, **options)
+
+        monkeypatch.setattr(subprocess, "Popen", recorded)
+        counting = asyncio.create_task(count())
+        children = await asyncio.gather(*(start(["true"]) for _ in range(20)))
+        await asyncio.gather(*(child.wait() for child in children))
+        counting.cancel()
+
+    run(main)
+    assert len(set(begun)) == 20
+
+
+def test_a_start_that_is_cancelled_while_it_waits_leaves_nothing(run: Run) -> None:
+    async def main() -> None:
+        starts = [asyncio.create_task(start(["true"], stdout=PIPE)) for _ in range(10)]
+        await asyncio.sleep(0)
+        for task in starts[1:]:
+            task.cancel()
+        await asyncio.wait(starts)
+        assert all(task.cancelled() for task in starts[1:])
+        child = await starts[0]
+        await child.output()
+        child.close()
+
+    run(main)

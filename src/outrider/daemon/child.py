@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import uvloop
 
@@ -24,6 +25,9 @@ from outrider.daemon.processes import ProcessGroup
 
 _LIMIT: Final = 64 * 1024
 _CHUNK: Final = 64 * 1024
+
+_turns: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
+"""Held while a program is started, one lock for each event loop."""
 
 
 class Child:
@@ -150,17 +154,20 @@ async def start(
             our_end, stderr = os.pipe()
             child_ends.append(stderr)
             errors = await _reader(our_end, limit, transports)
-        # Blocks the loop until the program has been executed, about 1 ms, as asyncio's does.
-        process = subprocess.Popen(  # noqa: ASYNC220
-            argv,
-            cwd=cwd,
-            env=env,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            close_fds=True,
-            start_new_session=True,
-        )
+        # Blocks the loop until the program has been executed, milliseconds, as asyncio's does.
+        # The lock lets the loop run between two starts: 256 in a row would block it for a second.
+        async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            await asyncio.sleep(0)
+            process = subprocess.Popen(  # noqa: ASYNC220
+                argv,
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                close_fds=True,
+                start_new_session=True,
+            )
     except BaseException:
         for transport in transports:
             transport.close()
