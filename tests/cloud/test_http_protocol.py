@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -312,6 +312,61 @@ class TestTime:
             await connection.sends(GET)  # and nothing is read, beyond what asyncio reads ahead
             await eventually(lambda: bool(server.app.lengths))
             await eventually(lambda: server.connections == 0)
+
+    async def test_a_client_that_takes_too_little_of_it(self) -> None:
+        patience = Patience(response=0.5, response_bytes=20_000_000)
+        async with serving(patience) as server, server.connection() as connection:
+            server.app.response = b"x" * 50_000_000
+            await connection.sends(GET)
+            await eventually(lambda: bool(server.app.lengths))
+
+            async def is_dropped() -> bool:
+                await connection.reader.read(10_000)
+                return server.connections == 0
+
+            await eventually(is_dropped)
+
+    async def test_what_is_unread_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The newest responses go on, however many were requested before and not read."""
+        monkeypatch.setattr(limits, "MAX_UNREAD_BYTES", 100_000_000)
+        async with serving(Patience()) as server, AsyncExitStack() as held:
+            server.app.response = b"x" * 40_000_000
+            for number in range(1, 7):
+                connection = await held.enter_async_context(server.connection())
+                await connection.sends(GET)
+
+                async def is_answered(number: int = number) -> bool:
+                    left = min(number, 2)
+                    return len(server.app.lengths) == number and server.connections == left
+
+                await eventually(is_answered)
+            assert await connection.status() == 200
+
+    async def test_the_next_request_waits_until_a_response_is_read(self) -> None:
+        async with serving(Patience()) as server, server.connection() as connection:
+            server.app.response = b"x" * 40_000_000
+            await connection.sends(GET, GET + GET)
+            await eventually(lambda: len(server.app.lengths) == 1)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(server.app.scopes) == 1
+            for _ in range(3):
+                assert await connection.status() == 200
+
+    async def test_a_response_that_was_read_is_not_counted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "MAX_UNREAD_BYTES", 100_000_000)
+        async with (
+            serving(Patience()) as server,
+            server.connection() as first,
+            server.connection() as second,
+        ):
+            server.app.response = b"x" * 40_000_000
+            for connection in (first, second) * 4:
+                await connection.sends(GET)
+                assert await connection.status() == 200
+            assert server.connections == 2
 
     async def test_a_client_that_takes_it_slowly(self) -> None:
         async with (

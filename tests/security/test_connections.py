@@ -12,6 +12,7 @@ from websockets.frames import Frame, Opcode
 
 from outrider.contract.frames import MAX_HELLO_BYTES
 from tests.rig.machine import ScriptedMachine, hello, socket
+from tests.rig.samples import CHAT
 from tests.security.conftest import StartTarget
 from tests.security.target import MB, Target
 
@@ -223,6 +224,26 @@ class TestFramesOfAMachine:
         machine = ScriptedMachine(target.gateway, token, hello())
         async with machine:
             await machine.settled()
+
+
+class TestUnreadResponses:
+    """Large results of an attacker's own machine, requested and not read."""
+
+    async def test_of_many_connections(self, target: Target) -> None:
+        account = await target.account()
+        machine = await target.machine(account=account)
+        message = {"id": "msg_1", "index": 0, "role": "assistant", "kind": "text", "timestamp": 1}
+        chat = CHAT | {"messages": [message | {"content": "x" * (12 * MB)}]}
+        request = (
+            f"GET /api/v1/shortcuts/{machine.id}:cli:claude-code/chat HTTP/1.1\r\n"
+            f"Host: localhost\r\nAuthorization: Bearer {account.key}\r\n\r\n"
+        ).encode()
+        async with target.grows_at_most(400 * MB):
+            for _ in range(60):
+                reader, writer = await target.connect()
+                writer.write(request)
+                await machine.answers(await machine.takes("read_chat"), chat)
+                assert b" 200 " in await reader.readline()
 
 
 class TestDocuments:
