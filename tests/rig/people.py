@@ -4,28 +4,27 @@ import time
 from typing import Any, Final
 
 import httpx
-from argon2 import PasswordHasher
 
 from outrider.cloud.access.encryption import secret_key
 from outrider.cloud.access.sessions import LoggedIn, Sessions
 from outrider.cloud.store.accounts import Plan
-from tests.rig.site import Owner, Site
+from tests.rig.site import CHEAP_HASHER, Owner, Site
 
 PASSWORD: Final = "correct horse battery staple"
-_CHEAP_HASH: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+CHEAP_HASH: Final = CHEAP_HASHER.hash(PASSWORD)
 
 V1: Final = "/api/v1"
 
 
 async def person(site: Site, plan: Plan = "enterprise") -> Owner:
     """Make an account whose user may log in with `PASSWORD`."""
-    return await site.account(plan, _CHEAP_HASH)
+    return await site.account(plan, CHEAP_HASH)
 
 
 def sessions_of(site: Site, age: float = 0.0) -> Sessions:
     """Return the site's own way to begin sessions, with a clock that is `age` seconds late."""
     secret = secret_key(site.settings.secret_key, site.settings.data_dir)
-    return Sessions(site.database, secret, lambda: time.time() - age)
+    return Sessions(site.database, secret, lambda: time.time() - age, CHEAP_HASHER)
 
 
 async def logged_in(owner: Owner, age: float = 0.0) -> LoggedIn:

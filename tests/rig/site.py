@@ -5,9 +5,10 @@ import itertools
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import httpx
+from argon2 import PasswordHasher
 
 from outrider.cli.admin import issue_key
 from outrider.cloud.access.enrollment import Enrollment
@@ -27,6 +28,9 @@ from tests.rig.stores import Addresses
 
 GATEWAY = "/api/v1/daemon/connect"
 
+CHEAP_HASHER: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+"""Hashes passwords of users in microseconds, for tests that are not about the hash itself."""
+
 _numbers = itertools.count(1)
 
 
@@ -34,11 +38,21 @@ class Site:
     """A service that listens on a port of its own.
 
     What it hands out (clients, machines) ends with it, or earlier by the test's hand.
+
+    Args:
+        password_hasher: production's is `passwords.HASHER`, which takes 64 MB and a core.
     """
 
-    def __init__(self, settings: Settings, more_endpoints: Sequence[BoundEndpoint] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        more_endpoints: Sequence[BoundEndpoint] = (),
+        *,
+        password_hasher: PasswordHasher = CHEAP_HASHER,
+    ) -> None:
         self.settings = settings
         self._more_endpoints = more_endpoints
+        self._password_hasher = password_hasher
         self.database = Database(settings.sqlalchemy_url)
         self.url = ""
         self._stop = asyncio.Event()
@@ -64,7 +78,12 @@ class Site:
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self._stop, ready = asyncio.Event(), asyncio.Event()
         work = run_service(
-            settings, [listener], self._stop, ready.set, more_endpoints=self._more_endpoints
+            settings,
+            [listener],
+            self._stop,
+            ready.set,
+            more_endpoints=self._more_endpoints,
+            password_hasher=self._password_hasher,
         )
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())

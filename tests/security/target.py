@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import httpx
 import psutil
 
+from outrider.cloud.access.passwords import HASHER
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.settings import Settings
 from outrider.contract.resources import Session
@@ -108,7 +109,7 @@ class Target(Watched):
     def __init__(self, data_dir: Path, addresses: Addresses, **settings: str) -> None:
         self._serving = Serving(data_dir, 0, **addresses, **settings)
         self._serving.log = data_dir.parent / f"{data_dir.name}.log"
-        self.site = Site(Settings(data_dir=data_dir, **addresses))
+        self.site = Site(Settings(data_dir=data_dir, **addresses), password_hasher=HASHER)
         self._held = AsyncExitStack()
         self._account: Account | None = None
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from argon2 import PasswordHasher
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,6 +27,7 @@ from outrider.cloud.access.encryption import Cipher, derived, key_file, secret_k
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.handshakes import Handshakes
 from outrider.cloud.access.idempotency import Idempotency
+from outrider.cloud.access.passwords import HASHER
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
 from outrider.cloud.access.sessions import Sessions
@@ -79,6 +81,7 @@ class Service:
     Args:
         limit_loopback: whether rate limits by address also apply to loopback addresses.
         more_endpoints: added to the table.
+        password_hasher: hashes and verifies the passwords of users.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Service:
         *,
         limit_loopback: bool = True,
         more_endpoints: Sequence[BoundEndpoint] = (),
+        password_hasher: PasswordHasher = HASHER,
     ) -> None:
         self._settings = settings
         self._is_draining = False
@@ -152,7 +156,7 @@ class Service:
             take_event=self._intake.agent_event,
             note_refusal=RefusalSink(self._audit, clock).note,
         )
-        sessions = Sessions(database, secret, clock)
+        sessions = Sessions(database, secret, clock, password_hasher)
         self._authenticator = Authenticator(database, sessions, clock)
         self._account_changes = AccountChanges(database, self._account_changed)
         self._quota = Quota(database, clock)

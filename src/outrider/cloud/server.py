@@ -8,8 +8,10 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import structlog
 import uvicorn
+from argon2 import PasswordHasher
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from outrider.cloud.access.passwords import HASHER
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.app import Service
 from outrider.cloud.http_protocol import http_protocol
@@ -68,6 +70,7 @@ async def run_service(
     *,
     limit_loopback: bool = True,
     more_endpoints: Sequence[BoundEndpoint] = (),
+    password_hasher: PasswordHasher = HASHER,
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
@@ -81,6 +84,7 @@ async def run_service(
         ready: called when the service accepts requests.
         limit_loopback: whether rate limits by address also apply to loopback addresses.
         more_endpoints: added to the API's table.
+        password_hasher: hashes and verifies the passwords of users.
 
     Raises:
         OutriderError: the service could not start; the text says why.
@@ -88,7 +92,12 @@ async def run_service(
     with ExitStack() as stack:
         for listener in listeners:
             stack.enter_context(listener)
-        service = Service(settings, limit_loopback=limit_loopback, more_endpoints=more_endpoints)
+        service = Service(
+            settings,
+            limit_loopback=limit_loopback,
+            more_endpoints=more_endpoints,
+            password_hasher=password_hasher,
+        )
         await _serve(service, settings, listeners, stop, ready)
 
 

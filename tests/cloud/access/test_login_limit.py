@@ -11,7 +11,6 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from outrider.cloud.access import passwords
 from outrider.cloud.access.sessions import KNOWN_SECONDS, Sessions
 from outrider.cloud.store import accounts, users
 from outrider.cloud.store.database import Database
@@ -19,8 +18,8 @@ from outrider.cloud.store.sessions import Origin
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
-from tests.rig.people import PASSWORD, login, person
-from tests.rig.site import Site
+from tests.rig.people import CHEAP_HASH, PASSWORD, login, person
+from tests.rig.site import CHEAP_HASHER, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -108,7 +107,9 @@ async def test_a_new_password_makes_addresses_unknown(proxied: Site) -> None:
     assert (await attempt(proxied, owner.email, PASSWORD, HOME)).status_code == 200
     row = await users.by_email(proxied.database, owner.email)
     assert row is not None
-    await users.set_password(proxied.database, row.id, passwords.hashed("a quite different phrase"))
+    await users.set_password(
+        proxied.database, row.id, CHEAP_HASHER.hash("a quite different phrase")
+    )
     statuses = [
         (await attempt(proxied, owner.email, "wrong", HOME)).status_code for _ in range(LIMIT + 1)
     ]
@@ -122,7 +123,7 @@ async def test_an_address_is_known_for_90_days(database: Database, clock: Clock)
         user_id="user_a",
         email="a@example.org",
         plan="free",
-        password_hash=passwords.hashed(PASSWORD),
+        password_hash=CHEAP_HASH,
         now=1,
     )
     sessions = Sessions(database, "a secret key of thirty-two letters", clock)

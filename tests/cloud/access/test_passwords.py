@@ -19,7 +19,7 @@ from outrider.contract.errors import ApiError
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error, paths
 from tests.rig.people import PASSWORD, V1, dashboard, logged_in, login, person
-from tests.rig.site import Owner, Site
+from tests.rig.site import CHEAP_HASHER, Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -184,7 +184,7 @@ class TestReset:
             password_hash=None,
             now=1,
         )
-        sessions = Sessions(database, "a secret key of thirty-two letters", clock)
+        sessions = Sessions(database, "a secret key of thirty-two letters", clock, CHEAP_HASHER)
         for late in (False, True):
             link = await new_link(database, "user_a", "http://x", clock)
             clock.passes(RESET_SECONDS - (0 if late else 1))

@@ -3,24 +3,30 @@
 import base64
 import json
 import time
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx
 import jwt
 import pytest
+from argon2 import PasswordHasher
 
 from outrider.cloud.access import passwords
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.encryption import derived, secret_key
+from outrider.cloud.access.password_resets import new_link
 from outrider.cloud.access.sessions import COOKIE, Sessions
-from outrider.cloud.store import accounts
+from outrider.cloud.app import Service
+from outrider.cloud.server import run_service
+from outrider.cloud.store import accounts, users
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
 from tests.conftest import StartSite, settings
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
-from tests.rig.people import PASSWORD, V1, dashboard, logged_in, login, person
+from tests.rig.people import CHEAP_HASH, PASSWORD, V1, dashboard, logged_in, login, person
 from tests.rig.site import Owner, Site
 from tests.rig.stores import PostgreSQL
 
@@ -28,6 +34,18 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 AT = f"{V1}/daemons"
 SECRET = "a secret key of thirty-two letters or more"
+
+
+class RecordingHasher(PasswordHasher):
+    """Hashes at full cost, and records the hashes that it verifies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.verified: list[str] = []
+
+    def verify(self, hash: str | bytes, password: str | bytes) -> Literal[True]:  # noqa: A002
+        self.verified.append(str(hash))
+        return super().verify(hash, password)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -51,20 +69,9 @@ class TestLogin:
 
     @pytest.mark.one_store
     async def test_a_stranger_learns_nothing_of_who_has_an_account(
-        self, user: Owner, site: Site, monkeypatch: pytest.MonkeyPatch
+        self, user: Owner, site: Site
     ) -> None:
         """Unknown user, wrong password, no password at all: the same answer, the same work."""
-        checks: list[str] = []
-
-        class Watched:
-            """The hasher, with its verifications counted."""
-
-            def verify(self, password_hash: str, password: str) -> bool:
-                checks.append(password_hash)
-                return genuine.verify(password_hash, password)
-
-        genuine = passwords._hasher
-        monkeypatch.setattr(passwords, "_hasher", Watched())
         without = await site.account()
         told = []
         for email in (user.email, "nobody@example.org", without.email):
@@ -73,12 +80,34 @@ class TestLogin:
             assert "set-cookie" not in refused.headers
             told.append(refused.text)
         assert len(set(told)) == 1
-        assert len(checks) == 3
-        assert checks[1] == checks[2] != checks[0]
+        hasher = RecordingHasher()
+        sessions = Sessions(site.database, SECRET, hasher=hasher)
+        for email in (user.email, "nobody@example.org", without.email):
+            with pytest.raises(ApiError, match="email or the password is wrong"):
+                await sessions.log_in(email, "wrong")
+        assert len(hasher.verified) == 3
+        assert hasher.verified[1] == hasher.verified[2] != hasher.verified[0]
+
+    @pytest.mark.one_store
+    async def test_the_service_hashes_at_full_cost(self, user: Owner) -> None:
+        """RFC 9106's low-memory profile, unless a test injects another hasher."""
+        database = user.site.database
+        before = await users.by_email(database, user.email)
+        assert before is not None
+        link = await new_link(database, before.id, "http://x")
+        sessions = Sessions(database, SECRET)
+        await sessions.reset_password(urlsplit(link.url).fragment, "a quite different phrase")
+        stored = await users.by_email(database, user.email)
+        assert stored is not None
+        assert str(stored.password_hash).startswith("$argon2id$v=19$m=65536,t=3,p=4$")
+        for start in (Service, run_service):
+            assert signature(start).parameters["password_hasher"].default is passwords.HASHER
 
     async def test_nobody_s_hash_costs_as_much_as_a_real_one(self) -> None:
         """The stand-in has the parameters that real hashes have, and can be verified at all."""
-        stand_in, real = passwords._DUMMY_HASH.split("$"), passwords.hashed("x").split("$")
+        hasher = RecordingHasher()
+        assert not passwords.matches(None, "x", hasher)
+        stand_in, real = hasher.verified[0].split("$"), passwords.hashed("x").split("$")
         assert stand_in[1:4] == real[1:4]
         assert [len(part) for part in stand_in] == [len(part) for part in real]
         assert stand_in[1] == "argon2id"
@@ -188,7 +217,7 @@ class TestLife:
             user_id="user_a",
             email="a@example.org",
             plan="free",
-            password_hash=passwords.hashed(PASSWORD),
+            password_hash=CHEAP_HASH,
             now=1,
         )
         sessions = Sessions(database, SECRET, clock)

@@ -5,29 +5,13 @@ import pytest
 import pytest_asyncio
 from websockets.exceptions import ConnectionClosed
 
-from outrider.cloud.access import passwords
 from outrider.contract.enrollment import Enrolled
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, closing, socket
+from tests.rig.people import dashboard, person
 from tests.rig.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-PASSWORD = "correct horse"
-
-
-async def dashboard(site: Site, owner: Owner) -> httpx.AsyncClient:
-    """Return a client with a fresh dashboard session."""
-    login = {"email": owner.email, "password": PASSWORD}
-    response = await site.client().post("/api/v1/auth/login", json=login)
-    assert response.status_code == 200, response.text
-    return site.client(response.json()["token"])
-
-
-@pytest.fixture(scope="module")
-def password_hash() -> str:
-    """Hashing takes a while, by design."""
-    return passwords.hashed(PASSWORD)
 
 
 class Setting:
@@ -51,11 +35,11 @@ class Setting:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def setting(site: Site, password_hash: str, owner: Owner) -> Setting:
-    theirs = await site.account(password_hash=password_hash)
+async def setting(site: Site, owner: Owner) -> Setting:
+    theirs = await person(site)
     enrolled = await theirs.enrolls()
     machine = await theirs.machine(enrolled=enrolled)
-    return Setting(theirs, enrolled, machine, await dashboard(site, theirs))
+    return Setting(theirs, enrolled, machine, await dashboard(theirs))
 
 
 async def test_disconnect(setting: Setting) -> None:

@@ -22,28 +22,26 @@ worst-case time grows steeply with the length: 0.5 s for 32 characters, 4 s for 
 _WEAK_SCORE: Final = 1
 """The highest zxcvbn score (0 to 4) that is refused: guessed in under 10^6 tries."""
 
-_hasher = PasswordHasher()
+HASHER: Final = PasswordHasher()
+"""The hasher of every service; tests that are not about the hash itself inject a cheaper one."""
 
-_DUMMY_HASH: Final = (
-    "$argon2id$v=19$m=65536,t=3,p=4$kZLEY7jnx0rhhzW4vZSVGA"
-    "$1EDxXjWEP7xqvtVtZOk6FVXrZgv8ZgVY6c8ZPLlBJr4"
-)
-"""A hash that matches no password. Verifying it makes unknown users take as long as known ones."""
+_DUMMY_DIGEST: Final = "kZLEY7jnx0rhhzW4vZSVGA$1EDxXjWEP7xqvtVtZOk6FVXrZgv8ZgVY6c8ZPLlBJr4"
+"""Salt and hash of no password; see `_dummy_hash`."""
 
 
 class WeakPassword(OutriderError):
     """A password that is too short, too long, or too easy to guess."""
 
 
-def hashed(password: str) -> str:
+def hashed(password: str, hasher: PasswordHasher = HASHER) -> str:
     """Return the argon2id hash of a password; takes 64 MB and a core for a moment."""
-    return _hasher.hash(password)
+    return hasher.hash(password)
 
 
-def matches(password_hash: str | None, password: str) -> bool:
+def matches(password_hash: str | None, password: str, hasher: PasswordHasher = HASHER) -> bool:
     """Return whether the password matches; takes as long if `password_hash` is None."""
     try:
-        return _hasher.verify(password_hash or _DUMMY_HASH, password)
+        return hasher.verify(password_hash or _dummy_hash(hasher), password)
     except (VerificationError, InvalidHashError):
         return False
 
@@ -70,3 +68,12 @@ def check_new(password: str, email: str = "") -> None:
             "The password is too easy to guess: it is a common one, or close to one. "
             "Take several words, or random characters"
         )
+
+
+def _dummy_hash(hasher: PasswordHasher) -> str:
+    """Return a hash that matches no password and takes as long to verify as the hasher's own.
+
+    Verifying it makes unknown users take as long as known ones.
+    """
+    cost = f"m={hasher.memory_cost},t={hasher.time_cost},p={hasher.parallelism}"
+    return f"$argon2id$v=19${cost}${_DUMMY_DIGEST}"

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Annotated, Final
 
 import msgspec
+from argon2 import PasswordHasher
 
 from outrider.cloud.access import credentials, passwords
 from outrider.cloud.access.encryption import derived
@@ -76,14 +77,20 @@ class Sessions:
 
     Args:
         clock: seconds since the epoch.
+        hasher: hashes and verifies the passwords.
     """
 
     def __init__(
-        self, database: Database, secret_key: str, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        secret_key: str,
+        clock: Callable[[], float] = time.time,
+        hasher: PasswordHasher = passwords.HASHER,
     ) -> None:
         self._database = database
         self._secret_key = secret_key
         self._clock = clock
+        self._hasher = hasher
         # A password check takes 64 MB and a core for a moment: bound the concurrent ones.
         self._checks = asyncio.Semaphore(2)
 
@@ -264,11 +271,11 @@ class Sessions:
     async def _matches(self, user: User | None, password: str) -> bool:
         async with self._checks:
             password_hash = None if user is None else user.password_hash
-            return await asyncio.to_thread(passwords.matches, password_hash, password)
+            return await asyncio.to_thread(passwords.matches, password_hash, password, self._hasher)
 
     async def _hash(self, password: str) -> str:
         async with self._checks:
-            return await asyncio.to_thread(passwords.hashed, password)
+            return await asyncio.to_thread(passwords.hashed, password, self._hasher)
 
     def _token(self, user: User, session_id: str, auth_time: int, expires_at: int) -> LoggedIn:
         import jwt
