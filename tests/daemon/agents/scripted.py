@@ -116,7 +116,7 @@ class ScriptedProvider:
         self.breaks: Exception | None = None
 
     def describe(self) -> Description:
-        described = self.spec.described("/bin/true" if self.installed else None)
+        described = self.spec.description("/bin/true" if self.installed else None)
         described.error = self.error
         return described
 

@@ -1,7 +1,8 @@
-"""The chat with an agent, kept in a file: ids and timestamps stay, over a restart too.
+"""The chat log of one session: a file, so that ids and timestamps survive a restart.
 
-One line of JSON for each thing that happened: a message, more of its text, or another text in
-place of it. Streamed text is written a few times a second, not for every piece.
+Each line of the file is one JSON object: a new message, more text of a message (`more`), or the
+replacement of its text and role. Later lines override earlier ones. Streamed text is written in
+batches, at most every `WRITE_AFTER` seconds, so a crash can lose that much of it.
 """
 
 import asyncio
@@ -21,60 +22,61 @@ Role = Literal["user", "assistant", "tool", "system"]
 Kind = Literal["text", "thinking", "tool_call", "tool_result"]
 
 WRITE_AFTER: Final = 0.25
-"""Seconds that new text may wait before it is written."""
+"""Seconds between a change and its write to the file, at most."""
 
 MAX_CONTENT: Final = 12 * 1024 * 1024
-"""Bytes of one message as JSON, so that it fits into a frame; what comes beyond is left out."""
+"""Bytes of one message as JSON, so that it fits into a frame; longer messages are truncated."""
 
-_CUT: Final = "\n[outrider: the rest is left out here]"
+_TRUNCATION_NOTE: Final = "\n[outrider: the rest is left out here]"
 _BLOCK: Final = 64 * 1024
-_LONGEST_CHARACTER: Final = 6
-"""Bytes of a control character as JSON."""
+_MAX_CHARACTER_BYTES: Final = 6
+"""Bytes of a control character as JSON, the longest encoding of any character."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Entry:
-    """A message that may still grow. Only its transcript changes it."""
+    """A message that may still grow. Only `ChatLog` changes it."""
 
-    __slots__ = ("_parts", "cut", "id", "kind", "role", "size", "timestamp", "unsaved")
+    __slots__ = ("_parts", "id", "is_truncated", "kind", "role", "size", "timestamp", "unsaved")
 
     def __init__(self, id_: str, role: Role, kind: Kind, timestamp: int, content: str) -> None:
         self.id = id_
         self.role = role
         self.kind = kind
         self.timestamp = timestamp
-        self.unsaved: list[str] | None = None  # None: the whole of it
+        self.unsaved: list[str] | None = None  # None: the whole content
         self.set(content)
 
     def set(self, content: str) -> None:
-        """Put another text in place of it."""
+        """Replace the content."""
         self._parts: list[str] = []
         self.size = 0
-        self.cut = False
+        self.is_truncated = False
         self.unsaved = None
         self.add(content)
 
     def add(self, text: str) -> None:
-        """Append a piece of text."""
-        if self.cut:
+        """Append text; text beyond `MAX_CONTENT` is dropped, with a note."""
+        if self.is_truncated:
             return
         size = json_size(text)
         if self.size + size > MAX_CONTENT:
-            text, self.cut = _fitting(text, MAX_CONTENT - self.size) + _CUT, True
+            text, self.is_truncated = _longest_prefix(text, MAX_CONTENT - self.size), True
+            text += _TRUNCATION_NOTE
         self.size += size
         self._parts.append(text)
         if self.unsaved is not None:
             self.unsaved.append(text)
 
     def restore(self, text: str) -> None:
-        """Append what was kept before; it has been cut already where that was due."""
+        """Append text from the file, which was truncated before it was written."""
         self.size += json_size(text)
         self._parts.append(text)
 
     @property
     def content(self) -> str:
-        """The whole text."""
+        """The complete text."""
         if len(self._parts) > 1:
             self._parts = ["".join(self._parts)]
         return self._parts[0] if self._parts else ""
@@ -84,7 +86,7 @@ class ChatLog:
     """The messages of one session, oldest first.
 
     Args:
-        path: its file; made with the first message, with mode 0600.
+        path: its file, created with mode 0600 when the first message is saved.
         clock: returns the time in epoch milliseconds.
     """
 
@@ -93,9 +95,9 @@ class ChatLog:
         self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._unsaved: dict[str, Entry] = {}
-        self._saved: set[str] = set()
+        self._saved_ids: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._torn = False
+        self._ends_mid_line = False
         self._read()
 
     def __contains__(self, message_id: str) -> bool:
@@ -106,29 +108,29 @@ class ChatLog:
         return self._entries.get(message_id)
 
     def add(self, role: Role, kind: Kind, content: str, message_id: str | None = None) -> Entry:
-        """Begin a message."""
+        """Add a message; its timestamp is never before that of the newest message."""
         newest = next(reversed(self._entries.values()), None)
         now = max(self._clock(), 0 if newest is None else newest.timestamp)
         entry = Entry(message_id or new_id("msg"), role, kind, now, content)
         self._entries[entry.id] = entry
-        self._changed(entry)
+        self._schedule_save(entry)
         return entry
 
     def extend(self, entry: Entry, text: str) -> None:
-        """Append a piece of text to a message."""
+        """Append text to a message."""
         entry.add(text)
-        self._changed(entry)
+        self._schedule_save(entry)
 
     def replace(self, entry: Entry, content: str, role: Role | None = None) -> None:
-        """Put another text (and role) in place of a message's."""
+        """Replace the text of a message, and its role if one is given."""
         if entry.content == content and role in (None, entry.role):
             return
         entry.role = role or entry.role
         entry.set(content)
-        self._changed(entry)
+        self._schedule_save(entry)
 
     def messages(self) -> list[Message]:
-        """Return every message."""
+        """Return every message, oldest first."""
         return [
             Message(
                 id=entry.id,
@@ -142,7 +144,7 @@ class ChatLog:
         ]
 
     def save(self) -> None:
-        """Write what has not been written yet."""
+        """Write all unsaved changes now. A write error is logged, not raised."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -150,39 +152,41 @@ class ChatLog:
         if not unsaved:
             return
         lines = [json.dumps(self._line(entry)) + "\n" for entry in unsaved.values()]
-        if self._torn:
+        if self._ends_mid_line:
+            # A write that failed half-way left a partial line. End it, so that only that line
+            # is unreadable, and not also the first one that is written now.
             lines.insert(0, "\n")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(self._path, "a", encoding="ascii", opener=_private) as file:
+            with open(self._path, "a", encoding="ascii", opener=_open_private) as file:
                 file.write("".join(lines))
         except OSError as error:
-            _log.error("the chat could not be written", path=str(self._path), error=str(error))
-            self._torn = True
+            _log.error("chat log write failed", path=str(self._path), error=str(error))
+            self._ends_mid_line = True
             return
-        self._torn = False
+        self._ends_mid_line = False
 
     def delete(self) -> None:
-        """Delete the chat."""
+        """Delete the file and discard unsaved changes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._unsaved.clear()
         self._path.unlink(missing_ok=True)
 
-    def _changed(self, entry: Entry) -> None:
+    def _schedule_save(self, entry: Entry) -> None:
         self._unsaved[entry.id] = entry
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WRITE_AFTER, self._due)
+            self._timer = asyncio.get_running_loop().call_later(WRITE_AFTER, self._save_on_timer)
 
-    def _due(self) -> None:
+    def _save_on_timer(self) -> None:
         self._timer = None
         self.save()
 
     def _line(self, entry: Entry) -> dict[str, Any]:
         more, entry.unsaved = entry.unsaved, []
-        if entry.id not in self._saved:
-            self._saved.add(entry.id)
+        if entry.id not in self._saved_ids:
+            self._saved_ids.add(entry.id)
             return {
                 "id": entry.id,
                 "role": entry.role,
@@ -195,30 +199,30 @@ class ChatLog:
         return {"id": entry.id, "more": "".join(more)}
 
     def _read(self) -> None:
-        """Read the file; a line that is not whole (the machine went down) is passed over."""
+        """Read the file; skip incomplete lines, which a crash or a full disk leaves behind."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
             return
         except OSError as error:
-            _log.error("the chat could not be read", path=str(self._path), error=str(error))
+            _log.error("chat log read failed", path=str(self._path), error=str(error))
             return
-        self._torn = bool(data) and not data.endswith(b"\n")
+        self._ends_mid_line = bool(data) and not data.endswith(b"\n")
         for line in data.splitlines():
             try:
-                self._take(json.loads(line))
+                self._restore_line(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
-                _log.warning("a line of a chat was left out", error=str(error))
+                _log.warning("chat log line skipped", error=str(error))
         for entry in self._entries.values():
             entry.unsaved = []
 
-    def _take(self, line: dict[str, Any]) -> None:
+    def _restore_line(self, line: dict[str, Any]) -> None:
         entry = self._entries.get(line["id"])
         if entry is None:
             entry = Entry(line["id"], line["role"], line["kind"], line["timestamp"], "")
             entry.restore(line["content"])
             self._entries[entry.id] = entry
-            self._saved.add(entry.id)
+            self._saved_ids.add(entry.id)
         elif "more" in line:
             entry.restore(line["more"])
         else:
@@ -228,33 +232,33 @@ class ChatLog:
 
 
 def chat_file(folder: Path, session_id: str) -> Path:
-    """Return the file of a session's chat in the folder of all of them."""
+    """Return the path of a session's chat log in the folder of all chat logs."""
     return folder / f"{session_id}.jsonl"
 
 
-def bounded(text: str) -> str:
-    """Return the text of a message, cut where it is longer than `MAX_CONTENT`."""
-    if len(text) * _LONGEST_CHARACTER <= MAX_CONTENT or json_size(text) <= MAX_CONTENT:
+def truncate_content(text: str) -> str:
+    """Return the text of a message, truncated with a note if it exceeds `MAX_CONTENT`."""
+    if len(text) * _MAX_CHARACTER_BYTES <= MAX_CONTENT or json_size(text) <= MAX_CONTENT:
         return text
-    return _fitting(text, MAX_CONTENT) + _CUT
+    return _longest_prefix(text, MAX_CONTENT) + _TRUNCATION_NOTE
 
 
 def json_size(text: str) -> int:
-    """Return how many bytes a text has as JSON, its quotes aside."""
+    """Return the size of a text as JSON in bytes, without its quotes."""
     return len(msgspec.json.encode(text)) - 2
 
 
-def _fitting(text: str, room: int) -> str:
-    """Return the beginning of a text that has so many bytes as JSON, or a few less."""
-    kept = 0
-    while (size := json_size(text[kept : kept + _BLOCK])) <= room and kept < len(text):
+def _longest_prefix(text: str, room: int) -> str:
+    """Return a prefix of `text` of at most `room` bytes as JSON, and of nearly that size."""
+    end = 0
+    while (size := json_size(text[end : end + _BLOCK])) <= room and end < len(text):
         room -= size
-        kept += _BLOCK
-    block = text[kept : kept + _BLOCK]
+        end += _BLOCK
+    block = text[end : end + _BLOCK]
     while (size := json_size(block)) > room:
         block = block[: len(block) * room // size]
-    return text[:kept] + block
+    return text[:end] + block
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)

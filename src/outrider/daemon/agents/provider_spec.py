@@ -1,6 +1,8 @@
-"""What the TOML file of a provider (one kind of agent) holds, and how such files are read.
+"""Provider specs: the TOML files that describe one type of agent each, and how they are read.
 
-What every file holds is a `ProviderSpec`; `cli/`, `acp/` and `ide/` extend it by their category.
+    *.toml ─ read_tables ─▶ ProviderTable (merged, unchecked) ─ decode ─▶ ProviderSpec (checked)
+
+`ProviderSpec` has the fields of every file; `cli/`, `acp/` and `ide/` add those of their category.
 """
 
 import os
@@ -20,23 +22,23 @@ from outrider.contract.text import MAX_NAME, NO_NUL, PRINTABLE, printable
 from outrider.daemon.agents.patterns import pattern
 
 BUILT_IN: Final = Path(__file__).parents[1] / "providers"
-"""The provider files that come with Outrider."""
+"""The directory of the provider files that are part of Outrider."""
 
 MAX_BYTES: Final = 1024 * 1024
-"""Bytes of the largest provider file that is read."""
+"""Bytes of a provider file; larger files are refused."""
 
 _MAX_ERROR: Final = 500
 _MAX_TEXT: Final = 4000
-"""Characters of an error, of which 4,096 fit into the frame that tells it."""
+"""Characters of an error; the frame that reports it has room for 4,096."""
 
 _TYPE: Final = r"^[a-z0-9][a-z0-9-]{0,63}$(?!\n)"
 _TYPE_LINE: Final = re.compile(
     r"""^\s{0,8}type\s{0,8}=\s{0,8}["']([a-z0-9][a-z0-9-]{0,63})["']""", re.MULTILINE
 )
-"""A type in a file that is no TOML."""
+"""Finds the type in a file that is not valid TOML."""
 
 CDP: Final = "cdp"
-"""In `record.adapter_state`: `off` for an IDE that is to be launched without its debugging port."""
+"""In `record.adapter_state`: `off` if an IDE is launched without its debugging port."""
 
 Text = Annotated[str, Meta(min_length=1)]
 Keys = Annotated[list[Text], Meta(min_length=1)]
@@ -52,9 +54,9 @@ Variable = Annotated[str, Meta(pattern=r"^[^=\x00]+$")]
 
 
 class ProviderFileError(OutriderError):
-    """A provider file that cannot be used: which file, which field, and what is wrong.
+    """A provider file is invalid; the text names the file, the field and the problem.
 
-    Its text is one printable line of bounded length.
+    The text is one printable line of bounded length.
     """
 
     def __init__(self, path: Path, problem: str) -> None:
@@ -62,7 +64,7 @@ class ProviderFileError(OutriderError):
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A table of the file; a field it does not know is a mistake in it."""
+    """A table of a provider file; unknown fields are errors."""
 
 
 class Environment(Part, kw_only=True):
@@ -73,9 +75,9 @@ class Environment(Part, kw_only=True):
 
 
 class Hint(Part, kw_only=True):
-    """Tell a person `text` where an agent does not start and the error matches `match`.
+    """Advice (`text`) that is shown if an agent fails to start with an error matching `match`.
 
-    With `root`, only where the machine agent runs as root.
+    With `root`, it is shown only if the machine agent runs as root.
     """
 
     match: Text
@@ -87,7 +89,7 @@ class Hint(Part, kw_only=True):
 
 
 class ProviderSpec(Part, kw_only=True):
-    """One kind of agent that is started by a command. `ready_timeout` is seconds."""
+    """One type of agent, which is started by a command. `ready_timeout` is seconds."""
 
     type: TypeName
     category: Category
@@ -101,8 +103,8 @@ class ProviderSpec(Part, kw_only=True):
     environment: Environment = msgspec.field(default_factory=Environment)
     hints: list[Hint] = []
 
-    def described(self, path: str | None) -> Description:
-        """Return what the API tells of it; `path` is its program, None if there is none."""
+    def description(self, path: str | None) -> Description:
+        """Return the provider as the API shows it; `path` is its program, None if not installed."""
         return Description(
             type=self.type,
             category=self.category,
@@ -113,7 +115,7 @@ class ProviderSpec(Part, kw_only=True):
         )
 
     def hint(self, error: str) -> str | None:
-        """Return what helps against an error at the start, None if the file does not know."""
+        """Return the text of the first hint that matches a start error, None if none does."""
         for hint in self.hints:
             if (os.geteuid() == 0 or not hint.root) and pattern(hint.match).matches(
                 error, otherwise=False
@@ -122,35 +124,35 @@ class ProviderSpec(Part, kw_only=True):
         return None
 
     def environment_from(
-        self, given: Mapping[str, str], private: tuple[str, ...]
+        self, inherited: Mapping[str, str], private_prefixes: tuple[str, ...]
     ) -> dict[str, str]:
-        """Return the agent's environment: `given` as the file changes it.
+        """Return the agent's environment: `inherited` with the changes of the file.
 
-        What begins with one of `private` is left out, and so is the daemon's directory, which
-        some agents (opencode) would take for their own.
+        Variables whose names start with one of `private_prefixes` are removed. So are those with
+        the daemon's working directory, which some agents (opencode) would use as their own.
         """
         changes = self.environment
         unset = {*changes.unset, "PWD", "OLDPWD"}
-        kept = {
+        environment = {
             name: value
-            for name, value in given.items()
-            if not name.startswith(private) and name not in unset
+            for name, value in inherited.items()
+            if not name.startswith(private_prefixes) and name not in unset
         }
-        return kept | changes.set
+        return environment | changes.set
 
 
-File = TypeVar("File", bound=Part)
+SpecT = TypeVar("SpecT", bound=Part)
 
 
 @dataclass(frozen=True)
 class ProviderTable:
-    """What the provider files say of one type.
+    """The merged fields of all provider files of one type.
 
     Attributes:
         path: the file that was read last.
-        fields: what the files hold together.
-        error: why one of the files cannot be read; the others are not used either then, as an
-            agent without the changes of a machine's own file may be the wrong one.
+        fields: the merged fields, not validated yet.
+        error: why one of the files cannot be read. Then none of them is used: without the changes
+            of the machine's own file, the wrong agent might be started.
     """
 
     type: str
@@ -160,10 +162,10 @@ class ProviderTable:
 
 
 def read_tables(directories: list[Path]) -> list[ProviderTable]:
-    """Return what the `*.toml` files of these directories hold, one table for each type.
+    """Read the `*.toml` files of these directories and merge them into one table per type.
 
-    A file in a later directory whose type (or name) is one of an earlier directory changes
-    only the fields that it has; its own `rules` are tried before those of the earlier.
+    A file overrides only the fields that it has in files of the same type (or name) in earlier
+    directories; its `rules` are tried before theirs.
     """
     tables: dict[str, ProviderTable] = {}
     for directory in directories:
@@ -178,18 +180,18 @@ def read_tables(directories: list[Path]) -> list[ProviderTable]:
 
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
-    """Return `text` with each `{name}` that `values` has replaced; other braces stay as they are.
+    """Replace each `{name}` for which `values` has an entry; leave other braces unchanged.
 
     `str.format` would fail on the braces of JSON in an argument.
     """
-    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), text)
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), text)
 
 
 def check_pattern(field: str, text: str | None, *groups: str) -> None:
-    """Check that a field is a regular expression with these named groups, or nothing.
+    """Check that a field is None, or a regular expression with these named groups.
 
     Raises:
-        ValueError: it is not; the text names the field.
+        ValueError: it is neither; the text names the field.
     """
     if text is None:
         return
@@ -202,11 +204,11 @@ def check_pattern(field: str, text: str | None, *groups: str) -> None:
         raise ValueError(f"{field}: no group (?P<{missing[0]}>…) in the pattern")
 
 
-def decode(path: Path, table: dict[str, Any], kind: type[File]) -> File:
-    """Return the table as a file of this kind.
+def decode(path: Path, table: dict[str, Any], kind: type[SpecT]) -> SpecT:
+    """Validate the fields of a provider file and return them as a `kind`.
 
     Raises:
-        ProviderFileError: a field is wrong; the text names it.
+        ProviderFileError: a field is invalid; the text names it.
     """
     try:
         return msgspec.convert(table, kind)

@@ -174,7 +174,7 @@ class UnusableProvider:
 
     def describe(self) -> Description:
         """Return what the API tells of it."""
-        description = self.spec.described(None)
+        description = self.spec.description(None)
         description.error = self._error
         return description
 

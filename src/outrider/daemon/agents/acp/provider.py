@@ -43,7 +43,7 @@ class AcpProvider:
     def describe(self) -> Description:
         """Return the API's description; looks for the program on the agent's PATH."""
         path = shutil.which(self.spec.command[0], path=self._environment().get("PATH"))
-        return self.spec.described(path)
+        return self.spec.description(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent with a new session and return once it is ready."""

@@ -77,7 +77,7 @@ class CliProvider:
     def describe(self) -> Description:
         """Return what the API tells of it. Looks for its program on the agent's PATH."""
         path = shutil.which(self.spec.command[0], path=self._environment().get("PATH"))
-        return self.spec.described(path)
+        return self.spec.description(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent in a window of its own and return once it is ready, or asks."""

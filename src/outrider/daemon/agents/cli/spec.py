@@ -1,4 +1,4 @@
-"""What a provider's TOML file holds, and how one is read. docs/providers.md explains it."""
+"""The provider spec of agents in a terminal: the fields of its TOML file (docs/providers.md)."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,10 +21,10 @@ from outrider.daemon.agents.provider_spec import (
 
 
 class MultiLine(Part, kw_only=True):
-    """How an agent that takes one line at a time is given several: line by line.
+    """How to type a message of several lines for an agent whose input has a single line.
 
-    `begin` and `end` are typed before and behind them; `{token}` is a word that no message has.
-    `blank` is typed for a blank line, where the agent would leave it out.
+    `begin` is typed before the lines and `end` after them; `{token}` in these is replaced by a
+    word that occurs in no message. `blank` is typed for a blank line, which some agents ignore.
     """
 
     begin: Text
@@ -33,16 +33,16 @@ class MultiLine(Part, kw_only=True):
 
 
 class Input(Part, kw_only=True):
-    """How text gets into the agent.
+    """How messages are typed into the agent.
 
-    Messages that match `guard_before`, which the agent would take for a command of its own,
-    get `guard_mark` in front; those that match `guard_behind` get a space at the end. The
-    agent's record shows that, ours does not.
-    `empty` is what the screen matches when nothing stands in the input; `pause` is seconds
-    between the text and the keys that submit it. `prompt` is what stands in front of a line that
-    was typed; it is needed only where the chat is read off the screen.
-    `single_line` is for an agent that takes each line of a paste for a message: one of several
-    lines is refused, or goes as `multi_line` says.
+    A message that matches `guard_before`, which the agent would run as a command, is typed with
+    `guard_mark` in front of it; one that matches `guard_behind`, with a space at its end. The
+    agent's transcript contains these additions; the chat that Outrider shows does not.
+    `empty` matches the screen while the input is empty. `pause` is the seconds between the text
+    and the keys that submit it. `prompt` matches the prompt in front of a typed line; it is needed
+    only if the chat is read from the screen.
+    `single_line` marks an agent that submits each line of a paste as a message: messages of
+    several lines are typed as `multi_line` says, and refused without it.
     """
 
     clear: list[Text] = []
@@ -65,7 +65,7 @@ class Input(Part, kw_only=True):
 
 
 class Kind(Part, kw_only=True):
-    """Labels that `match` are options of this kind; the first that matches counts."""
+    """The kind of the options whose label matches `match`; the first match applies."""
 
     match: Text
     kind: OptionKind
@@ -75,7 +75,7 @@ class Kind(Part, kw_only=True):
 
 
 class Choice(Part, kw_only=True):
-    """An option that the agent offers without a number to read: what it is and its keys."""
+    """An option that cannot be read off the screen: its id, label, kind and keys."""
 
     id: Text
     label: Text
@@ -84,12 +84,12 @@ class Choice(Part, kw_only=True):
 
 
 class Dialog(Part, kw_only=True):
-    """What a question looks like.
+    """How to read a question off the screen.
 
-    Its text stands between the last line that matches `begin` (the top of the screen without
-    one) and the options; or it begins with the last line that matches `head`. The options are
-    the lines that match `option`, with groups `key` and `label`, and `keys` chooses one; and
-    then the `choices`, which are always the same.
+    Its text is between the last line that matches `begin` (without it, the top of the screen) and
+    the options; or it starts at the last match of `head`. The options are the lines that match
+    `option`, with groups `key` and `label`; `keys` are the keys that choose one. They are followed
+    by the fixed options in `choices`.
     """
 
     begin: Text | None = None
@@ -114,12 +114,12 @@ class Dialog(Part, kw_only=True):
 
 
 class Rule(Part, kw_only=True):
-    """If the screen and the title match, this is the status. The first rule that fits counts.
+    """The status of an agent whose screen and title match; the first rule that matches applies.
 
-    `screen` is searched in the last `lines` lines that are not blank (0: in all of them).
-    For an error, group `error` of the match (or `message`) is its text. A question has its
-    `dialog`, or one like that of the rule `dialog_like`; `tool` tells that it is always about
-    a tool call, which the agent's record names.
+    `screen` is searched for in the last `lines` lines that are not blank (0: in all lines).
+    The text of an error is `message`, or the group `error` of the match. A rule for a question has
+    a `dialog`, or uses that of the rule `dialog_like`; `tool` marks a question that is always
+    about a tool call, which the agent's transcript names.
     """
 
     name: Text
@@ -135,18 +135,19 @@ class Rule(Part, kw_only=True):
     def __post_init__(self) -> None:
         if self.screen is None and self.title is None:
             raise ValueError("a rule needs `screen` or `title`")
-        asks = self.dialog is not None or self.dialog_like is not None
-        if asks != (self.status == "waiting_approval"):
+        has_dialog = self.dialog is not None or self.dialog_like is not None
+        if has_dialog != (self.status == "waiting_approval"):
             raise ValueError("`dialog` belongs to the status waiting_approval, and only to it")
         check_pattern(f"rule {self.name!r}, screen", self.screen)
         check_pattern(f"rule {self.name!r}, title", self.title)
 
 
 class Prepare(Part, kw_only=True):
-    """A command that is run, and ends, before each launch. It may need a file.
+    """A command that runs to its end before each launch.
 
-    `{file}` in the command is a new file with the text `file`; both may hold the placeholders
-    of `args`, and `{now}`, the time in epoch milliseconds. `timeout` is seconds.
+    `{file}` in the command is the path of a temporary file that contains the text `file`. Both
+    may contain the placeholders of `args`, and `{now}`, the time in epoch milliseconds. `timeout`
+    is seconds.
     """
 
     command: Words
@@ -155,11 +156,12 @@ class Prepare(Part, kw_only=True):
 
 
 class CliSpec(ProviderSpec, kw_only=True):
-    """One kind of agent that runs in a terminal.
+    """One type of agent that runs in a terminal.
 
-    Times are seconds. `settle` is how long a screen must look idle before that is believed
-    where the agent's record does not say so, `silence` how long an agent without a record may
-    show nothing new while it is at work, before that is an error.
+    `record` is the format of the transcript that the agent writes, None if it writes none.
+    `settle` is how many seconds the screen must look idle before the turn counts as over, if the
+    transcript does not tell. `silence` is how many seconds an agent without a transcript may
+    generate without any change on its screen; after that, its status is `error`.
     """
 
     category: Literal["cli"] = "cli"
@@ -172,32 +174,32 @@ class CliSpec(ProviderSpec, kw_only=True):
 
 
 def read_cli_specs(directories: list[Path]) -> list[CliSpec]:
-    """Return what the files of these directories that are of this category describe.
+    """Read the provider files of this category in these directories.
 
     Raises:
-        ProviderFileError: a file is not TOML, or a field of it is wrong.
+        ProviderFileError: a file is not TOML, or one of its fields is invalid.
     """
-    files = []
+    specs = []
     for table in read_tables(directories):
         if table.error is not None:
             raise table.error
         if table.fields.get("category", "cli") == "cli":
-            files.append(decode_cli(table.path, table.fields))
-    return files
+            specs.append(decode_cli(table.path, table.fields))
+    return specs
 
 
 def decode_cli(path: Path, table: dict[str, Any]) -> CliSpec:
-    """Return the table of a file of this category, checked.
+    """Validate the fields of a provider file of this category.
 
     Raises:
-        ProviderFileError: a field is wrong; the text names it.
+        ProviderFileError: a field is invalid; the text names it.
     """
-    decoded = decode(path, table, CliSpec)
-    names = {rule.name: rule for rule in decoded.rules}
-    for rule in decoded.rules:
+    spec = decode(path, table, CliSpec)
+    rules = {rule.name: rule for rule in spec.rules}
+    for rule in spec.rules:
         like = rule.dialog_like
-        if like is not None and (like not in names or names[like].dialog is None):
+        if like is not None and (like not in rules or rules[like].dialog is None):
             raise ProviderFileError(
                 path, f"rule {rule.name!r}: no rule {like!r} with a dialog for `dialog_like`"
             )
-    return decoded
+    return spec

@@ -13,7 +13,7 @@ import pytest
 
 from outrider.contract.commands import Chat, ReadChat
 from outrider.contract.frames import MAX_FRAME_BYTES
-from outrider.daemon.agents.chat_log import MAX_CONTENT, bounded
+from outrider.daemon.agents.chat_log import MAX_CONTENT, truncate_content
 from outrider.daemon.agents.cli.transcripts import claude_transcript
 from outrider.daemon.agents.cli.transcripts.transcript import (
     MAX_CHUNK,
@@ -220,9 +220,9 @@ def test_what_is_nested_deeply_breaks_nothing(tmp_path: Path, depth: int) -> Non
 
 
 def test_the_cut_is_where_the_bytes_end() -> None:
-    assert bounded("x" * MAX_CONTENT) == "x" * MAX_CONTENT
-    assert bounded("x" * MAX_CONTENT + "y") == "x" * MAX_CONTENT + CUT
+    assert truncate_content("x" * MAX_CONTENT) == "x" * MAX_CONTENT
+    assert truncate_content("x" * MAX_CONTENT + "y") == "x" * MAX_CONTENT + CUT
     uneven = "\x01" * 1_000_000 + "x" * MAX_CONTENT
-    kept = bounded(uneven).removesuffix(CUT)
+    kept = truncate_content(uneven).removesuffix(CUT)
     assert uneven.startswith(kept)
     assert MAX_CONTENT - 6 <= len(msgspec.json.encode(kept)) - 2 <= MAX_CONTENT

@@ -17,7 +17,7 @@ import msgspec
 from typeid import TypeID
 
 from outrider.contract.resources import Message
-from outrider.daemon.agents.chat_log import MAX_CONTENT, Role, bounded
+from outrider.daemon.agents.chat_log import MAX_CONTENT, Role, truncate_content
 from outrider.daemon.agents.cli.transcripts.transcript import (
     Activity,
     Piece,
@@ -168,7 +168,7 @@ class AiderTranscript(Reader):
         text = "\n".join(self._prompt)
         self._prompt = []
         self._prompts.append((str(len(self._prompts)), text))
-        self._said.append(_Said("user", [bounded(text)]))
+        self._said.append(_Said("user", [truncate_content(text)]))
         self._taken_at, self.failure = time.monotonic(), None
 
     def _end_answer(self) -> None:
@@ -176,7 +176,7 @@ class AiderTranscript(Reader):
         self._answer = []
         if text:
             self._taken_at, self.failure = None, None
-            self._said.append(_Said("assistant", [bounded(text)]))
+            self._said.append(_Said("assistant", [truncate_content(text)]))
 
     def _take_own(self, text: str) -> None:
         """Take a line of aider's own; what it says before the first message is no chat."""

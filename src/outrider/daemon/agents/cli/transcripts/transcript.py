@@ -19,7 +19,7 @@ import structlog
 
 from outrider.contract.ids import derived_id
 from outrider.contract.resources import Message
-from outrider.daemon.agents.chat_log import Kind, Role, bounded
+from outrider.daemon.agents.chat_log import Kind, Role, truncate_content
 from outrider.daemon.agents.guards import Guards
 
 MAX_CHUNK: Final = 4 * 1024 * 1024
@@ -121,7 +121,7 @@ class Piece:
     prompt: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "content", bounded(self.content))
+        object.__setattr__(self, "content", truncate_content(self.content))
         object.__setattr__(self, "timestamp", min(max(self.timestamp, 0), MAX_MILLIS))
 
 

@@ -1,4 +1,4 @@
-"""Whatever stands in provider files: each is used, or refused with a sentence."""
+"""Fuzzing of provider files: each one is either used or refused with a readable error."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""Provider files: strict, with errors that name the file and the field, and mergeable."""
+"""CLI provider specs: strict, mergeable, with errors that name the file and the field."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is new, and what is over: an agent's screen and its record seldom change at one time."""
+"""StatusDecider: the screen and the transcript of an agent seldom change at the same time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

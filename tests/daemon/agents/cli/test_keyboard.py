@@ -1,4 +1,4 @@
-"""What a real agent is told over its terminal, whenever the daemon dies."""
+"""Each message is typed into a real agent once, even if the daemon is killed meanwhile."""
 
 import asyncio
 import sys
