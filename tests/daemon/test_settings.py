@@ -98,6 +98,17 @@ def test_the_directory_comes_from_the_environment(
     assert other.tmux_socket.startswith("outrider-")
 
 
+@pytest.mark.parametrize("variable", ["HOME", "OUTRIDER_CONFIG_DIR"])
+def test_a_directory_that_is_not_utf_8_is_a_sentence(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OUTRIDER_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv(variable, f"{tmp_path}/caf\udce9")
+    with pytest.raises(SettingsError, match=r"caf.udce9.* is not valid UTF-8: set HOME"):
+        DaemonSettings.from_environment()
+
+
 @pytest.mark.parametrize(
     ("given", "url"),
     [

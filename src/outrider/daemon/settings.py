@@ -55,13 +55,20 @@ class DaemonSettings:
         """Return the settings of `OUTRIDER_CONFIG_DIR`, by default `~/.config/outrider`.
 
         Raises:
-            SettingsError: the home directory does not exist.
+            SettingsError: the home directory does not exist, or a path is not valid UTF-8: the
+                journal and the service's frames are JSON.
         """
         chosen = os.environ.get("OUTRIDER_CONFIG_DIR")
         try:
-            if not chosen:
-                return cls(config_dir=_default_directory())
-            return cls(config_dir=Path(chosen).expanduser().absolute())
+            path = Path(chosen).expanduser().absolute() if chosen else _default_directory()
+            for used in (str(path), os.environ.get("HOME", "")):
+                used.encode()
+            return cls(config_dir=path)
+        except UnicodeEncodeError as error:
+            raise SettingsError(
+                f"The directory {error.object!r} is not valid UTF-8: set HOME and "
+                "OUTRIDER_CONFIG_DIR to directories whose names are"
+            ) from error
         except RuntimeError as error:
             raise SettingsError(
                 "The setting OUTRIDER_CONFIG_DIR is wrong: "
