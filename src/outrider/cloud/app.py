@@ -31,18 +31,18 @@ from outrider.cloud.access.passwords import HASHER
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
 from outrider.cloud.access.sessions import Sessions
-from outrider.cloud.api import account, auth, daemons, operations, pages, shortcuts, webhooks
+from outrider.cloud.api import operations, pages
 from outrider.cloud.api.account import AccountServices
 from outrider.cloud.api.auth import AuthServices
 from outrider.cloud.api.authorization import Authorization
 from outrider.cloud.api.daemons import DaemonServices
-from outrider.cloud.api.endpoint import BoundEndpoint, bind
+from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.api.operations import Readiness
 from outrider.cloud.api.pipeline import Pipeline, no_endpoint, resources
 from outrider.cloud.api.responses import RequestMetrics, http_exception, unexpected
 from outrider.cloud.api.router import Router
 from outrider.cloud.api.streaming import Streams
-from outrider.cloud.api.table import ENDPOINTS
+from outrider.cloud.api.table import ENDPOINTS, bound_endpoints
 from outrider.cloud.api.webhooks import WebhookServices
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.directory import FleetDirectory
@@ -178,47 +178,34 @@ class Service:
         machines.set_function(self._gateway.count)
         tasks = Gauge("outrider_tasks", "Asyncio tasks of this process.", registry=registry)
         tasks.set_function(lambda: len(asyncio.all_tasks()))
-        bound = [
-            *bind(
-                daemons.ENDPOINTS,
-                DaemonServices(
-                    dispatcher=self._dispatcher, presence=self._presence, gateway=self._gateway
-                ),
+        bound = bound_endpoints(
+            for_daemons=DaemonServices(
+                dispatcher=self._dispatcher, presence=self._presence, gateway=self._gateway
             ),
-            *bind(shortcuts.ENDPOINTS, self._dispatcher),
-            *bind(
-                webhooks.ENDPOINTS,
-                WebhookServices(
-                    database=database,
-                    subscriptions=subscriptions,
-                    queue=self._queue,
-                    intake=self._intake,
-                ),
+            for_shortcuts=self._dispatcher,
+            for_webhooks=WebhookServices(
+                database=database,
+                subscriptions=subscriptions,
+                queue=self._queue,
+                intake=self._intake,
             ),
-            *bind(
-                auth.ENDPOINTS,
-                AuthServices(
-                    addresses=addresses,
-                    rates=rates,
-                    sessions=sessions,
-                    enrollment=enrollment,
-                    gateway=self._gateway,
-                ),
+            for_auth=AuthServices(
+                addresses=addresses,
+                rates=rates,
+                sessions=sessions,
+                enrollment=enrollment,
+                gateway=self._gateway,
             ),
-            *bind(
-                account.ENDPOINTS,
-                AccountServices(
-                    settings=settings,
-                    database=database,
-                    addresses=addresses,
-                    authenticator=self._authenticator,
-                    sessions=sessions,
-                    quota=self._quota,
-                    audit=self._audit,
-                ),
+            for_account=AccountServices(
+                settings=settings,
+                database=database,
+                addresses=addresses,
+                authenticator=self._authenticator,
+                sessions=sessions,
+                quota=self._quota,
+                audit=self._audit,
             ),
-            *more_endpoints,
-        ]
+        )
         pipeline = Pipeline(
             authorization=Authorization(
                 addresses=addresses,
@@ -244,7 +231,8 @@ class Service:
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
         others.router.redirect_slashes = False
-        router = Router(resources(bound, pipeline), others, {GATEWAY_PATH: self._gateway})
+        routes = resources([*bound, *more_endpoints], pipeline)
+        router = Router(routes, others, {GATEWAY_PATH: self._gateway})
         hosts = settings.served_hosts
         self.app = RequestMetrics(
             router if hosts is None else AllowedHosts(router, hosts), registry

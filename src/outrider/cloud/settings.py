@@ -15,7 +15,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class Settings(BaseSettings):
-    """The service's settings; each has the default of the contract."""
+    """The service's settings and their defaults. docs/settings.md describes each of them."""
 
     model_config = SettingsConfigDict(env_prefix="OUTRIDER_", frozen=True, extra="ignore")
 

@@ -374,7 +374,7 @@ class AgentState(Result, kw_only=True):
 
 
 class Picture(Result, kw_only=True):
-    """A screenshot."""
+    """A screenshot of an IDE, as the machine sends it and the API returns it."""
 
     format: Literal["png", "jpeg"]
     """The picture's format."""

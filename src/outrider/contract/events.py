@@ -11,7 +11,11 @@ from outrider.contract.text import Excerpt, Id, Name, TargetId, Title
 
 
 class EventName(StrEnum):
-    """The events that webhooks can subscribe to; `event` in a delivery."""
+    """The events that webhooks can subscribe to; `event` in a delivery.
+
+    `daemon.agents.core` decides when an agent's event happens. A new one is added to `AGENT_EVENTS`
+    too, and needs a new `PROTOCOL_VERSION`: an older service closes the connection because of it.
+    """
 
     GENERATING_STARTED = "agent:generating_started"
     GENERATING_COMPLETED = "agent:generating_completed"

@@ -98,7 +98,11 @@ class Session(Wire, kw_only=True, gc=False):
 
 
 class Machine(Wire, kw_only=True, gc=False):
-    """The hardware and system that a daemon runs on."""
+    """The hardware and system that a daemon runs on.
+
+    The machine agent reports it (`daemon/machine.py`), and the service stores it as JSON. A new
+    field needs a default, because machine agents and stored reports may be older.
+    """
 
     hostname: Name
     """The machine's name in its network."""

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator
+from html import escape
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 from starlette.types import Message
 
+from outrider.cloud.api.docs import page
 from outrider.cloud.api.endpoint import Call, Endpoint, StreamKind, bind
 from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.responses import Done
@@ -275,6 +277,11 @@ async def test_openapi_describes_it() -> None:
     alone = paths[BULK]["get"]["responses"]["200"]
     assert alone["content"].keys() == {"text/event-stream"}
     assert alone["description"] == KIND.description
+
+
+async def test_the_reference_shows_its_media_type_and_example() -> None:
+    reference = page(describe([*ENDPOINTS, *Source().endpoints()]))
+    assert f"<p>text/event-stream</p><pre>{escape(KIND.example)}</pre>" in reference
 
 
 async def test_a_stream_is_never_stored_under_an_idempotency_key() -> None:

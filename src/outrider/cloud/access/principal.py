@@ -1,4 +1,4 @@
-"""The principal of a request: the owner of its credential, and what it may do."""
+"""The principal of a request: the owner of its credential, and the scopes that it has."""
 
 from enum import StrEnum
 from typing import Literal, NamedTuple

@@ -1,4 +1,8 @@
-"""Machines: list them, read their state, command them."""
+"""Machines: list them, read their state, command them, use their terminals.
+
+`POST …/command` takes every public command, and is the only way to get a screenshot. The commands
+to one agent have endpoints of their own in `shortcuts.py`.
+"""
 
 import re
 import time

@@ -76,7 +76,9 @@ class _Page:
         )
 
     def _content(self, holder: dict[str, Any], *, show_required: bool = False) -> str:
-        content = holder["content"]["application/json"]
+        media_type, content = next(iter(holder["content"].items()))  # JSON comes first
+        if media_type != "application/json":
+            return f"<p>{escape(media_type)}</p><pre>{escape(content['example'])}</pre>"
         schema = content["schema"]
         one_of = schema.get("oneOf") or schema.get("anyOf") or [schema]
         examples = content.get("examples", {"": {"value": content.get("example")}}).values()

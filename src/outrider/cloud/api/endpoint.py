@@ -25,7 +25,7 @@ class EndpointLimit:
 
     Args:
         name: names the limit in the `RateLimit` headers. Endpoints with the same name share its
-            windows.
+            windows. The settings define `key`, `session`, `ip`, `auth` and `login`.
         by: what has a window of its own. Requests by address are counted before authentication,
             the others after it.
         requests: the requests in `seconds` seconds; None for a limit that the settings define.
@@ -50,7 +50,7 @@ class EndpointLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamKind:
-    """What an endpoint streams: its media type, and its description in OpenAPI.
+    """What an endpoint streams, such as server-sent events (`text/event-stream`).
 
     Args:
         description: what the stream consists of, and when it ends.

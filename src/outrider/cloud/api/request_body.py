@@ -24,7 +24,8 @@ T = TypeVar("T", bound=Wire)
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 _FIELD = re.compile(r"required field `(?P<field>\w+)`")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-_NAMED = re.compile(r"`(?P<field>\w+)` is ")
+_NAMED = re.compile(r"`(?P<field>\w+)` ")
+"""The beginning of a sentence about a field: those that the contract's types raise begin so."""
 
 
 async def read_body(receive: Receive, length: bytes | None = None) -> bytes:

@@ -1,9 +1,14 @@
-"""The table of all endpoints; every route of the API is derived from it."""
+"""All endpoints of the API, and the services that the handlers of each module get.
+
+The rows are in `ENDPOINTS` at the end of each module. A new module is added here twice: to the
+table, from which the description and the rate limits come, and to `bound_endpoints`.
+"""
 
 from typing import Any
 
 from outrider.cloud.api import account, auth, daemons, shortcuts, webhooks
-from outrider.cloud.api.endpoint import Endpoint
+from outrider.cloud.api.endpoint import BoundEndpoint, Endpoint, bind
+from outrider.cloud.fleet.dispatch import Dispatcher
 
 ENDPOINTS: list[Endpoint[Any]] = [
     *daemons.ENDPOINTS,
@@ -12,3 +17,21 @@ ENDPOINTS: list[Endpoint[Any]] = [
     *auth.ENDPOINTS,
     *account.ENDPOINTS,
 ]
+
+
+def bound_endpoints(
+    *,
+    for_daemons: daemons.DaemonServices,
+    for_shortcuts: Dispatcher,
+    for_webhooks: webhooks.WebhookServices,
+    for_auth: auth.AuthServices,
+    for_account: account.AccountServices,
+) -> list[BoundEndpoint]:
+    """Return every endpoint of the table with the services that its handler uses."""
+    return [
+        *bind(daemons.ENDPOINTS, for_daemons),
+        *bind(shortcuts.ENDPOINTS, for_shortcuts),
+        *bind(webhooks.ENDPOINTS, for_webhooks),
+        *bind(auth.ENDPOINTS, for_auth),
+        *bind(account.ENDPOINTS, for_account),
+    ]

@@ -1,6 +1,7 @@
 """What becomes of a delivery after an attempt: it succeeded, failed, or is due again.
 
-Pure: deliveries and outcomes in, deliveries out.
+Pure: deliveries and outcomes in, deliveries out. The delays before the retries are the setting
+`webhook_retry_delays` (`cloud.settings`).
 
     new_delivery ─▶ pending ── after_attempt ──▶ succeeded | failed | pending with a later due time
                        └────── abandoned ──────▶ failed

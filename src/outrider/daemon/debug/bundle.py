@@ -39,6 +39,7 @@ MAX_WAITING: Final = 8
 
 _READ_SECONDS: Final = 5.0
 _TMUX_SECONDS: Final = 2.0
+_REDACTION_SECONDS: Final = 30.0
 
 _PICTURE_ROOM: Final = 30 * 1024
 """The limit of a picture in bytes of JSON; an IDE has a picture in place of a terminal."""
@@ -171,7 +172,11 @@ async def _tmux_version() -> str | None:
 
 
 async def _redacted(parts: dict[str, Any]) -> ChatDebugged:
-    """Redact and limit the parts in a child process, which is killed if this is cancelled."""
+    """Redact and limit the parts in a child process, which is killed if this is cancelled.
+
+    Raises:
+        ApiError: 500, it was not done within `_REDACTION_SECONDS`.
+    """
     data = json.dumps(parts).encode()  # not msgspec: file names may have lone surrogates
     process = await start(
         [sys.executable, "-P", "-m", worker.__name__],
@@ -181,11 +186,18 @@ async def _redacted(parts: dict[str, Any]) -> ChatDebugged:
     )
     try:
         assert process.stdin is not None
-        process.stdin.write(data)
-        with suppress(ConnectionError):  # it has ended; its exit code is checked below
-            await process.stdin.drain()
-        process.stdin.close()
-        output = await process.output()
+        async with asyncio.timeout(_REDACTION_SECONDS):
+            process.stdin.write(data)
+            with suppress(ConnectionError):  # it has ended; its exit code is checked below
+                await process.stdin.drain()
+            process.stdin.close()
+            output = await process.output()
+    except TimeoutError as error:
+        raise ApiError(
+            500,
+            f"Secrets could not be removed from the bundle within {_REDACTION_SECONDS:g} s: "
+            "try again when the machine is less busy",
+        ) from error
     finally:
         process.kill()
         await process.wait()
