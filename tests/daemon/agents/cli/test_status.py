@@ -43,7 +43,7 @@ class Record:
     def open_calls(self) -> list[ToolCall]:
         return [ToolCall(name, 1000) for name in self.asks]
 
-    def sent(self, text: str, after: int) -> str | None:
+    def find_prompt(self, text: str, after: int) -> str | None:
         return None
 
     def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:

@@ -309,7 +309,7 @@ class CliAgent:
     def _recorded(self, text: str, after: int, message_id: str) -> bool:
         """Return whether the transcript has the message; save the message id for its key."""
         assert self._transcript is not None
-        key = self._transcript.sent(text, after)
+        key = self._transcript.find_prompt(text, after)
         if key is not None:
             self._journal.save_message_id(self._record.id, key, message_id)
         return key is not None

@@ -77,8 +77,8 @@ def test_messages_of_many_lines_are_exact(history: History) -> None:
     text = "several\nlines\n\n  with  spaces  \n#### and\n> marks"
     history.user(text)
     assert history.chat() == [("user", text)]
-    assert history.transcript.sent(text + "\n ", 0) == "0"
-    assert history.transcript.sent(text, 1) is None
+    assert history.transcript.find_prompt(text + "\n ", 0) == "0"
+    assert history.transcript.find_prompt(text, 1) is None
 
 
 def test_ids_and_timestamps_are_the_same_for_a_new_reader(history: History, tmp_path: Path) -> None:

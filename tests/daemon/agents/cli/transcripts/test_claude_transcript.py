@@ -122,11 +122,11 @@ def test_open_calls_and_sent_messages(record: Record) -> None:
     reader = record.reader()
     reader.poll()
     assert [call.id for call in reader.open_calls()] == ["t2"]
-    assert reader.sent("same", 0) == first
-    assert reader.sent("same", 1) is None
+    assert reader.find_prompt("same", 0) == first
+    assert reader.find_prompt("same", 1) is None
     second = record.add("user", "same")
     reader.poll()
-    assert reader.sent("same", 1) == second
+    assert reader.find_prompt("same", 1) == second
 
 
 def test_a_sent_message_keeps_its_id_behind_another_block(record: Record) -> None:

@@ -102,7 +102,7 @@ def test_a_sent_message_is_found_behind_the_others(record: Record) -> None:
     record.says("same", "u1")
     record.says("same", "u2")
     reader = record.read()
-    assert [reader.sent("  same ", after) for after in (0, 1, 2)] == ["u1", "u2", None]
+    assert [reader.find_prompt("  same ", after) for after in (0, 1, 2)] == ["u1", "u2", None]
 
 
 def test_the_title_is_that_of_the_thread(record: Record) -> None:

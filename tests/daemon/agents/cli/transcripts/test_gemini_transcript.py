@@ -117,8 +117,8 @@ def test_what_the_user_wrote_counts_and_not_what_a_file_holds(record: Record) ->
 
 def test_what_kept_a_message_from_being_a_command_is_taken_off(record: Record) -> None:
     record.lines(user("u1", "\u2060/help me"), user("u2", "\u2060  indented"))
-    assert record.transcript.sent("/help me", 0) == "u1"
-    assert record.transcript.sent("  indented", 1) == "u2"
+    assert record.transcript.find_prompt("/help me", 0) == "u1"
+    assert record.transcript.find_prompt("  indented", 1) == "u2"
     ids = {"u1": "msg_1", "u2": "msg_2"}
     told = record.transcript.messages(ids, GUARDS)
     assert [(m.id, m.content) for m in told] == [("msg_1", "/help me"), ("msg_2", "  indented")]

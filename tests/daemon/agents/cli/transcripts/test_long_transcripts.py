@@ -120,7 +120,7 @@ def test_a_long_record_is_read_a_part_at_a_time(tmp_path: Path) -> None:
     tail, reads = Tail(path), []
     while True:
         reads.append(len(list(tail.lines())))
-        if not tail.behind:
+        if not tail.has_more:
             break
     assert sum(reads) == 10_000
     assert max(reads) <= MAX_CHUNK // len(line) + 1

@@ -83,7 +83,7 @@ def test_a_turn_with_a_tool(record: Record) -> None:
     record.part("m1", "p1", "text", text="go\n🎉")
     record.part("m1", "p2", "text", text="a file's content", synthetic=True)
     reader.poll()
-    assert (reader.activity(), reader.prompts, reader.sent("go\n🎉", 0)) == ("busy", 1, "m1")
+    assert (reader.activity(), reader.prompts, reader.find_prompt("go\n🎉", 0)) == ("busy", 1, "m1")
     record.message("m2", "assistant", modelID="stub-model")
     record.part("m2", "p3", "text", text="part", time={"start": 5})
     record.part("m2", "p4", "tool", tool="bash", callID="c1", state={"status": "pending"})

@@ -112,7 +112,7 @@ def test_any_record_can_be_read(kind: RecordKind, data: st.DataObject) -> None:
                 pass
             reader.activity()
             assert all(call.id is not None for call in reader.open_calls())
-            reader.sent("text", 0)
+            reader.find_prompt("text", 0)
             before, told = told, reader.messages({}, GUARDS)
             msgspec.json.encode(told)
             assert [message.index for message in told] == list(range(len(told)))

@@ -1,4 +1,12 @@
-"""Readers of the records that agents keep of their own chats: exact where a screen is lossy."""
+"""Transcripts: the records that agents keep of their own chats, which are exact; a screen is not.
+
+    files of the agent ─ Tail ─▶ Reader (one subclass per format) ─ Transcript ─▶ CliAgent
+                                                                          └─────▶ StatusDecider
+
+`transcript.py` has the protocol `Transcript`, the base class `Reader` and `Tail`, which reads a
+growing file line by line; opencode's reader reads a database instead. A reader has read-only
+access: it never writes to the agent's files.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +20,7 @@ from outrider.daemon.agents.cli.transcripts.opencode_transcript import OpencodeT
 from outrider.daemon.agents.cli.transcripts.transcript import Transcript
 
 MakeTranscript = Callable[[Mapping[str, str], Path, str], Transcript]
-"""Takes the agent's environment, its directory and the id of its conversation."""
+"""Arguments: the agent's environment, its directory, and the id of its conversation."""
 
 READERS: Final[dict[str, MakeTranscript]] = {
     "aider": AiderTranscript,
@@ -21,4 +29,4 @@ READERS: Final[dict[str, MakeTranscript]] = {
     "gemini": GeminiTranscript,
     "opencode": OpencodeTranscript,
 }
-"""By the name that `record` has in a provider file."""
+"""The readers by the value of `record` in a provider file."""

@@ -1,10 +1,9 @@
-"""aider's own record of a chat: its history in Markdown, and its log of when it did what.
+"""aider's transcript of a chat: its history in Markdown, and its event log with timestamps.
 
-Each session is started with files of its own (see `providers/aider.toml`), for two aiders in
-one project would write into one history. In it, lines of the user begin with `####` and what
-aider says itself with `>`; both end with two spaces. The model's answer has a blank line in
-front and one behind. A line in it that looks like aider's, spaces and all, cannot be told
-from it.
+Each session has its own files (see `providers/aider.toml`): two aiders in one project would share
+one history. In the history, lines of the user begin with `####` and aider's own notices with `>`;
+both end with two spaces. A blank line precedes and follows each answer of the model. A line of an
+answer that looks exactly like a notice cannot be distinguished from one.
 """
 
 import re
@@ -28,18 +27,18 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
 )
 from outrider.daemon.agents.guards import Guards
 
-TAKEN_WAIT: Final = 2.0
-"""Seconds for which a message that was just taken counts as busy, whatever the screen shows."""
+ACCEPTED_BUSY_SECONDS: Final = 2.0
+"""Seconds for which aider counts as busy after it accepted a message, whatever it shows."""
 
 TIME_WAIT: Final = 1.0
-"""Seconds that an answer waits for the log to tell when it came."""
+"""Seconds that an answer is held back until the event log has its timestamp."""
 
-_BEGAN: Final = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_START: Final = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _MODEL: Final = re.compile(r"(?:Main m|M)odel: (\S+) with ")
-_ANSWERED: Final = re.compile(r"\(Y\)es/\(N\)o.*\]: \S")
-_FAILED: Final = re.compile(r"litellm\.\w+: ")
+_ANSWERED_QUESTION: Final = re.compile(r"\(Y\)es/\(N\)o.*\]: \S")
+_ERROR: Final = re.compile(r"litellm\.\w+: ")
 _TOKENS: Final = re.compile(r"Tokens: .* (?:sent|received)")
-_USAGE: Final = re.compile(r"> Tokens: \S+ sent,.* received\.$")  # what it costs is on the next
+_USAGE: Final = re.compile(r"> Tokens: \S+ sent,.* received\.$")  # the cost is on the next line
 
 
 class _Event(msgspec.Struct):
@@ -47,17 +46,17 @@ class _Event(msgspec.Struct):
     time: int = 0
 
 
-class _Said(msgspec.Struct):
-    """One message as recorded; `answer` is its number among those that the log tells of."""
+class _Entry(msgspec.Struct):
+    """One message of the history; `answer` is its number among the answers in the event log."""
 
     role: Role
     lines: list[str]
     size: int = 0
     answer: int | None = None
-    seen: float = 0.0
+    completed_at: float = 0.0
 
     def add(self, line: str) -> None:
-        """Add a line; what no message can hold is left out when the message is made."""
+        """Add a line; the message is truncated to `MAX_CONTENT` when it is created."""
         if self.size <= MAX_CONTENT:
             self.lines.append(line)
             self.size += len(line) + 1
@@ -67,9 +66,9 @@ class AiderTranscript(Reader):
     """One conversation of aider.
 
     Args:
-        environment: the agent's; HOME says where its records are.
-        directory: the agent's (not needed: the records of a session are its own).
-        conversation: the UUID that it was started with.
+        environment: the agent's; HOME locates its files.
+        directory: unused; each session has its own files.
+        conversation: the UUID that aider was started with.
     """
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
@@ -77,87 +76,89 @@ class AiderTranscript(Reader):
         super().__init__(conversation)
         folder = Path(environment.get("HOME") or Path.home()) / ".aider" / "chats"
         history, events = (folder / f"{conversation}.{kind}" for kind in ("md", "jsonl"))
-        self._history = Tail(history, self._leave_out, blank_lines=True)
+        self._history = Tail(history, self._add_omission_note, blank_lines=True)
         self._events = Tail(events)
         self._decoder = msgspec.json.Decoder(_Event)
-        self._said: list[_Said] = []
+        self._entries: list[_Entry] = []
         self._prompt: list[str] = []
         self._answer: list[str] = []
-        self._own = False
-        self._unfinished = False
-        self._answers = 0
+        self._in_notice = False
+        self._notice_is_open = False
+        self._answer_count = 0
         self._answer_times: list[int] = []
-        self._questions = 0
-        self._began = 0
-        self._taken_at: float | None = None
+        self._answered_questions = 0
+        self._start_time = 0
+        self._accepted_at: float | None = None
 
     def poll(self) -> bool:
-        """Read what has been recorded since the last time; return whether there is more."""
+        """Read what was recorded since the last call; return whether there is more."""
         for raw in self._history.lines():
-            self._take(raw.decode("utf-8", "replace"))
-        if not self._history.behind:
+            self._process_line(raw.decode("utf-8", "replace"))
+        if not self._history.has_more:
             self._end_prompt()
             if self._answer and not self._answer[-1]:
-                self._end_answer()  # aider writes an answer at once, with a blank line behind it
+                # aider writes an answer in one piece: the blank line after it is its end.
+                self._end_answer()
         for event in self._events.records(self._decoder):
             if event.event == "message_send":
                 self._answer_times.append(event.time * 1000)
-        return self._history.behind or self._events.behind
+        return self._history.has_more or self._events.has_more
 
     def activity(self) -> Activity | None:
-        """Return busy just after a message was taken; the rest aider shows on its screen."""
-        if self._taken_at is None or time.monotonic() - self._taken_at > TAKEN_WAIT:
+        """Return `busy` just after a message was accepted, else None: the screen tells."""
+        accepted = self._accepted_at
+        if accepted is None or time.monotonic() - accepted > ACCEPTED_BUSY_SECONDS:
             return None
         return "busy"
 
     def open_calls(self) -> Sequence[ToolCall]:
-        """Return what stands for the call that may be asked about: the next unanswered question."""
-        return [ToolCall(f"{len(self._prompts)}/{self._questions}", self._began)]
+        """Return a placeholder for the tool call that aider may ask about: its next question."""
+        return [ToolCall(f"{len(self._prompts)}/{self._answered_questions}", self._start_time)]
 
-    def _comparable(self, text: str) -> str:
-        """Return a text as aider takes it, with one kind of line break."""
+    def _normalize(self, text: str) -> str:
+        """Return `text` as aider records it, with one kind of line break."""
         return "\n".join(text.splitlines()).strip()
 
     def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat. A message has the time that is known of it, or its precursor's."""
+        """Return the whole chat; a message without a known time has that of the one before it."""
         pieces: list[Piece] = []
-        latest, prompts = self._began, 0
-        for index, said in enumerate(self._said):
+        latest, prompts = self._start_time, 0
+        for index, entry in enumerate(self._entries):
             key = f"#{index}"
-            if said.role == "user":
+            if entry.role == "user":
                 key = str(prompts)
                 prompts += 1
                 if key in ids:
-                    latest = max(latest, _made(ids[key]))
-            elif said.answer is not None:
-                if said.answer < len(self._answer_times):
-                    latest = max(latest, self._answer_times[said.answer])
-                elif time.monotonic() < said.seen + TIME_WAIT:
-                    break  # the log is about to tell
-            prompt = said.role == "user"
-            pieces.append(Piece(key, said.role, "text", "\n".join(said.lines), latest, prompt))
+                    latest = max(latest, _creation_time(ids[key]))
+            elif entry.answer is not None:
+                if entry.answer < len(self._answer_times):
+                    latest = max(latest, self._answer_times[entry.answer])
+                elif time.monotonic() < entry.completed_at + TIME_WAIT:
+                    break  # a timestamp never changes once it was returned, so wait for the log
+            prompt = entry.role == "user"
+            pieces.append(Piece(key, entry.role, "text", "\n".join(entry.lines), latest, prompt))
         return self._as_messages(pieces, ids, guards)
 
-    def _take(self, line: str) -> None:
-        marked = line.endswith("  ")
-        if self._unfinished:
-            self._unfinished = not marked
-            self._continue_own(line.strip())
-        elif marked and line.startswith("####"):
+    def _process_line(self, line: str) -> None:
+        is_marked = line.endswith("  ")
+        if self._notice_is_open:
+            self._notice_is_open = not is_marked
+            self._extend_notice(line.strip())
+        elif is_marked and line.startswith("####"):
             self._end_answer()
-            self._own = False
+            self._in_notice = False
             self._prompt.append(line[4:-2].removeprefix(" "))
-        elif line.startswith(">") and (marked or self._own or _USAGE.match(line)):
+        elif line.startswith(">") and (is_marked or self._in_notice or _USAGE.match(line)):
             self._end_prompt()
             self._end_answer()
-            self._own, self._unfinished = True, not marked
-            self._take_own(line[1:].strip())
-        elif line and self._own:  # an answer has a blank line in front
-            self._continue_own(line.strip())
-        elif (began := _BEGAN.fullmatch(line)) is not None and not self._prompts:
-            self._began = milliseconds(began[1])  # local time
+            self._in_notice, self._notice_is_open = True, not is_marked
+            self._add_notice(line[1:].strip())
+        elif line and self._in_notice:  # not an answer: a blank line would precede it
+            self._extend_notice(line.strip())
+        elif (start := _START.fullmatch(line)) is not None and not self._prompts:
+            self._start_time = milliseconds(start[1])  # local time
         else:
-            self._own = False
+            self._in_notice = False
             if line or self._answer:
                 self._end_prompt()
                 self._answer.append(line)
@@ -168,45 +169,45 @@ class AiderTranscript(Reader):
         text = "\n".join(self._prompt)
         self._prompt = []
         self._prompts.append((str(len(self._prompts)), text))
-        self._said.append(_Said("user", [truncate_content(text)]))
-        self._taken_at, self.failure = time.monotonic(), None
+        self._entries.append(_Entry("user", [truncate_content(text)]))
+        self._accepted_at, self.failure = time.monotonic(), None
 
     def _end_answer(self) -> None:
         text = "\n".join(self._answer).strip("\n")
         self._answer = []
         if text:
-            self._taken_at, self.failure = None, None
-            self._said.append(_Said("assistant", [truncate_content(text)]))
+            self._accepted_at, self.failure = None, None
+            self._entries.append(_Entry("assistant", [truncate_content(text)]))
 
-    def _take_own(self, text: str) -> None:
-        """Take a line of aider's own; what it says before the first message is no chat."""
-        self._taken_at = None
+    def _add_notice(self, text: str) -> None:
+        """Process a notice of aider; those before the first message are not part of the chat."""
+        self._accepted_at = None
         if (model := _MODEL.match(text)) is not None:
             self.model = model[1]
-        if _ANSWERED.search(text):
-            self._questions += 1
+        if _ANSWERED_QUESTION.search(text):
+            self._answered_questions += 1
         if _TOKENS.match(text):
-            last = self._said[-1] if self._said else None
+            last = self._entries[-1] if self._entries else None
             if last is not None and last.role == "assistant":
-                last.answer, last.seen = self._answers, time.monotonic()
-            self._answers += 1
+                last.answer, last.completed_at = self._answer_count, time.monotonic()
+            self._answer_count += 1
             return
-        if _FAILED.match(text):
+        if _ERROR.match(text):
             self.failure = text
         elif text.startswith("^C"):
             self.failure = None
         if text and self._prompts:
-            self._said.append(_Said("system", [text]))
+            self._entries.append(_Entry("system", [text]))
 
-    def _continue_own(self, text: str) -> None:
-        last = self._said[-1] if self._said else None
+    def _extend_notice(self, text: str) -> None:
+        last = self._entries[-1] if self._entries else None
         if last is not None and last.role == "system":
             last.add(text)
 
-    def _leave_out(self, size: int) -> None:
-        self._take(f"[outrider: a line of {size} bytes is left out here]")
+    def _add_omission_note(self, size: int) -> None:
+        self._process_line(f"[outrider: a line of {size} bytes is left out here]")
 
 
-def _made(message_id: str) -> int:
-    """Return when an id was made, in epoch milliseconds: a UUIDv7 begins with that."""
+def _creation_time(message_id: str) -> int:
+    """Return the creation time of an id in epoch milliseconds, with which a UUIDv7 begins."""
     return TypeID.from_string(message_id).uuid.int >> 80

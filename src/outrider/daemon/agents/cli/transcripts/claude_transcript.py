@@ -1,8 +1,7 @@
-"""Claude Code's own records: the conversation (`projects/**/<id>.jsonl`), and what it is doing.
+"""Claude Code's transcript (`projects/**/<id>.jsonl`) and state file (`sessions/<pid>.json`).
 
-Beside each conversation Claude Code keeps `sessions/<pid>.json`, where it says of itself that
-it is busy, waiting or idle. Neither file is documented, so every field is optional here, and
-whoever asks has the screen to fall back on.
+The state file of a process says whether Claude Code is busy, waiting or idle. Neither file is
+documented, so every field is optional here; callers fall back on the screen.
 """
 
 import time
@@ -26,10 +25,10 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
 )
 
 ORPHAN_WAIT: Final = 2.0
-"""Seconds that an entry waits for its parent; one that has none in the file goes on then."""
+"""Seconds that an entry waits for its parent; then it is processed without the parent."""
 
 _INTERRUPTED: Final = "[Request interrupted by user"
-_NOT_PROMPTS: Final = ("<bash-", "<command-", "<local-command-")
+_NO_PROMPT_PREFIXES: Final = ("<bash-", "<command-", "<local-command-")
 _ACTIVITIES: Final[dict[str, Activity]] = {"busy": "busy", "waiting": "waiting", "idle": "idle"}
 
 
@@ -64,7 +63,7 @@ class _Entry(msgspec.Struct, rename="camel", kw_only=True):
     is_api_error_message: bool = False
 
 
-class _Running(msgspec.Struct, rename="camel", kw_only=True):
+class _ProcessState(msgspec.Struct, rename="camel", kw_only=True):
     session_id: str = ""
     status: str | None = None
     status_updated_at: int = 0
@@ -74,9 +73,9 @@ class ClaudeTranscript(Reader):
     """One conversation of Claude Code.
 
     Args:
-        environment: the agent's; HOME and CLAUDE_CONFIG_DIR say where its records are.
-        directory: the agent's (Claude Code files by it, but the id is enough to find it).
-        conversation: the UUID that it was started with.
+        environment: the agent's; HOME and CLAUDE_CONFIG_DIR locate its files.
+        directory: unused; Claude Code sorts its files by directory, but the id is unique.
+        conversation: the UUID that Claude Code was started with.
     """
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
@@ -85,115 +84,123 @@ class ClaudeTranscript(Reader):
         home = Path(environment.get("HOME") or Path.home())
         self._root = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
         self._tail: Tail | None = None
-        self._decoder = msgspec.json.Decoder(_Entry)
-        self._state = msgspec.json.Decoder(_Running)
+        self._entry_decoder = msgspec.json.Decoder(_Entry)
+        self._state_decoder = msgspec.json.Decoder(_ProcessState)
         self._state_path: Path | None = None
-        self._seen: set[str] = set()
-        self._waiting: dict[str, list[_Entry]] = {}  # by the parent that they wait for
-        self._awaited: deque[tuple[float, str]] = deque()  # such parents, and since when
+        self._processed_ids: set[str] = set()
+        self._orphans: dict[str, list[_Entry]] = {}  # by the id of the missing parent
+        self._missing_parents: deque[tuple[float, str]] = deque()  # since when, and its id
         self._calls: dict[str, ToolCall] = {}
-        self._prompted_at = 0
-        self._open = False
+        self._prompt_time = 0
+        self._turn_is_open = False
 
     def poll(self) -> bool:
-        """Read what has been recorded since the last time; return whether there is more."""
+        """Read what was recorded since the last call; return whether there is more."""
         if self._tail is None:
             name = f"{self._conversation}.jsonl"
             path = next((self._root / "projects").glob(f"*/{name}"), None)
             if path is None:
                 return False
-            self._tail = Tail(path, self._leave_out)
-        for entry in self._tail.records(self._decoder):
-            self._place(entry)
-        while self._awaited and time.monotonic() - self._awaited[0][0] > ORPHAN_WAIT:
-            self._take_children(self._awaited.popleft()[1])
-        return self._tail.behind
+            self._tail = Tail(path, self._add_omission_note)
+        for entry in self._tail.records(self._entry_decoder):
+            self._process_in_order(entry)
+        missing = self._missing_parents
+        while missing and time.monotonic() - missing[0][0] > ORPHAN_WAIT:
+            self._process_children(missing.popleft()[1])
+        return self._tail.has_more
 
     def activity(self) -> Activity | None:
-        """Return what Claude Code says of itself, or what the newest turn's end tells."""
-        running = self._running()
-        if running is None or running.status not in _ACTIVITIES:
-            return "busy" if self._open and self._calls else None if self._open else "idle"
-        said = _ACTIVITIES[running.status]
-        if said == "idle" and self._open:
-            # Either it has just been told something and has not said so yet, or the record of
-            # the answer is about to be written; a turn that was interrupted has no end in it.
-            return "busy" if running.status_updated_at < self._prompted_at else None
-        return said
+        """Return the state by the state file; without one, by the transcript."""
+        state = self._process_state()
+        if state is None or state.status not in _ACTIVITIES:
+            if not self._turn_is_open:
+                return "idle"
+            return "busy" if self._calls else None
+        activity = _ACTIVITIES[state.status]
+        if activity == "idle" and self._turn_is_open:
+            # Either Claude Code was just given a message and has not updated its state file yet,
+            # or it has not yet written the end of the turn to the transcript. The latter may
+            # never come: a turn that was interrupted has no end there.
+            return "busy" if state.status_updated_at < self._prompt_time else None
+        return activity
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
         return list(self._calls.values())
 
-    def _comparable(self, text: str) -> str:
-        """Return a text as Claude Code's input changes it: tabs are spaces, the end is trimmed."""
+    def _normalize(self, text: str) -> str:
+        """Return `text` as Claude Code's input changes it: tabs become spaces, ends are trimmed."""
         return text.replace("\t", "    ").strip()
 
-    def _running(self) -> _Running | None:
-        """Return what the file of the process that holds this conversation says."""
+    def _process_state(self) -> _ProcessState | None:
+        """Return the content of the state file that belongs to this conversation."""
         paths = [self._state_path] if self._state_path else (self._root / "sessions").glob("*.json")
         for path in paths:
             try:
-                running = self._state.decode(read_small_file(path))
+                state = self._state_decoder.decode(read_small_file(path))
             except (OSError, UnicodeError, RecursionError, msgspec.DecodeError):
-                continue  # gone, or being written: the next look finds it
-            if running.session_id == self._conversation:
+                continue  # deleted, or being written: the next poll reads it
+            if state.session_id == self._conversation:
                 self._state_path = path
-                return running
+                return state
         self._state_path = None
         return None
 
-    def _place(self, entry: _Entry) -> None:
-        """Take an entry, but not before its parent.
+    def _process_in_order(self, entry: _Entry) -> None:
+        """Process an entry, but not before its parent.
 
-        Claude Code writes the first entries of a file without waiting for one another: an
-        answer may stand before its question there.
+        Claude Code writes the first entries of a file concurrently: an answer may precede its
+        question there. Messages must be in order from the start, because an index that was
+        returned once never changes; so an entry whose parent is missing waits for it:
+
+            file:   answer(parent=q)   question(uuid=q)
+            here:   ─▶ _orphans[q]     ─▶ processed, then its orphans
         """
         parent = entry.parent_uuid
-        if parent is not None and parent not in self._seen:
-            self._waiting.setdefault(parent, []).append(entry)
-            self._awaited.append((time.monotonic(), parent))
+        if parent is not None and parent not in self._processed_ids:
+            self._orphans.setdefault(parent, []).append(entry)
+            self._missing_parents.append((time.monotonic(), parent))
             return
-        self._take(entry)
-        self._take_children(entry.uuid)
+        self._process_entry(entry)
+        self._process_children(entry.uuid)
 
-    def _take_children(self, parent: str | None) -> None:
-        """Take what waits for this entry, what waits for those, and so on."""
+    def _process_children(self, parent: str | None) -> None:
+        """Process the entries that wait for this parent, and their descendants."""
         parents = deque([parent])
         while parents:
-            for child in self._waiting.pop(parents.popleft() or "", ()):
-                self._take(child)
+            for child in self._orphans.pop(parents.popleft() or "", ()):
+                self._process_entry(child)
                 parents.append(child.uuid)
 
-    def _take(self, entry: _Entry) -> None:
+    def _process_entry(self, entry: _Entry) -> None:
         if entry.ai_title:
             self.title = entry.ai_title
         key = entry.uuid
-        if key is None or key in self._seen:
+        if key is None or key in self._processed_ids:
             return
-        self._seen.add(key)
+        self._processed_ids.add(key)
         if entry.is_sidechain:
             return
         if entry.type == "system" and entry.subtype == "turn_duration":
-            self._open = False
+            self._turn_is_open = False
         at = milliseconds(entry.timestamp)
         match entry.type:
             case "user" if entry.message is not None:
-                self._take_user(entry, entry.message, key, at)
+                self._add_user_message(entry, entry.message, key, at)
             case "assistant" if entry.message is not None:
-                self._take_assistant(entry, entry.message, key, at)
+                self._add_assistant_message(entry, entry.message, key, at)
             case "system" if isinstance(entry.content, str) and entry.content.strip():
                 self._pieces.append(Piece(key, "system", "text", entry.content, at))
 
-    def _take_user(self, entry: _Entry, body: _Body, key: str, at: int) -> None:
+    def _add_user_message(self, entry: _Entry, body: _Body, key: str, at: int) -> None:
         blocks = _blocks(body)
         texts = [block.text for block in blocks if block.type == "text"]
         if entry.is_meta:
             return
-        said = bool(texts) and not any(block.type == "tool_result" for block in blocks)
-        interrupted = said and texts[0].startswith(_INTERRUPTED)
-        plain = said and not (interrupted or entry.is_compact_summary)
-        prompt = plain and not texts[0].startswith(_NOT_PROMPTS)
+        has_text = bool(texts) and not any(block.type == "tool_result" for block in blocks)
+        is_interruption = has_text and texts[0].startswith(_INTERRUPTED)
+        is_message = has_text and not (is_interruption or entry.is_compact_summary)
+        prompt = is_message and not texts[0].startswith(_NO_PROMPT_PREFIXES)
         for part, block in enumerate(blocks):
             if block.type == "tool_result":
                 self._calls.pop(block.tool_use_id, None)
@@ -202,34 +209,35 @@ class ClaudeTranscript(Reader):
             elif block.type == "text":
                 first = prompt and block.text is texts[0]
                 role: Role = "user" if prompt else "system"
-                own = key if first else f"{key} {part}"
-                self._pieces.append(Piece(own, role, "text", block.text, at, prompt=first))
-        if interrupted:
-            self._open = False
+                piece_key = key if first else f"{key} {part}"
+                self._pieces.append(Piece(piece_key, role, "text", block.text, at, prompt=first))
+        if is_interruption:
+            self._turn_is_open = False
             self._calls.clear()
         if prompt:
             self._prompts.append((key, "\n".join(texts)))
-            self._prompted_at, self._open, self.failure = at, True, None
+            self._prompt_time, self._turn_is_open, self.failure = at, True, None
             self._calls.clear()
 
-    def _take_assistant(self, entry: _Entry, body: _Body, key: str, at: int) -> None:
-        failed = entry.is_api_error_message
-        if not failed and body.model and body.model != "<synthetic>":
+    def _add_assistant_message(self, entry: _Entry, body: _Body, key: str, at: int) -> None:
+        is_error = entry.is_api_error_message
+        if not is_error and body.model and body.model != "<synthetic>":
             self.model = body.model
         for part, block in enumerate(_blocks(body)):
-            own = f"{key} {part}"
+            piece_key = f"{key} {part}"
             match block.type:
                 case "text":
-                    role: Role = "system" if failed else "assistant"
-                    self._pieces.append(Piece(own, role, "text", block.text, at))
-                    if failed:
+                    role: Role = "system" if is_error else "assistant"
+                    self._pieces.append(Piece(piece_key, role, "text", block.text, at))
+                    if is_error:
                         self.failure = block.text
                 case "thinking":
-                    self._pieces.append(Piece(own, "assistant", "thinking", block.thinking, at))
+                    thought = block.thinking
+                    self._pieces.append(Piece(piece_key, "assistant", "thinking", thought, at))
                 case "tool_use":
                     call = {"id": block.id, "name": block.name, "input": block.input}
                     content = as_json(call)
-                    self._pieces.append(Piece(own, "assistant", "tool_call", content, at))
+                    self._pieces.append(Piece(piece_key, "assistant", "tool_call", content, at))
                     self._calls[block.id] = ToolCall(block.id, at)
 
 
@@ -240,7 +248,7 @@ def _blocks(body: _Body) -> list[_Block]:
 
 
 def _text(content: Any) -> str:
-    """Return a tool's result as text: it is a string, or a list of blocks."""
+    """Return a tool's result as text; it is a string or a list of blocks."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

@@ -1,8 +1,8 @@
-"""Codex's own record: `sessions/<year>/<month>/<day>/rollout-<time>-<thread>.jsonl`.
+"""Codex's transcript: `sessions/<year>/<month>/<day>/rollout-<time>-<thread>.jsonl`.
 
-It begins with the first message. It tells exactly when a turn begins and ends, and names each
-tool call before Codex asks about it. Which thread is ours only the running Codex tells, by the
-lock that it holds. The format is not documented, so every field is optional here.
+Codex creates it with the first message. It records when each turn begins and ends, and each tool
+call before Codex asks for its approval. The thread of a session is found through the lock file
+that the running Codex has open. The format is not documented, so every field is optional here.
 """
 
 import re
@@ -26,7 +26,7 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
 )
 
 THREAD: Final = "CODEX_THREAD"
-"""Where a session's record keeps the id of its thread."""
+"""The key of the thread's id in a session's adapter state."""
 
 _LOCK: Final = re.compile(r"/thread-writer-locks/([0-9a-f-]{36})\.lock\Z")
 
@@ -55,7 +55,7 @@ class _Entry(msgspec.Struct, kw_only=True):
     payload: _Payload = msgspec.field(default_factory=_Payload)
 
 
-class _Name(msgspec.Struct, kw_only=True):
+class _ThreadName(msgspec.Struct, kw_only=True):
     id: str = ""
     thread_name: str | None = None
 
@@ -64,10 +64,10 @@ class CodexTranscript(Reader):
     """One thread of Codex.
 
     Args:
-        environment: the agent's, with what its session keeps: HOME and CODEX_HOME say where
-            its records are, CODEX_THREAD which of them, once that is known.
-        directory: the agent's; the record is not filed by it.
-        conversation: the session's own id; Codex takes none.
+        environment: the agent's, with the session's adapter state: HOME and CODEX_HOME locate the
+            files, CODEX_THREAD is the id of the thread, once that is known.
+        directory: unused; Codex does not sort its files by directory.
+        conversation: derived from the session's id; Codex cannot be given an id.
     """
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
@@ -76,96 +76,97 @@ class CodexTranscript(Reader):
         home = Path(environment.get("HOME") or Path.home())
         self._root = Path(environment.get("CODEX_HOME") or home / ".codex")
         self._thread = environment.get(THREAD)
-        self._process: int | None = None
-        self._kept: MutableMapping[str, str] = {}
+        self._pid: int | None = None
+        self._adapter_state: MutableMapping[str, str] = {}
         self._tail: Tail | None = None
         self._names = Tail(self._root / "session_index.jsonl")
-        self._entries = msgspec.json.Decoder(_Entry)
-        self._index = msgspec.json.Decoder(_Name)
-        self._seen: set[str] = set()
+        self._entry_decoder = msgspec.json.Decoder(_Entry)
+        self._name_decoder = msgspec.json.Decoder(_ThreadName)
+        self._processed_keys: set[str] = set()
         self._calls: dict[str, ToolCall] = {}
-        self._open = False
+        self._turn_is_open = False
 
-    def find_by_process(self, pid: int, kept: MutableMapping[str, str]) -> None:
-        """Find the thread by the process `pid`, and put its id into `kept`."""
-        self._process, self._kept = pid, kept
+    def find_by_process(self, pid: int, state: MutableMapping[str, str]) -> None:
+        """Find the thread through the process `pid`, and save its id in `state`."""
+        self._pid, self._adapter_state = pid, state
 
     def poll(self) -> bool:
-        """Read what has been recorded since the last time; return whether there is more."""
+        """Read what was recorded since the last call; return whether there is more."""
         if self._tail is None:
             path = self._find()
             if path is None:
                 return False
-            self._tail = Tail(path, self._leave_out)
-        for entry in self._tail.records(self._entries):
-            self._take(entry)
-        for named in self._names.records(self._index):
-            if named.id == self._thread:
-                self.title = named.thread_name or self.title
-        return self._tail.behind or self._names.behind
+            self._tail = Tail(path, self._add_omission_note)
+        for entry in self._tail.records(self._entry_decoder):
+            self._process_entry(entry)
+        for name in self._names.records(self._name_decoder):
+            if name.id == self._thread:
+                self.title = name.thread_name or self.title
+        return self._tail.has_more or self._names.has_more
 
     def activity(self) -> Activity:
-        """Return whether a turn has begun and not ended."""
-        return "busy" if self._open else "idle"
+        """Return `busy` from the start of a turn to its end, else `idle`."""
+        return "busy" if self._turn_is_open else "idle"
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
         return list(self._calls.values())
 
     def _find(self) -> Path | None:
-        """Return the record's file; a day has a folder, and the thread's id has its time."""
-        if self._thread is None and self._process is not None:
-            self._thread = _thread_of(self._process)
+        """Return the file of the thread: folders are by day, and the thread's id has its time."""
+        if self._thread is None and self._pid is not None:
+            self._thread = _find_thread(self._pid)
             if self._thread is not None:
-                self._kept[THREAD] = self._thread
+                self._adapter_state[THREAD] = self._thread
         if self._thread is None:
             return None
         try:
-            began = datetime.fromtimestamp((UUID(self._thread).int >> 80) / 1000).astimezone()
+            start = datetime.fromtimestamp((UUID(self._thread).int >> 80) / 1000).astimezone()
         except (ValueError, OverflowError, OSError):
-            return None  # no id of a thread: they begin with the time
-        for days in (0, -1, 1):
-            day = self._root / "sessions" / (began + timedelta(days=days)).strftime("%Y/%m/%d")
-            found = next(day.glob(f"rollout-*-{self._thread}.jsonl"), None)
-            if found is not None:
-                return found
+            return None  # not the id of a thread, which begins with a time
+        for days in (0, -1, 1):  # the day depends on the time zone
+            day = self._root / "sessions" / (start + timedelta(days=days)).strftime("%Y/%m/%d")
+            matches = next(day.glob(f"rollout-*-{self._thread}.jsonl"), None)
+            if matches is not None:
+                return matches
         return None
 
-    def _take(self, entry: _Entry) -> None:
-        key = str(len(self._seen) if entry.ordinal is None else entry.ordinal)
-        if key in self._seen:
+    def _process_entry(self, entry: _Entry) -> None:
+        key = str(len(self._processed_keys) if entry.ordinal is None else entry.ordinal)
+        if key in self._processed_keys:
             return
-        self._seen.add(key)
+        self._processed_keys.add(key)
         at, payload = milliseconds(entry.timestamp), entry.payload
         match entry.type:
             case "turn_context":
                 self.model = payload.model or self.model
             case "event_msg":
-                self._take_event(payload, key, at)
+                self._process_event(payload, key, at)
             case "response_item":
-                self._take_item(payload, key, at)
+                self._process_item(payload, key, at)
 
-    def _take_event(self, event: _Payload, key: str, at: int) -> None:
+    def _process_event(self, event: _Payload, key: str, at: int) -> None:
         match event.type:
             case "task_started":
-                self._open, self.failure = True, None
+                self._turn_is_open, self.failure = True, None
                 self._calls.clear()
             case "turn_aborted":
-                self._open = False
+                self._turn_is_open = False
                 self._calls.clear()
             case "task_complete":
-                self._open = False
+                self._turn_is_open = False
                 self._calls.clear()
                 if isinstance(event.error, dict):
                     self.failure = str(event.error.get("message") or "The turn has failed")
                     self._pieces.append(Piece(key, "system", "text", self.failure, at))
             case "item_completed" if isinstance(event.item, dict):
                 if event.item.get("type") == "UserMessage":
-                    own, text = str(event.item.get("id") or key), _text(event.item.get("content"))
-                    self._prompts.append((own, text))
-                    self._pieces.append(Piece(own, "user", "text", text, at, prompt=True))
+                    prompt_key = str(event.item.get("id") or key)
+                    text = _text(event.item.get("content"))
+                    self._prompts.append((prompt_key, text))
+                    self._pieces.append(Piece(prompt_key, "user", "text", text, at, prompt=True))
 
-    def _take_item(self, item: _Payload, key: str, at: int) -> None:
+    def _process_item(self, item: _Payload, key: str, at: int) -> None:
         kind = item.type
         if kind == "message" and item.role == "assistant":
             self._pieces.append(Piece(key, "assistant", "text", _text(item.content), at))
@@ -173,38 +174,38 @@ class CodexTranscript(Reader):
             self._pieces.append(Piece(key, "assistant", "thinking", thought, at))
         elif kind.endswith("_call"):
             call = item.call_id or key
-            given = next(
+            arguments = next(
                 (v for v in (item.arguments, item.input, item.action) if v is not None), None
             )
-            told = {"id": call, "name": item.name or kind.removesuffix("_call"), "input": given}
-            content = as_json(told)
+            name = item.name or kind.removesuffix("_call")
+            content = as_json({"id": call, "name": name, "input": arguments})
             self._pieces.append(Piece(key, "assistant", "tool_call", content, at))
-            if item.call_id is not None:  # without one, the model's own service has run it
+            if item.call_id is not None:  # without an id, the model's service has run the tool
                 self._calls[call] = ToolCall(call, at)
         elif kind.endswith("_call_output"):
             self._calls.pop(item.call_id or "", None)
             self._pieces.append(Piece(key, "tool", "tool_result", _text(item.output), at))
 
 
-def _thread_of(pid: int) -> str | None:
-    """Return the thread that this Codex writes: the first one that it began."""
+def _find_thread(pid: int) -> str | None:
+    """Return the id of the first thread that this Codex process or a child of it has open."""
     try:
         root = psutil.Process(pid)
         family = [root, *root.children(recursive=True)]
     except psutil.Error:
         return None
-    found = []
+    matches = []
     for process in family:
         try:
             paths = [file.path for file in process.open_files()]
         except psutil.Error:
             continue
-        found += [match[1] for path in paths if (match := _LOCK.search(path))]
-    return min(found, default=None)  # their ids begin with the time
+        matches += [match[1] for path in paths if (match := _LOCK.search(path))]
+    return min(matches, default=None)  # ids begin with the time: the smallest is the oldest
 
 
 def _text(content: Any) -> str:
-    """Return content as text: it is a string, or a list of parts."""
+    """Return content as text; it is a string or a list of parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

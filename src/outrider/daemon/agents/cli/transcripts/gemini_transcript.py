@@ -1,9 +1,9 @@
-"""Gemini CLI's own record of a chat: `tmp/<project>/chats/session-*.jsonl`.
+"""Gemini CLI's transcript of a chat: `tmp/<project>/chats/session-*.jsonl`.
 
-Each line is a message, a message again with more in it, or a change of what the model is
-given. That last kind is no chat: when a request is cancelled Gemini writes down the whole
-history once more, under new ids, so what begins like that is left out. Nothing of this is
-documented, so every field is optional here.
+Each line is a new message, a longer version of an earlier message, or a change of the model's
+context. Context is not part of the chat: when a request is cancelled, Gemini writes the whole
+history again under new ids. Such a replay begins with a context message and is skipped
+(`_process_line`). The format is not documented, so every field is optional here.
 """
 
 import time
@@ -24,14 +24,14 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
     read_small_file,
 )
 
-TAKEN_WAIT: Final = 2.0
-"""Seconds for which a message that was just taken counts as busy, whatever the screen shows."""
+ACCEPTED_BUSY_SECONDS: Final = 2.0
+"""Seconds for which Gemini counts as busy after it accepted a message, whatever it shows."""
 
 REPLAY_LIMIT: Final = 5000
-"""Milliseconds within which Gemini has written its history down again, at most."""
+"""Milliseconds that Gemini takes to write its history again, at most."""
 
 _CONTEXT: Final = ("<session_context>", "<state_snapshot>")
-_MARKS: Final = " \t\n\u2060"
+_PADDING: Final = " \t\n\u2060"
 
 
 class _Call(msgspec.Struct, kw_only=True):
@@ -69,9 +69,9 @@ class GeminiTranscript(Reader):
     """One conversation of Gemini CLI.
 
     Args:
-        environment: the agent's; HOME and GEMINI_CLI_HOME say where its records are.
-        directory: the agent's (Gemini files by it, but the id is enough to find it).
-        conversation: the UUID that it was started with.
+        environment: the agent's; HOME and GEMINI_CLI_HOME locate its files.
+        directory: unused; Gemini sorts its files by directory, but the id is unique.
+        conversation: the UUID that Gemini was started with.
     """
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
@@ -81,56 +81,57 @@ class GeminiTranscript(Reader):
         self._root = Path(home) / ".gemini" / "tmp"
         self._tail: Tail | None = None
         self._decoder = msgspec.json.Decoder(_Line)
-        self._seen: set[str] = set()
-        self._calls = 0
-        self._prompted_at = 0
+        self._piece_keys: set[str] = set()
+        self._completed_calls = 0
+        self._prompt_time = 0
         self._replay_since: int | None = None
-        self._taken_at: float | None = None
+        self._accepted_at: float | None = None
 
     def poll(self) -> bool:
-        """Read what has been recorded since the last time; return whether there is more."""
+        """Read what was recorded since the last call; return whether there is more."""
         if self._tail is None or not self._tail.path.exists():
-            path = self._find()  # Gemini begins another file when it restarts itself
+            path = self._find()  # Gemini starts another file when it restarts itself
             if path is None:
                 return False
-            self._tail = Tail(path, self._leave_out)
+            self._tail = Tail(path, self._add_omission_note)
         for entry in self._tail.records(self._decoder):
-            self._take(entry)
-        return self._tail.behind
+            self._process_line(entry)
+        return self._tail.has_more
 
     def activity(self) -> Activity | None:
-        """Return busy just after a message was taken; the rest Gemini shows on its screen."""
-        if self._taken_at is None or time.monotonic() - self._taken_at > TAKEN_WAIT:
+        """Return `busy` just after a message was accepted, else None: the screen tells."""
+        accepted = self._accepted_at
+        if accepted is None or time.monotonic() - accepted > ACCEPTED_BUSY_SECONDS:
             return None
         return "busy"
 
     def open_calls(self) -> Sequence[ToolCall]:
-        """Return what stands for the tool call that may be asked about.
+        """Return a placeholder for the tool call that Gemini may ask about.
 
-        Gemini records a call when it is over, so this one is named by the message that it is
-        for, and by how many calls were over before.
+        Gemini records a call when it is complete. Until then, the call is identified by the
+        message that it belongs to and the number of calls that were completed before it.
         """
         if not self._prompts:
             return []
-        return [ToolCall(f"{self._prompts[-1][0]}/{self._calls}", self._prompted_at)]
+        return [ToolCall(f"{self._prompts[-1][0]}/{self._completed_calls}", self._prompt_time)]
 
-    def _comparable(self, text: str) -> str:
-        """Return a text without what Gemini puts around it."""
-        return text.strip(_MARKS)
+    def _normalize(self, text: str) -> str:
+        """Return `text` without the white space that Gemini adds."""
+        return text.strip(_PADDING)
 
     def _find(self) -> Path | None:
-        """Return the newest file that is of this conversation."""
+        """Return the newest file of this conversation."""
         pattern = f"*/chats/session-*-{self._conversation[:8]}.jsonl"
         for path in sorted(self._root.glob(pattern), reverse=True):
             try:
                 first = self._decoder.decode(read_small_file(path).split(b"\n", 1)[0])
             except (OSError, UnicodeError, RecursionError, msgspec.DecodeError):
-                continue  # gone, or being written: the next look finds it
+                continue  # deleted, or being written: the next poll reads it
             if first.session_id == self._conversation:
                 return path
         return None
 
-    def _take(self, line: _Line) -> None:
+    def _process_line(self, line: _Line) -> None:
         if line.changes is not None:
             if line.changes.messages is not None:
                 self._replay_since = None
@@ -141,58 +142,65 @@ class GeminiTranscript(Reader):
         at = milliseconds(line.timestamp)
         if line.type == "user" and _text(line.content).startswith(_CONTEXT):
             self._replay_since = at
+        # A replay ends with a change of the context (above). If none is written, the first line
+        # more than `REPLAY_LIMIT` after the start of the replay is a new one.
         if self._replay_since is not None and at - self._replay_since <= REPLAY_LIMIT:
             return
         self._replay_since = None
         match line.type:
             case "user":
-                self._take_user(line, line.id, at)
+                self._add_user_message(line, line.id, at)
             case "gemini" if isinstance(line.content, str):
-                self._take_answer(line, line.id, line.content, at)
+                self._add_answer(line, line.id, line.content, at)
             case "info" | "warning" | "error" if isinstance(line.content, str):
-                self._taken_at = None
+                self._accepted_at = None
                 self._add(Piece(line.id, "system", "text", line.content, at))
                 if line.type == "error":
                     self.failure = line.content
 
-    def _take_user(self, line: _Line, key: str, at: int) -> None:
+    def _add_user_message(self, line: _Line, key: str, at: int) -> None:
         text = _text(line.display_content) or _text(line.content)
         if not text:
-            return  # the result of a tool, which the call has as well
+            return  # the result of a tool, which is also recorded with the call
         if self._add(Piece(key, "user", "text", text, at, prompt=True)):
             self._prompts.append((key, text))
-            self._prompted_at = at
-            self._taken_at = time.monotonic()
+            self._prompt_time = at
+            self._accepted_at = time.monotonic()
             self.failure = None
 
-    def _take_answer(self, line: _Line, key: str, text: str, at: int) -> None:
-        self._taken_at = None
+    def _add_answer(self, line: _Line, key: str, text: str, at: int) -> None:
+        self._accepted_at = None
         self.model = line.model or self.model
         for number, thought in enumerate(line.thoughts or []):
-            said = "\n".join(filter(None, (thought.subject, thought.description)))
-            self._add(Piece(f"{key} thought {number}", "assistant", "thinking", said, at))
+            content = "\n".join(filter(None, (thought.subject, thought.description)))
+            self._add(Piece(f"{key} thought {number}", "assistant", "thinking", content, at))
         if text:
             self._add(Piece(key, "assistant", "text", text, at))
         for call in line.tool_calls or []:
             when = milliseconds(call.timestamp) or at
-            asked = {"id": call.id, "name": call.name, "input": call.args}
-            content = as_json(asked)
+            content = as_json({"id": call.id, "name": call.name, "input": call.args})
             self._add(Piece(f"{key} call {call.id}", "assistant", "tool_call", content, when))
             if call.result is not None:
-                got = Piece(f"{key} result {call.id}", "tool", "tool_result", _got(call), when)
-                self._calls += self._add(got)
+                result = _result_text(call)
+                is_new = self._add(
+                    Piece(f"{key} result {call.id}", "tool", "tool_result", result, when)
+                )
+                self._completed_calls += is_new
 
     def _add(self, piece: Piece) -> bool:
-        """Add what is new; return whether it was. A line comes again with more in it."""
-        if piece.key in self._seen:
+        """Add a piece unless it was added before; return whether it is new.
+
+        Gemini writes a message again when it has grown, so most pieces of a line are known.
+        """
+        if piece.key in self._piece_keys:
             return False
-        self._seen.add(piece.key)
+        self._piece_keys.add(piece.key)
         self._pieces.append(piece)
         return True
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message: of its first part, for what follows is what `@` brought."""
+    """Return the text of a message's first part; the others are files included with `@`."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -200,14 +208,14 @@ def _text(content: Any) -> str:
     return next((text for text in texts if isinstance(text, str)), "")
 
 
-def _got(call: _Call) -> str:
+def _result_text(call: _Call) -> str:
     """Return a tool's result as text."""
     texts = []
     for part in call.result if isinstance(call.result, list) else []:
         answer = part.get("functionResponse", {}) if isinstance(part, dict) else {}
         response = answer.get("response", {}) if isinstance(answer, dict) else {}
         if isinstance(response, dict):
-            said = response.get("output", response.get("error"))
-            if said is not None:
-                texts.append(said if isinstance(said, str) else as_json(said))
+            output = response.get("output", response.get("error"))
+            if output is not None:
+                texts.append(output if isinstance(output, str) else as_json(output))
     return "\n".join(texts) or as_json(call.result)

@@ -1,11 +1,16 @@
-"""opencode's own record: the messages and their parts in its database.
+"""opencode's transcript: the messages and their parts in its SQLite database.
 
-A message of the assistant is one step of a turn. A part is written when it begins and again
-when it is complete; nothing is told here of a part before that, nor of those behind it, so
-that what has been told never moves. The database is not documented, and only read.
+A message of the assistant is one step of a turn. opencode writes a part when it begins, and again
+when it is complete. Text appears in the chat only when it is complete, and the parts after it
+only then, so that the index and content of a message that was returned never change:
 
-Only what has changed is read again, and the chat is made again from the first message that has
-changed, which is nearly always the newest: reading a long turn while it grows is linear.
+    parts in the database:  complete text   complete call   growing text   complete text
+    messages in the chat:   shown           shown           hidden         hidden
+
+Of a tool call that is running, the call is shown; its result and the parts after it follow.
+The database is not documented; it is opened read-only. Only changed rows are read again, and the
+chat is rebuilt from the first changed message, which is nearly always the newest one: the cost of
+following a long turn is linear.
 """
 
 import sqlite3
@@ -29,21 +34,21 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
     as_json,
 )
 
-_Row = TypeVar("_Row", bound=msgspec.Struct)
+_StructT = TypeVar("_StructT", bound=msgspec.Struct)
 
 _log = structlog.get_logger(__name__)
 
 _OVERLAP: Final = 2000
-"""Milliseconds before the newest change that are read again: changes may come out of order."""
+"""Milliseconds before the newest change that are read again; rows may be written out of order."""
 
 _TICK: Final = 0.1
-"""Seconds in which a file may change twice without another time of change."""
+"""Seconds in which a file may change twice without a different modification time."""
 
 _DATA: Final = f"iif(length(data) <= {MAX_LINE}, data, NULL)"
-_TOLD: Final = ("running", "completed", "error")
+_SHOWN_STATUSES: Final = ("running", "completed", "error")
 
-_UNANSWERED: Final = 10_000
-"""Milliseconds after which a message without an answer is no proof of a turn any more."""
+_ANSWER_TIMEOUT: Final = 10_000
+"""Milliseconds after which an unanswered message no longer counts as a running turn."""
 
 
 class _Message(msgspec.Struct, kw_only=True):
@@ -65,7 +70,7 @@ class _Part(msgspec.Struct, kw_only=True):
     state: dict[str, Any] = {}
 
 
-_LEFT_OUT: Final = _Part(
+_OMITTED_PART: Final = _Part(
     type="text",
     text="[outrider: an entry that is too long is left out here]",
     time={"start": 0, "end": 0},
@@ -73,8 +78,8 @@ _LEFT_OUT: Final = _Part(
 
 
 @dataclass
-class _Recorded:
-    """A message of the record: its number, and how many pieces and prompts are before it."""
+class _MessageRow:
+    """A message with its number, and the numbers of pieces and prompts before it."""
 
     key: str
     number: int
@@ -84,8 +89,8 @@ class _Recorded:
     prompts: int
     parts: dict[str, _Part] = field(default_factory=dict)
 
-    def said(self) -> str | None:
-        """Return what the user said in it."""
+    def prompt(self) -> str | None:
+        """Return the text of a user message, None for any other message."""
         if self.message.role != "user":
             return None
         texts = [
@@ -98,9 +103,9 @@ class OpencodeTranscript(Reader):
     """One session of opencode.
 
     Args:
-        environment: the agent's; HOME, XDG_DATA_HOME and OPENCODE_DB say where its database is.
-        directory: the agent's; the session is found by its id.
-        conversation: the session's id is `ses_` and this.
+        environment: the agent's; HOME, XDG_DATA_HOME and OPENCODE_DB locate its database.
+        directory: unused; the session is found by its id.
+        conversation: the id of the session in opencode is `ses_` followed by this.
     """
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
@@ -110,22 +115,22 @@ class OpencodeTranscript(Reader):
         data = Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
         self._path = data / (environment.get("OPENCODE_DB") or "opencode.db")
         self._session = f"ses_{conversation}"
-        self._changed: tuple[object, ...] = ()
+        self._last_file_state: tuple[object, ...] = ()
         self._newest = 0
-        self._messages: dict[str, _Recorded] = {}
-        self._in_order: list[_Recorded] = []
-        self._running: dict[str, ToolCall] = {}
-        self._model_from = -1
-        self._made = 0
+        self._rows_by_key: dict[str, _MessageRow] = {}
+        self._rows: list[_MessageRow] = []
+        self._running_calls: dict[str, ToolCall] = {}
+        self._model_number = -1
+        self._first_incomplete = 0
 
-    # What it shows
+    # The transcript
 
     def activity(self) -> Activity | None:
-        """Return what the newest message tells; between two steps, and after a reject, nothing."""
+        """Return the state by the newest message; None between two steps and after a rejection."""
         last = self._last()
         if last.role == "user":
             age = time.time() * 1000 - _number(last.time.get("created"))
-            return "busy" if age < _UNANSWERED else None
+            return "busy" if age < _ANSWER_TIMEOUT else None
         if last.role != "assistant":
             return "idle"
         if "completed" not in last.time:
@@ -134,25 +139,25 @@ class OpencodeTranscript(Reader):
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
-        return list(self._running.values())
+        return list(self._running_calls.values())
 
     def poll(self) -> bool:
-        """Read what has been recorded since the last time."""
-        changed = self._state()
-        if changed == self._changed:
+        """Read what was recorded since the last call; return false: nothing is left to read."""
+        state = self._file_state()
+        if state == self._last_file_state:
             return False
         try:
             self._read()
         except sqlite3.Error as error:
-            _log.warning("the transcript could not be read", error=str(error))
+            _log.warning("transcript read failed", error=str(error))
             return False
-        self._changed = changed
+        self._last_file_state = state
         return False
 
-    # How it is read
+    # Reading the database
 
-    def _state(self) -> tuple[object, ...]:
-        """Return what differs whenever the database may have changed."""
+    def _file_state(self) -> tuple[object, ...]:
+        """Return a value that differs from the last one if the database may have changed."""
         state: list[object] = []
         for path in (self._path, self._path.with_name(self._path.name + "-wal")):
             try:
@@ -161,116 +166,116 @@ class OpencodeTranscript(Reader):
                 continue
             state += [found.st_ino, found.st_size, found.st_mtime_ns]
             if time.time() - found.st_mtime < _TICK:
-                state.append(object())  # unlike any other
+                state.append(object())  # equal to nothing: read again at the next poll
         return tuple(state)
 
     def _read(self) -> None:
         since = self._newest - _OVERLAP
-        wanted = (self._session, since)
+        parameters = (self._session, since)
         with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, timeout=1)) as db:
-            db.execute("BEGIN")  # messages and parts of the same moment
-            db.text_factory = bytes  # one text that is not UTF-8 must not hide the others
-            title = db.execute("SELECT title FROM session WHERE id = ?", wanted[:1]).fetchone()
+            db.execute("BEGIN")  # one snapshot for messages and parts
+            db.text_factory = bytes  # one text that is not UTF-8 must not make all unreadable
+            title = db.execute("SELECT title FROM session WHERE id = ?", parameters[:1]).fetchone()
             messages = db.execute(
                 f"SELECT id, time_created, time_updated, {_DATA} FROM message "  # noqa: S608
                 "WHERE session_id = ? AND time_updated >= ? ORDER BY time_created, id",
-                wanted,
+                parameters,
             ).fetchall()
             parts = db.execute(
                 f"SELECT id, message_id, time_updated, {_DATA} FROM part "  # noqa: S608
                 "WHERE session_id = ? AND time_updated >= ? ORDER BY id",
-                wanted,
+                parameters,
             ).fetchall()
         if title is not None and not _text(title[0]).startswith("New session"):
             self.title = _text(title[0])
-        first = len(self._in_order)
+        first = len(self._rows)
         for key, created, updated, data in messages:
-            first = min(first, self._take_message(_text(key), _number(created), data))
+            first = min(first, self._update_message(_text(key), _number(created), data))
             self._newest = max(self._newest, _number(updated))
         for key, message, updated, data in parts:
-            first = min(first, self._take_part(_text(key), _text(message), data))
+            first = min(first, self._update_part(_text(key), _text(message), data))
             self._newest = max(self._newest, _number(updated))
-        self._make(first)
+        self._rebuild(first)
         error = self._last().error
         aborted = not isinstance(error, dict) or error.get("name") == "MessageAbortedError"
-        self.failure = None if aborted else _reason(error)
+        self.failure = None if aborted else _error_text(error)
 
     def _last(self) -> _Message:
-        return self._in_order[-1].message if self._in_order else _Message()
+        return self._rows[-1].message if self._rows else _Message()
 
-    def _take_message(self, key: str, created: int, data: object) -> int:
-        """Take a message as it is now; return the number of the first one that has changed."""
-        message = _decoded(data, _Message, key)
-        known = self._messages.get(key)
+    def _update_message(self, key: str, created: int, data: object) -> int:
+        """Store the current state of a message; return the number of the first changed message."""
+        message = _decode(data, _Message, key)
+        known = self._rows_by_key.get(key)
         if known is None:
-            number, before = len(self._in_order), (len(self._pieces), len(self._prompts))
-            known = self._messages[key] = _Recorded(key, number, created, message, *before)
-            self._in_order.append(known)
+            number, before = len(self._rows), (len(self._pieces), len(self._prompts))
+            known = self._rows_by_key[key] = _MessageRow(key, number, created, message, *before)
+            self._rows.append(known)
         elif known.message == message:
-            return len(self._in_order)
+            return len(self._rows)
         known.message = message
-        if message.role == "assistant" and message.model_id and known.number >= self._model_from:
-            self.model, self._model_from = message.model_id, known.number
+        if message.role == "assistant" and message.model_id and known.number >= self._model_number:
+            self.model, self._model_number = message.model_id, known.number
         return known.number
 
-    def _take_part(self, key: str, message: str, data: object) -> int:
-        """Take a part as it is now; return the number of the first message that has changed."""
-        part = _LEFT_OUT if data is None else _decoded(data, _Part, key)
+    def _update_part(self, key: str, message: str, data: object) -> int:
+        """Store the current state of a part; return the number of the first changed message."""
+        part = _OMITTED_PART if data is None else _decode(data, _Part, key)
         if part.type == "tool" and part.state.get("status") == "running":
-            self._running[key] = ToolCall(part.call_id, _time(part.state, "start"))
+            self._running_calls[key] = ToolCall(part.call_id, _time(part.state, "start"))
         else:
-            self._running.pop(key, None)
-        known = self._messages.get(message)
+            self._running_calls.pop(key, None)
+        known = self._rows_by_key.get(message)
         if known is None or known.parts.get(key) == part:
-            return len(self._in_order)
+            return len(self._rows)
         known.parts[key] = part
         return known.number
 
-    def _make(self, first: int) -> None:
-        """Make the chat again from the message with this number on, up to what is incomplete."""
-        first = min(first, self._made)
-        if first < len(self._in_order):
-            recorded = self._in_order[first]
-            del self._pieces[recorded.pieces :]
-            del self._prompts[recorded.prompts :]
+    def _rebuild(self, first: int) -> None:
+        """Rebuild the chat from the message with this number to the first incomplete part."""
+        first = min(first, self._first_incomplete)
+        if first < len(self._rows):
+            row = self._rows[first]
+            del self._pieces[row.pieces :]
+            del self._prompts[row.prompts :]
         complete = True
-        for recorded in self._in_order[first:]:
-            recorded.pieces, recorded.prompts = len(self._pieces), len(self._prompts)
-            said = recorded.said()
-            if said is not None:
-                self._prompts.append((recorded.key, said))
+        for row in self._rows[first:]:
+            row.pieces, row.prompts = len(self._pieces), len(self._prompts)
+            prompt = row.prompt()
+            if prompt is not None:
+                self._prompts.append((row.key, prompt))
             if complete:
-                self._made = recorded.number
-                complete = self._add(recorded, said)
+                self._first_incomplete = row.number
+                complete = self._add(row, prompt)
         if complete:
-            self._made = len(self._in_order)
+            self._first_incomplete = len(self._rows)
 
-    def _add(self, recorded: "_Recorded", said: str | None) -> bool:
-        """Add what a message says; return whether that is complete."""
-        key, message = recorded.key, recorded.message
-        if said is not None:
-            self._pieces.append(Piece(key, "user", "text", said, recorded.created, prompt=True))
+    def _add(self, row: _MessageRow, prompt: str | None) -> bool:
+        """Add the pieces of a message; return whether all its parts are complete."""
+        key, message = row.key, row.message
+        if prompt is not None:
+            self._pieces.append(Piece(key, "user", "text", prompt, row.created, prompt=True))
         if message.role != "assistant":
             return True
-        closed = "completed" in message.time or recorded is not self._in_order[-1]
-        for name, part in recorded.parts.items():
-            if not closed and not _is_complete(part):
-                self._pieces += _told(name, part) if part.type == "tool" else []
+        is_closed = "completed" in message.time or row is not self._rows[-1]
+        for name, part in row.parts.items():
+            if not is_closed and not _is_complete(part):
+                self._pieces += _pieces_of(name, part) if part.type == "tool" else []
                 return False
-            self._pieces += _told(name, part)
+            self._pieces += _pieces_of(name, part)
         error = message.error
         if isinstance(error, dict):
-            ended = _number(message.time.get("completed")) or recorded.created
-            self._pieces.append(Piece(f"{key} error", "system", "text", _reason(error), ended))
+            ended = _number(message.time.get("completed")) or row.created
+            self._pieces.append(Piece(f"{key} error", "system", "text", _error_text(error), ended))
         return True
 
 
-def _told(key: str, part: _Part) -> list[Piece]:
-    """Return the messages that a part has been so far."""
+def _pieces_of(key: str, part: _Part) -> list[Piece]:
+    """Return the pieces of a part, in its current state."""
     if part.type in {"text", "reasoning"} and part.text and not part.synthetic:
         kind: Kind = "text" if part.type == "text" else "thinking"
         return [Piece(key, "assistant", kind, part.text, _number(part.time.get("start")))]
-    if part.type != "tool" or part.state.get("status") not in _TOLD:
+    if part.type != "tool" or part.state.get("status") not in _SHOWN_STATUSES:
         return []
     state = part.state
     call = {"id": part.call_id, "name": part.tool, "input": state.get("input")}
@@ -288,10 +293,10 @@ def _is_complete(part: _Part) -> bool:
     return part.type != "tool" or part.state.get("status") in ("completed", "error")
 
 
-def _reason(error: dict[str, Any]) -> str:
+def _error_text(error: dict[str, Any]) -> str:
     data = error.get("data")
-    said = data.get("message") if isinstance(data, dict) else None
-    return str(said or error.get("name") or "The turn has failed")
+    message = data.get("message") if isinstance(data, dict) else None
+    return str(message or error.get("name") or "The turn has failed")
 
 
 def _time(state: dict[str, Any], name: str) -> int:
@@ -299,8 +304,8 @@ def _time(state: dict[str, Any], name: str) -> int:
     return _number(times.get(name)) if isinstance(times, dict) else 0
 
 
-def _decoded(data: object, kind: type[_Row], key: str) -> _Row:
-    """Return the data of a row; an empty one where it is too long, or cannot be read."""
+def _decode(data: object, kind: type[_StructT], key: str) -> _StructT:
+    """Decode the data of a row; return an empty struct if it is too long or cannot be decoded."""
     try:
         return msgspec.json.decode(data if isinstance(data, bytes) else b"", type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""What the readers of the agents' transcripts have in common.
+"""The `Transcript` protocol, and what its implementations share.
 
-A reader follows the files that its agent writes (`Tail`), keeps what they hold as `Piece`s, and
-offers it as a `Transcript`. `Reader` is the base class. Reading is incremental: `poll` reads what
-is new since the last time, and of a long file only a part at a time.
+A `Reader` follows the files that its agent writes (`Tail`), converts their entries to `Piece`s and
+implements `Transcript`. Reading is incremental: `poll` reads what was appended since the last
+call, and of a long file one chunk per call.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from outrider.daemon.agents.chat_log import Kind, Role, truncate_content
 from outrider.daemon.agents.guards import Guards
 
 MAX_CHUNK: Final = 4 * 1024 * 1024
-"""Bytes that are read at a time."""
+"""Bytes that one call of `poll` reads."""
 
 MAX_LINE: Final = 128 * 1024 * 1024
-"""Bytes of a line that is kept; a message of 12 MiB may take six times as many."""
+"""Bytes of a line; longer lines are skipped. A message of 12 MiB may need six times as many."""
 
 MAX_STATE: Final = 1024 * 1024
-"""Bytes of a small file that are read."""
+"""Bytes that are read of a file that should be small."""
 
 Record = TypeVar("Record")
 
@@ -37,68 +37,72 @@ MAX_MILLIS: Final = 2**53 - 1
 _MAX_POLLS: Final = 4096
 
 Activity = Literal["busy", "waiting", "idle"]
-"""What the record says of the agent now; `waiting` is for its user to answer something."""
+"""The agent's state by its transcript; `waiting` means that its user must answer a question."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A tool call without a result yet. `started` is epoch milliseconds."""
+    """A tool call that has no result yet. `started` is epoch milliseconds."""
 
     id: str
     started: int
 
 
 class Transcript(Protocol):
-    """The record of one conversation, read as it grows. All calls are quick, local reads."""
+    """The transcript of one conversation. All calls are quick reads of local files."""
 
     title: str | None
     model: str | None
     failure: str | None
-    """The error that ended the newest turn, None if it did not end with one."""
+    """The error that ended the newest turn, None if it ended without one."""
 
     @property
     def prompts(self) -> int:
-        """How many messages of the user the record holds."""
+        """The number of user messages in the transcript."""
 
     def poll(self) -> bool:
-        """Read what has been recorded since the last time. Never fails over a broken line.
+        """Read what was recorded since the last call; skip lines that cannot be read.
 
-        Return whether there is more, so that a long record holds up the event loop for a part of
-        it at a time; until then, what this tells is out of date.
+        Return whether there is more to read: each call reads one chunk, so that a long transcript
+        does not block the event loop. Until this returns false, the other methods return
+        outdated results.
         """
 
     def activity(self) -> Activity | None:
-        """Return what the agent itself says that it is doing, None if the record is mute."""
+        """Return what the agent is doing, None if the transcript does not tell."""
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
 
-    def sent(self, text: str, after: int) -> str | None:
-        """Return the record's key of the user message `text` behind the first `after` ones."""
+    def find_prompt(self, text: str, after: int) -> str | None:
+        """Return the key of the user message `text`; ignore the first `after` user messages.
+
+        Return None if the transcript does not have it.
+        """
 
     def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat.
+        """Return the whole chat, oldest message first.
 
-        `ids` has the message id of those that were sent through Outrider, by their keys;
-        `guards` is what was put around these for the agent, and is taken off again.
+        `ids` has the ids of the messages that were sent through Outrider, by their keys in the
+        transcript. `guards` were added to these messages for the agent, and are removed.
         """
 
 
 @runtime_checkable
 class ProcessTranscript(Transcript, Protocol):
-    """A transcript of which only the running agent tells where it is."""
+    """A transcript whose files can be found only through the running agent."""
 
-    def find_by_process(self, pid: int, kept: MutableMapping[str, str]) -> None:
-        """Find it by the agent's process. What finds it again without that goes into `kept`.
+    def find_by_process(self, pid: int, state: MutableMapping[str, str]) -> None:
+        """Find the files through the agent's process, and save in `state` where they are.
 
-        `kept` outlives the daemon; a later reader has it in its environment.
+        `state` is persisted: the environment of the reader after a restart contains it.
         """
 
 
 async def catch_up(transcript: Transcript) -> None:
-    """Read all that has been recorded, and let others run meanwhile."""
+    """Read the transcript to its end; other tasks run between the chunks."""
     for _ in range(_MAX_POLLS):
         if not transcript.poll():
             return
@@ -107,10 +111,10 @@ async def catch_up(transcript: Transcript) -> None:
 
 @dataclass(frozen=True)
 class Piece:
-    """One message as recorded; `key` is what the record knows it by, for ever.
+    """One message of a transcript; `key` identifies it in the transcript and never changes.
 
     `prompt` marks a message of the user, which may have been sent through Outrider. Content and
-    timestamp are made fit for a message, whatever the record says.
+    timestamp are limited to what a `Message` may contain.
     """
 
     key: str
@@ -126,12 +130,13 @@ class Piece:
 
 
 class Reader:
-    """The chat of one conversation, as far as it was read.
+    """Base class: the chat of one conversation, as far as it was read.
 
-    A reader adds to `_pieces`, and to `_prompts` the key and the text of what the user said.
+    Subclasses append to `_pieces`, and to `_prompts` the key and text of each user message.
 
     Args:
-        conversation: what the ids of its messages are derived from, with their keys.
+        conversation: message ids are derived from it and the pieces' keys, so that a reader that
+            is created after a restart returns the same ids.
     """
 
     def __init__(self, conversation: str) -> None:
@@ -139,24 +144,24 @@ class Reader:
         self._pieces: list[Piece] = []
         self._prompts: list[tuple[str, str]] = []
         self._ids: dict[str, str] = {}
-        self._left_out = 0
+        self._omission_count = 0
         self.title: str | None = None
         self.model: str | None = None
         self.failure: str | None = None
 
     @property
     def prompts(self) -> int:
-        """How many messages of the user the record holds."""
+        """The number of user messages in the transcript."""
         return len(self._prompts)
 
-    def sent(self, text: str, after: int) -> str | None:
-        """Return the key of the user message `text` behind the first `after` prompts."""
-        wanted = self._comparable(text)
-        found = (key for key, said in self._prompts[after:] if self._comparable(said) == wanted)
-        return next(found, None)
+    def find_prompt(self, text: str, after: int) -> str | None:
+        """Return the key of the user message `text`; ignore the first `after` user messages."""
+        wanted = self._normalize(text)
+        keys = (key for key, prompt in self._prompts[after:] if self._normalize(prompt) == wanted)
+        return next(keys, None)
 
     def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat; an id is derived from the record's where it is not given."""
+        """Return the whole chat; ids that are not in `ids` are derived from the pieces' keys."""
         return self._as_messages(self._pieces, ids, guards)
 
     def _as_messages(
@@ -178,27 +183,27 @@ class Reader:
         return messages
 
     def _id(self, piece: Piece) -> str:
-        """Return the id that this piece always has; making it costs more than the message."""
+        """Return the id of a piece; cached, as deriving it costs more than the message."""
         known = self._ids.get(piece.key)
         if known is None:
             known = derived_id("msg", piece.timestamp, self._conversation, piece.key)
             self._ids[piece.key] = known
         return known
 
-    def _leave_out(self, size: int) -> None:
-        """Put a note in place of an entry of the record that is too long to be read."""
-        self._left_out += 1
+    def _add_omission_note(self, size: int) -> None:
+        """Add a note in place of an entry that is too long to be read."""
+        self._omission_count += 1
         at = self._pieces[-1].timestamp if self._pieces else 0
         note = f"[outrider: an entry of {size} bytes is left out here]"
-        self._pieces.append(Piece(f"left out {self._left_out}", "system", "text", note, at))
+        self._pieces.append(Piece(f"left out {self._omission_count}", "system", "text", note, at))
 
-    def _comparable(self, text: str) -> str:
-        """Return a text as the agent may have changed it before it was recorded."""
+    def _normalize(self, text: str) -> str:
+        """Return `text` without differences that the agent may introduce when it records it."""
         return text.strip()
 
 
 def milliseconds(timestamp: str | None) -> int:
-    """Return the epoch milliseconds of an ISO 8601 time, 0 where it is none."""
+    """Convert an ISO 8601 time to epoch milliseconds; return 0 if it is invalid."""
     try:
         return round(datetime.fromisoformat(timestamp or "").timestamp() * 1000)
     except (ValueError, OverflowError, OSError):  # the year 1 has no epoch seconds everywhere
@@ -206,7 +211,7 @@ def milliseconds(timestamp: str | None) -> int:
 
 
 def as_json(value: object) -> str:
-    """Return a value that was decoded from JSON as JSON again."""
+    """Encode a value that was decoded from JSON."""
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:  # decoded with a little more stack to spare
@@ -214,36 +219,38 @@ def as_json(value: object) -> str:
 
 
 class Tail:
-    """Gives each complete line of a file once; those without text only with `blank_lines`.
+    """Reads each complete line of a growing file once; blank lines only with `blank_lines`.
 
-    A file that was replaced or has become shorter is read from its beginning again.
+    A file that was replaced or truncated is read again from its beginning.
 
     Args:
-        leave_out: called with the length of a line that is too long, in place of the line.
+        on_long_line: called with the length of each line that exceeds `MAX_LINE`.
 
     Attributes:
-        behind: whether the file had more than was read the last time.
+        has_more: whether the last read stopped before the end of the file.
     """
 
     def __init__(
         self,
         path: Path,
-        leave_out: Callable[[int], None] | None = None,
+        on_long_line: Callable[[int], None] | None = None,
         *,
         blank_lines: bool = False,
     ) -> None:
         self.path = path
-        self.behind = False
-        self._leave_out = leave_out
+        self.has_more = False
+        self._add_omission_note = on_long_line
         self._blank_lines = blank_lines
         self._file: tuple[int, int] | None = None
         self._offset = 0
         self._start_line()
 
     def lines(self) -> Iterator[bytes]:
-        """Return the lines that are new; one without its line break waits for that."""
+        """Return the new complete lines; a line without its line break is kept for later."""
         first, *others = self._read().split(b"\n")
         self._extend_line(first)
+        # Collect the lines before yielding any: a caller that stops iterating must not lose the
+        # start of the next line.
         lines = []
         for other in others:
             lines.append((b"".join(self._line), self._length))
@@ -252,42 +259,43 @@ class Tail:
         for line, length in lines:
             if length > MAX_LINE:
                 _log.warning("record line skipped", file=self.path.name, bytes=length)
-                if self._leave_out is not None:
-                    self._leave_out(length)
+                if self._add_omission_note is not None:
+                    self._add_omission_note(length)
             elif self._blank_lines or line.strip():
                 yield line
 
     def records(self, decoder: msgspec.json.Decoder[Record]) -> Iterator[Record]:
-        """Return the new lines as what they tell; one that is not readable is left out."""
-        left_out, why = 0, ""
+        """Return the new lines, decoded; lines that cannot be decoded are skipped."""
+        skipped, reason = 0, ""
         for line in self.lines():
             try:
                 record = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-                left_out, why = left_out + 1, str(error)
+                skipped, reason = skipped + 1, str(error)
                 continue
             yield record
-        if left_out:
-            _log.warning("record lines skipped", file=self.path.name, count=left_out, error=why)
+        if skipped:
+            _log.warning("record lines skipped", file=self.path.name, count=skipped, error=reason)
 
     def _read(self) -> bytes:
-        """Return the next bytes of the file."""
-        self.behind = False
+        """Return the next chunk of the file."""
+        self.has_more = False
         try:
             stream = open_file(self.path)
         except OSError:
             return b""  # not yet there, or no longer
         with stream:
-            state = os.fstat(stream.fileno())
-            if self._file != (state.st_dev, state.st_ino) or state.st_size < self._offset:
-                self._file, self._offset = (state.st_dev, state.st_ino), 0
+            # The open file is compared, not the path: it may be replaced at any moment.
+            status = os.fstat(stream.fileno())
+            if self._file != (status.st_dev, status.st_ino) or status.st_size < self._offset:
+                self._file, self._offset = (status.st_dev, status.st_ino), 0
                 self._start_line()
-            if state.st_size == self._offset:
+            if status.st_size == self._offset:
                 return b""
             stream.seek(self._offset)
             data = stream.read(MAX_CHUNK)
         self._offset += len(data)
-        self.behind = len(data) == MAX_CHUNK
+        self.has_more = len(data) == MAX_CHUNK
         return data
 
     def _start_line(self) -> None:
@@ -306,7 +314,7 @@ def open_file(path: Path) -> BinaryIO:
     """Open a file that another program writes.
 
     Raises:
-        OSError: it cannot be opened, or is not a regular file: a pipe would hold everything up.
+        OSError: it cannot be opened, or is not a regular file; reading a pipe would block.
     """
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -316,6 +324,6 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_small_file(path: Path) -> bytes:
-    """Return the beginning of a file that another program writes. Raises as `open_file` does."""
+    """Return the first `MAX_STATE` bytes of a file. Raises as `open_file` does."""
     with open_file(path) as stream:
         return stream.read(MAX_STATE)
