@@ -1,12 +1,13 @@
 """The journal's events: numbers that a service can rely on."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from outrider.contract.events import Refused
 from outrider.contract.link.outbox import Outbox
-from outrider.daemon import journal as journals
 from outrider.daemon.journal import Journal
 from tests.daemon.linked_machine import event
 
@@ -26,6 +27,10 @@ def journal(path: Path) -> Iterator[Journal]:
 def add(journal: Journal, *names: str) -> None:
     for name in names:
         assert journal.add_event(event(name)) == 0
+
+
+def refused(target: str) -> Refused:
+    return Refused(session_id="s", action="a", target=target, timestamp=1)
 
 
 def waiting(journal: Journal, after: int = 0, limit: int = 100) -> list[tuple[int, str]]:
@@ -76,13 +81,29 @@ def test_a_journal_that_lost_its_newest_goes_on_behind_the_service(journal: Jour
     assert waiting(journal) == [(6, "a")]
 
 
-def test_the_oldest_are_dropped_beyond_the_bound(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
+def test_the_oldest_are_dropped_beyond_the_bound(path: Path) -> None:
+    with closing(Journal(path, max_events=2)) as journal:
+        add(journal, "a", "b")
+        assert journal.add_event(event("c")) == 1
+        assert waiting(journal) == [(2, "b"), (3, "c")]
+
+
+def test_the_oldest_refusals_are_dropped_beyond_the_bound(path: Path) -> None:
+    with closing(Journal(path, max_refusals=2)) as journal:
+        for target in ("/a", "/b", "/c"):
+            journal.add_refusal(refused(target))
+        assert journal.refusals(0, 9) == [(2, refused("/b")), (3, refused("/c"))]
+
+
+def test_numbers_of_refusals_continue_after_acknowledgement_and_restart(
+    journal: Journal, path: Path
 ) -> None:
-    monkeypatch.setattr(journals, "MAX_EVENTS", 2)
-    add(journal, "a", "b")
-    assert journal.add_event(event("c")) == 1
-    assert waiting(journal) == [(2, "b"), (3, "c")]
+    journal.add_refusal(refused("/a"))
+    journal.acknowledge_refusals(1)
+    journal.close()
+    with closing(Journal(path)) as again:
+        again.add_refusal(refused("/b"))
+        assert again.refusals(0, 9) == [(2, refused("/b"))]
 
 
 def test_nobody_else_may_read_the_file(journal: Journal, path: Path) -> None:

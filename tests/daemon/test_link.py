@@ -4,6 +4,8 @@ import asyncio
 import base64
 import hashlib
 import random
+from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -32,7 +34,6 @@ from outrider.contract.frames import (
 from outrider.contract.limits import TokenBucket
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.resources import Provider, Workspace
-from outrider.daemon import journal as journals
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import (
     LinkRefusedError,
@@ -625,13 +626,15 @@ async def test_refusals_are_told_again_until_they_are_noted(
     assert (await peer.hear(Refusal)).seq > again.seq
 
 
-async def test_a_service_that_notes_no_refusals_is_no_harm(
-    machine: Machine, service: ScriptedService, monkeypatch: pytest.MonkeyPatch
+async def test_a_service_that_acknowledges_no_refusals_is_no_harm(
+    machine: Machine, service: ScriptedService, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(journals, "MAX_REFUSALS", 100)
-    for index in range(150):
-        machine.outbox.refused(refused(str(index)))
-    peer = await connected(machine, service)
-    assert await targets(peer, 100) == [str(index) for index in range(50, 150)]
-    machine.outbox.event(event("evt_a"))
-    assert (await peer.hear(Event)).seq == 1
+    with closing(Journal(tmp_path / "small.db", max_refusals=100)) as journal:
+        machine.outbox = Outbox(journal)
+        for index in range(150):
+            machine.outbox.refused(refused(str(index)))
+        peer = await connected(machine, service)
+        assert await targets(peer, 100) == [str(index) for index in range(50, 150)]
+        machine.outbox.event(event("evt_a"))
+        assert (await peer.hear(Event)).seq == 1
+        await machine.close()

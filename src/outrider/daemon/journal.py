@@ -76,7 +76,6 @@ _log = structlog.get_logger(__name__)
 MAX_EVENTS: Final = 100_000
 """Events that wait for the service; beyond it the oldest are dropped."""
 
-
 MAX_REFUSALS: Final = 1_000
 """Refusals that wait for the service; beyond it the oldest are dropped."""
 
@@ -103,11 +102,19 @@ def recorded_sessions(path: Path) -> list[SessionRecord]:
 class Journal:
     """The durable memory of one machine agent.
 
+    Args:
+        max_events: events that wait for the service; beyond it the oldest are dropped.
+        max_refusals: refusals that wait for the service; beyond it the oldest are dropped.
+
     Raises:
         sqlite3.Error: the file is damaged, or cannot be used.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, *, max_events: int = MAX_EVENTS, max_refusals: int = MAX_REFUSALS
+    ) -> None:
+        self._max_events = max_events
+        self._max_refusals = max_refusals
         path.touch(0o600)  # nobody else's, whoever may look into the directory
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.text_factory = lambda data: data.decode(errors="replace")
@@ -184,7 +191,7 @@ class Journal:
             last = self.last_event()
             self._db.execute("INSERT INTO events VALUES (?, ?)", (last, msgspec.json.encode(event)))
             dropped = self._db.execute(
-                "DELETE FROM events WHERE seq <= ?", (last - MAX_EVENTS,)
+                "DELETE FROM events WHERE seq <= ?", (last - self._max_events,)
             ).rowcount
         if dropped:
             _log.error("oldest events dropped: too many wait for the service", count=dropped)
@@ -221,7 +228,7 @@ class Journal:
             data = msgspec.json.encode(refused)
             seq = self._db.execute("INSERT INTO refusals (refusal) VALUES (?)", (data,)).lastrowid
             assert seq is not None
-            self.acknowledge_refusals(seq - MAX_REFUSALS)
+            self.acknowledge_refusals(seq - self._max_refusals)
 
     def refusals(self, after: int, limit: int) -> list[tuple[int, Refused]]:
         """Return the refusals behind the number `after`, oldest first."""

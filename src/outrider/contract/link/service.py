@@ -18,6 +18,9 @@ Invariants:
   stores the events of a connection in their order.
 - An event is returned at most once per connection. It may be returned again on a later connection,
   with the same id; the caller stores it once.
+- A refusal is acknowledged as soon as it is returned: the audit log takes it at once, buffers and
+  limits it, and stores no number of it. So there are no cursors for refusals here, and a refusal
+  that is sent again is recorded again.
 - What arrives on a connection that the database does not have as the machine's newest never
   changes the number of its newest stored event: the caller checks that when it stores. Such an
   event may be of a journal that has been lost since, whose numbers denote other events now.
