@@ -31,7 +31,7 @@ class Terminal:
         self.folder = folder
         self.lines = list(START)
         self.open()
-        self.scrollback.take(self.lines)
+        self.scrollback.read_turn(self.lines)
 
     def open(self) -> None:
         """Begin to read it, as a daemon that starts does."""
@@ -50,14 +50,14 @@ class Terminal:
     def asks(self, *lines: str, said: str = "") -> None:
         """Show a question, the end of it without a line break, behind what was said."""
         self.lines += [said + lines[0], *lines[1:]]
-        self.scrollback.asked(self.lines, "".join("".join(lines).split()))
+        self.scrollback.add_question(self.lines, "".join("".join(lines).split()))
 
     def answered(self, typed: str) -> None:
         self.lines[-1] += typed
 
     def chat(self) -> list[tuple[str, str]]:
         """Read what is new, and return the whole chat."""
-        self.scrollback.take(self.lines)
+        self.scrollback.read_turn(self.lines)
         return [(message.role, message.content) for message in self.scrollback.messages()]
 
 
@@ -67,13 +67,13 @@ async def terminal(tmp_path: Path) -> Terminal:
 
 
 async def test_what_keeps_a_message_from_being_a_command_is_not_there(terminal: Terminal) -> None:
-    terminal.scrollback.sent("msg_1", "!exit")
+    terminal.scrollback.add_sent_message("msg_1", "!exit")
     terminal.shows("> \u2060!exit", "I will not.")
     assert terminal.chat() == [("user", "!exit"), ("assistant", "I will not.")]
 
 
 async def test_a_message_line_by_line_is_one_message(terminal: Terminal) -> None:
-    terminal.scrollback.sent("msg_1", "one\n\n!two")
+    terminal.scrollback.add_sent_message("msg_1", "one\n\n!two")
     terminal.shows("> !multi 1", "one", "", "\u2060!two", "!end 1", "Two lines.")
     assert terminal.chat() == [("user", "one\n\n!two"), ("assistant", "Two lines.")]
 
@@ -106,7 +106,7 @@ async def test_a_question_that_the_agent_has_taken_away_itself(terminal: Termina
 
 async def test_a_question_that_is_not_at_the_end_any_more(terminal: Terminal) -> None:
     terminal.shows("Sure? y", "done")
-    terminal.scrollback.asked(terminal.lines, "Sure?")
+    terminal.scrollback.add_question(terminal.lines, "Sure?")
     assert terminal.chat() == [("assistant", "Sure? y\ndone")]
 
 
@@ -136,7 +136,7 @@ async def test_any_history_can_be_read(
             case tuple():
                 terminal.asks(*step)
             case str():
-                terminal.scrollback.sent(f"msg_{number}", step)
+                terminal.scrollback.add_sent_message(f"msg_{number}", step)
             case int():
                 del terminal.lines[:step]
         before, told = told, terminal.chat()

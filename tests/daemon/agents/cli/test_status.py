@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from outrider.contract.resources import ActionOption, Message
 from outrider.daemon.agents.cli.screen import Offer, Question, Reading
 from outrider.daemon.agents.cli.spec import read_cli_specs
-from outrider.daemon.agents.cli.status import CALL_WAIT, LEAVING, UNRECORDED, StatusDecider
+from outrider.daemon.agents.cli.status import CALL_WAIT, DISMISS_GRACE, RECORD_WAIT, StatusDecider
 from outrider.daemon.agents.cli.transcripts.transcript import Activity, ToolCall
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider_spec import BUILT_IN
@@ -61,7 +61,9 @@ class Case:
             id="session_x", kind="cli", type="gemini-cli", name="Gemini CLI", path="/", model=None,
             created_at=1, last_activity_at=1,
         )  # fmt: skip
-        self.decider = StatusDecider(file, self.record, known, started=True, clock=lambda: self.now)
+        self.decider = StatusDecider(
+            file, self.record, known, was_ready=True, clock=lambda: self.now
+        )
 
     def sees(self, reading: Reading) -> str | None:
         """Return the id of the action that is told of, None where none is."""
@@ -74,9 +76,9 @@ class Case:
 
     def answers(self) -> None:
         """Answer the question that stands there."""
-        asked = self.decider.asked
-        assert asked is not None
-        with self.decider.answering(asked):
+        pending = self.decider.pending
+        assert pending is not None
+        with self.decider.answering(pending):
             pass
 
 
@@ -86,8 +88,8 @@ def test_a_question_whose_call_is_over_before_it_is_off_the_screen_is_not_asked_
     case.record.asks = ["first/1"]  # Gemini notes a refusal down, then draws
     case.answers()
     assert case.sees(ASKS) is None
-    assert not case.decider.settled  # it is looked at again soon
-    case.now += LEAVING * 0.9
+    assert not case.decider.is_settled  # it is looked at again soon
+    case.now += DISMISS_GRACE * 0.9
     assert case.sees(ASKS) is None
     assert case.sees(WORKS) is None
 
@@ -104,7 +106,7 @@ def test_while_it_is_on_its_way_off_the_screen_the_turn_goes_on() -> None:
     assert case.sees(ASKS)
     case.answers()
     assert case.status(ASKS) == []
-    assert not case.decider.settled
+    assert not case.decider.is_settled
     case.record.asks = []
     assert case.status(ASKS) == ["generating"]
 
@@ -125,7 +127,7 @@ def test_one_that_stays_is_another_one_with_the_same_words() -> None:
     case.record.asks = ["first/1"]
     case.answers()
     case.sees(ASKS)
-    case.now += LEAVING
+    case.now += DISMISS_GRACE
     second = case.sees(ASKS)
     assert second not in {None, first}
     assert case.sees(ASKS) == second
@@ -136,7 +138,7 @@ def test_the_same_one_in_the_next_turn_is_told_at_once() -> None:
     first = case.sees(ASKS)
     case.answers()
     case.sees(WORKS)
-    case.decider.seen_prompts()  # a message was sent
+    case.decider.mark_prompts_observed()  # a message was sent
     case.record.asks = ["second/1"]
     assert case.sees(ASKS) not in {None, first}
 
@@ -155,7 +157,7 @@ def test_a_turn_is_over_once_the_record_has_what_a_person_typed() -> None:
     assert case.status(RESTS)[-1] == "idle"
     assert case.status(WORKS) == ["generating"]
     assert case.status(RESTS) == []  # Claude Code writes its record a little later
-    assert not case.decider.settled
+    assert not case.decider.is_settled
     case.record.prompts += 1
     assert case.status(RESTS) == ["generating", "idle"]
 
@@ -166,7 +168,7 @@ def test_nor_does_it_wait_for_ever_for_what_is_no_message() -> None:
     case.status(RESTS)
     case.status(WORKS)
     assert case.status(RESTS) == []
-    case.now += UNRECORDED
+    case.now += RECORD_WAIT
     assert case.status(RESTS) == ["idle"]
     assert case.status(RESTS) == ["idle"]
 
@@ -176,6 +178,6 @@ def test_a_turn_that_the_record_knew_of_is_over_at_once() -> None:
     case.record.does = "idle"
     case.status(RESTS)
     case.record.prompts += 1
-    case.decider.seen_prompts()  # a message was sent
+    case.decider.mark_prompts_observed()  # a message was sent
     assert case.status(WORKS) == ["generating"]
     assert case.status(RESTS) == ["idle"]

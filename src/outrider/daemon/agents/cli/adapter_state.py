@@ -1,4 +1,4 @@
-"""What the journal keeps for the adapter of an agent in a terminal, typed."""
+"""The adapter state of an agent in a terminal, which the journal stores, with types."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from outrider.daemon.session_record import SessionRecord
 
 
 class Delivery(NamedTuple):
-    """A message that was about to be typed when the agent's record held so many prompts."""
+    """A message about to be typed, and the number of prompts in the transcript before it."""
 
     message_id: str
     prompts: int
@@ -21,26 +21,26 @@ class CliState:
     """A view of a record's `adapter_state`; the caller saves the record after a change.
 
     Attributes:
-        values: the state itself. As environment variables, they are the places where the agent
-            had its record when it was launched, and what a reader adds to find it again.
+        values: the state itself: environment variables that locate the agent's transcript, and
+            what a reader adds to find it again.
     """
 
     def __init__(self, record: SessionRecord) -> None:
         self.values = record.adapter_state
 
-    def set_places(self, environment: Mapping[str, str]) -> None:
-        """Save the variables that say where the agent keeps its transcript."""
+    def set_transcript_variables(self, environment: Mapping[str, str]) -> None:
+        """Save the variables that locate the agent's transcript."""
         self.values |= environment
 
     def set_process(self, pid: int) -> None:
         """Save what identifies the agent's first process."""
-        self.values |= _mark(pid)
+        self.values |= _process_identity(pid)
 
     async def end_orphan(self, grace: float) -> None:
-        """End what is left of an agent whose terminal is gone, as `ProcessGroup.end` does."""
-        left = await asyncio.to_thread(_orphaned, self.values)
-        if left is not None:
-            await left.end(grace)
+        """End the processes left of an agent without a terminal, as `ProcessGroup.end` does."""
+        orphan = await asyncio.to_thread(_find_orphan, self.values)
+        if orphan is not None:
+            await orphan.end(grace)
 
     @property
     def delivery(self) -> Delivery | None:
@@ -62,7 +62,7 @@ class CliState:
         self.values["scrollback"] = position
 
 
-def _mark(pid: int) -> dict[str, str]:
+def _process_identity(pid: int) -> dict[str, str]:
     """Return the pid and start time, which identify a process even if its pid is reused."""
     try:
         return {"pid": str(pid), "started": repr(psutil.Process(pid).create_time())}
@@ -70,17 +70,17 @@ def _mark(pid: int) -> dict[str, str]:
         return {}
 
 
-def _orphaned(marked: Mapping[str, str]) -> ProcessGroup | None:
-    """Return the processes left of an agent whose terminal is gone, by its `_mark`.
+def _find_orphan(identity: Mapping[str, str]) -> ProcessGroup | None:
+    """Return the remaining processes of an agent whose terminal is gone, None if there are none.
 
-    Not every agent ends with its terminal. One that tmux still holds is no orphan.
+    Not every agent ends with its terminal. A process whose parent is tmux is not an orphan.
     """
-    if "pid" not in marked:
+    if "pid" not in identity:
         return None
-    pid = int(marked["pid"])
+    pid = int(identity["pid"])
     try:
         first = psutil.Process(pid)
-        if repr(first.create_time()) != marked["started"]:
+        if repr(first.create_time()) != identity["started"]:
             return None
         parent = first.parent()
         if parent is not None and parent.name().startswith("tmux"):

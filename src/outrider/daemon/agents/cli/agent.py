@@ -1,7 +1,7 @@
-"""One agent in a terminal, as the sessions drive it.
+"""The adapter of an agent in a terminal: implements `Adapter` and `Agent` for one agent.
 
-`watch` looks at it, `decision` says what it is doing, `keyboard` types for it; here is what a
-session asks of it, one thing at a time.
+`StatusMonitor` observes the agent, `StatusDecider` derives its status, `Keyboard` types; this
+module combines them into the operations of a session, of which one runs at a time.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.spec import CliSpec
 from outrider.daemon.agents.cli.status import (
     END_GRACE,
-    UNSETTLED,
+    UNSETTLED_LOOK,
     StatusDecider,
     StatusMonitor,
     Stillness,
@@ -35,43 +35,44 @@ from outrider.daemon.journal import Journal
 from outrider.daemon.processes import ProcessGroup
 from outrider.daemon.session_record import SessionRecord
 
-TAKE_TIMEOUT: Final = 40.0
-"""Seconds within which a message must be taken: a busy machine makes agents slow.
+DELIVERY_TIMEOUT: Final = 40.0
+"""Seconds within which an agent must accept a message; it is slow on a busy machine.
 
-One that is given up, and then taken all the same, would be there twice if it is sent again.
+The limit is long, because a message that is accepted after it would be there twice if the client
+sends it again.
 """
 
-ENTER_AGAIN: Final = 1.5
-"""Seconds for which an agent must be still before a message in its input is submitted again.
+RESUBMIT_AFTER: Final = 1.5
+"""Seconds without output or computation after which a message in the input is submitted again.
 
-One that is only slow would take the second Enter for an answer to its next question.
+An agent that is only slow would take the second Enter as the answer to its next question.
 """
 
 ANSWER_TIMEOUT: Final = 30.0
-"""Seconds within which a question that was answered must be gone: one that is given up can be
-answered again, with keys that the agent's next question may take."""
+"""Seconds within which an answered question must disappear. After that it can be answered again,
+with keys that the agent's next question may receive."""
 
 QUIT_TIMEOUT: Final = 1.5
 
 START_QUIET: Final = 0.4
-"""Seconds for which an agent that starts must neither draw nor compute to be ready.
+"""Seconds without output or computation after which a starting agent is ready.
 
-What looks like its input or a dialog may stand there before it takes keys, or before another
-dialog comes.
+Its input or a dialog may be shown before the agent reads keys, or before another dialog replaces
+it.
 """
 
-START_RESTLESS: Final = 4.0
-"""Seconds after which one that never comes to rest is taken for ready all the same."""
+START_QUIET_TIMEOUT: Final = 4.0
+"""Seconds after which an agent that is never quiet is treated as ready."""
 
 ANSWER_LOOK: Final = 1.0
-"""Seconds for which an agent is watched closely after an answer; most react at once."""
+"""Seconds to wait for the effect of an answer before returning; most agents react at once."""
 
 
 class CliAgent:
-    """A running agent in the window `pane`; None for one that is gone, whose chat remains.
+    """An agent in the window `pane`; None if its window is gone and only its chat remains.
 
-    Its chat is in its own record (`transcript`), or is read off its screen (`scrollback`).
-    `started` tells that it has been ready before.
+    The chat is in the agent's `transcript`, or is read from its screen (`scrollback`).
+    `was_ready` is true for an agent that has been ready before, after a restart of the daemon.
     """
 
     answer_timeout = ANSWER_TIMEOUT
@@ -79,8 +80,8 @@ class CliAgent:
 
     def __init__(
         self,
-        file: CliSpec,
-        judge: ScreenRules,
+        spec: CliSpec,
+        rules: ScreenRules,
         tmux: Tmux,
         pane: Pane | None,
         *,
@@ -88,10 +89,10 @@ class CliAgent:
         scrollback: Scrollback | None,
         record: SessionRecord,
         journal: Journal,
-        started: bool = False,
+        was_ready: bool = False,
     ) -> None:
-        self._file = file
-        self._judge = judge
+        self._spec = spec
+        self._rules = rules
         self._tmux = tmux
         self._transcript = transcript
         self._scrollback = scrollback
@@ -101,13 +102,13 @@ class CliAgent:
         self.agents = {record.type: self}
         self._journal = journal
         self._guards = Guards(
-            file.input.guard_before, file.input.guard_behind, file.input.guard_mark
+            spec.input.guard_before, spec.input.guard_behind, spec.input.guard_mark
         )
-        self._decider = StatusDecider(file, transcript, record, started=started)
-        self._watch = StatusMonitor(
+        self._decider = StatusDecider(spec, transcript, record, was_ready=was_ready)
+        self._monitor = StatusMonitor(
             tmux,
             pane,
-            judge=judge,
+            rules=rules,
             decider=self._decider,
             transcript=transcript,
             scrollback=scrollback,
@@ -116,18 +117,18 @@ class CliAgent:
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` with the present state, and after every change."""
-        self._watch.observe(observer)
+        self._monitor.observe(observer)
 
     async def ready(self) -> None:
         """Look at the agent."""
-        await self._watch.look()
+        await self._monitor.look()
 
     async def show(self) -> None:
         """Do nothing: the agent's input is on its screen, and is cleared before a message."""
 
     def check(self, message: ChatInput) -> None:
         """Check that a message can be typed."""
-        keys, name = self._file.input, self._file.display_name
+        keys, name = self._spec.input, self._spec.display_name
         text = typeable(message.as_text())
         if not text.strip():
             raise bad_request("The message has nothing that can be typed", "message")
@@ -143,49 +144,57 @@ class CliAgent:
         """Type a message and return once the agent has taken it."""
         text = typeable(message.as_text())
         self.check(message)
-        if self._taken_before(message_id, text):
+        if self._was_delivered_before(message_id, text):
             return
-        lines = lines_to_type(self._file.input, self._guards, message_id, text)
-        if self._watch.unreadable is not None:  # it may ask something: the text would answer it
-            raise ApiError(500, self._watch.unreadable)
+        lines = lines_to_type(self._spec.input, self._guards, message_id, text)
+        # The unreadable screen may show a question, which the text would answer.
+        if self._monitor.screen_error is not None:
+            raise ApiError(500, self._monitor.screen_error)
         keyboard = self._keyboard()
         after = 0 if self._transcript is None else self._transcript.prompts
+        # Saved before the first key: if the daemon is killed from here on, `_was_delivered_before`
+        # looks for the message behind the first `after` prompts, and it is not typed twice.
+        #
+        #     save delivery ─▶ type ─▶ agent records it ─▶ save its key ─▶ Done (dequeued)
+        #                      └────── killed here: found by `delivery` ──────┘
         self._state.delivery = Delivery(message_id, after)
         self._journal.save_session(self._record)
-        with self._watch.held():
+        with self._monitor.pause():
             try:
-                typed = await keyboard.type(lines)
-                await self._until_taken(keyboard, text, after, message_id, typed)
+                before = await keyboard.type(lines)
+                await self._wait_until_accepted(keyboard, text, after, message_id, before)
             except TmuxError as error:
                 raise ApiError(500, f"The agent did not take the message: {error}") from error
             if self._scrollback is not None:
-                self._scrollback.sent(message_id, text)
-            self._watch.tell(self._decider.generating())
-            self._decider.seen_prompts()
+                self._scrollback.add_sent_message(message_id, text)
+            self._monitor.publish(self._decider.generating())
+            self._decider.mark_prompts_observed()
 
     async def choose(self, action: PendingAction, option: ActionOption) -> bool:
         """Press the keys of `option`; the question is observed until it is gone."""
-        question, asked = self._watch.reading.question, self._decider.asked
-        if question is None or asked is None or asked.action.id != action.id:
+        question, pending = self._monitor.reading.question, self._decider.pending
+        if question is None or pending is None or pending.action.id != action.id:
             return False
-        offers = question.offers if asked.fingerprint == question.fingerprint else ()
+        offers = question.offers if pending.fingerprint == question.fingerprint else ()
         keys = next((offer.keys for offer in offers if offer.option.id == option.id), None)
         if keys is None:
             return False
         keyboard = self._keyboard()
-        with self._decider.answering(asked):
+        with self._decider.answering(pending):
             try:
                 await keyboard.press(keys)
             except TmuxError as error:
                 raise ApiError(500, f"The agent could not be answered: {error}") from error
-        watch, decider = self._watch, self._decider
-        await watch.until(lambda: watch.seen.gone or not decider.awaits_effect, ANSWER_LOOK)
+        monitor, decider = self._monitor, self._decider
+        await monitor.wait_until(
+            lambda: monitor.observation.gone or not decider.awaits_effect, ANSWER_LOOK
+        )
         return True
 
     async def change(self, controls: Mapping[str, str | bool]) -> None:
         """Refuse: an agent in a terminal has no controls."""
         names = ", ".join(controls)
-        raise bad_request(f"{self._file.display_name} has no controls: {names}", "controls")
+        raise bad_request(f"{self._spec.display_name} has no controls: {names}", "controls")
 
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat."""
@@ -197,8 +206,8 @@ class CliAgent:
 
     async def close(self) -> None:
         """End the agent by its own command if it is idle, then kill what is left of it."""
-        await self._watch.stop()
-        pane, self._watch.pane = self._watch.pane, None
+        await self._monitor.stop()
+        pane, self._monitor.pane = self._monitor.pane, None
         if pane is not None:
             await self._end(pane)
         if self._scrollback is not None:
@@ -206,86 +215,89 @@ class CliAgent:
 
     async def detach(self) -> None:
         """Stop following; the agent keeps running in its window."""
-        await self._watch.stop()
+        await self._monitor.stop()
 
     def evidence(self) -> dict[str, Any]:
         """Return what the status was derived from."""
-        watch, transcript = self._watch, self._transcript
+        monitor, transcript = self._monitor, self._transcript
         return {
-            "rule": watch.reading.rule,
-            "screenStatus": watch.reading.status,
+            "rule": monitor.reading.rule,
+            "screenStatus": monitor.reading.status,
             "recordActivity": None if transcript is None else transcript.activity(),
-            "title": None if watch.snapshot is None else watch.snapshot.title,
-            "screen": watch.screen,
-            "settled": self._decider.settled,
+            "title": None if monitor.snapshot is None else monitor.snapshot.title,
+            "screen": monitor.screen,
+            "settled": self._decider.is_settled,
         }
 
     async def look(self) -> Observation:
         """Look at the agent now and return what it is doing."""
-        return await self._watch.look()
+        return await self._monitor.look()
 
-    async def until_ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Return once the agent accepts a message or asks a question.
 
         Raises:
-            ApiError: 500, it ended, cannot work, or did not get ready in time.
+            ApiError: 500, it ended, has failed, or was not ready in time.
         """
-        name, limit, watch = self._file.display_name, self._file.ready_timeout, self._watch
+        name, limit, monitor = self._spec.display_name, self._spec.ready_timeout, self._monitor
         deadline = time.monotonic() + limit
-        while watch.seen.status == "generating" and not watch.seen.gone:
-            if not await watch.until(
-                lambda: watch.seen.gone or watch.seen.status != "generating",
+        while monitor.observation.status == "generating" and not monitor.observation.gone:
+            if not await monitor.wait_until(
+                lambda: monitor.observation.gone or monitor.observation.status != "generating",
                 deadline - time.monotonic(),
             ):
                 raise ApiError(
                     500,
                     f"{name} was not ready within {limit:.0f} s; its screen ends with:\n"
-                    f"{output_end(watch.screen)}",
+                    f"{output_end(monitor.screen)}",
                 )
-            await self._until_quiet()
-        if watch.seen.status == "error":
-            raise ApiError(500, watch.seen.error or f"{name} did not start")
+            await self._wait_until_quiet()
+        if monitor.observation.status == "error":
+            raise ApiError(500, monitor.observation.error or f"{name} did not start")
 
-    async def _until_quiet(self) -> None:
+    async def _wait_until_quiet(self) -> None:
         """Wait until an agent that shows its input or a dialog has finished starting."""
-        watch = self._watch
-        stillness = Stillness(watch)
-        end = time.monotonic() + START_RESTLESS
-        while watch.pane is not None and watch.seen.status in {"idle", "waiting_approval"}:
-            await asyncio.sleep(UNSETTLED)
+        monitor = self._monitor
+        stillness = Stillness(monitor)
+        end = time.monotonic() + START_QUIET_TIMEOUT
+        while monitor.pane is not None and monitor.observation.status in {
+            "idle",
+            "waiting_approval",
+        }:
+            await asyncio.sleep(UNSETTLED_LOOK)
             if await stillness.look() >= START_QUIET or time.monotonic() >= end:
                 return
 
-    # A message
+    # Messages
 
     def _keyboard(self) -> Keyboard:
-        """Return the keyboard of an agent that runs."""
-        pane = self._watch.pane
+        """Return the keyboard of the agent. Raises ApiError (500) if the agent has ended."""
+        pane = self._monitor.pane
         if pane is None:
             raise ApiError(500, "The agent has ended")
-        return Keyboard(self._tmux, pane, self._judge, self._file.input)
+        return Keyboard(self._tmux, pane, self._rules, self._spec.input)
 
-    async def _until_taken(
-        self, keyboard: Keyboard, text: str, after: int, message_id: str, typed: Snapshot
+    async def _wait_until_accepted(
+        self, keyboard: Keyboard, text: str, after: int, message_id: str, before: Snapshot
     ) -> None:
-        watch, stillness = self._watch, Stillness(self._watch)
-        end = time.monotonic() + TAKE_TIMEOUT
+        monitor, stillness = self._monitor, Stillness(self._monitor)
+        end = time.monotonic() + DELIVERY_TIMEOUT
         while time.monotonic() < end:
-            if self._taken(text, after, message_id, typed):
+            if self._is_accepted(text, after, message_id, before):
                 return
             await asyncio.sleep(0.03)
-            still = await stillness.look()
-            if watch.seen.gone:
+            still_seconds = await stillness.look()
+            if monitor.observation.gone:
                 raise ApiError(500, "The agent has ended")
-            if still >= ENTER_AGAIN:
-                stillness = Stillness(watch)
-                rests = watch.reading.status in {"idle", "error"}
-                if rests and self._judge.input_is_empty(watch.screen) is False:
+            if still_seconds >= RESUBMIT_AFTER:
+                stillness = Stillness(monitor)
+                is_ready = monitor.reading.status in {"idle", "error"}
+                if is_ready and self._rules.input_is_empty(monitor.screen) is False:
                     await keyboard.submit()
         await keyboard.clear()
         raise ApiError(500, "The agent did not take the message: look at its screen, and try again")
 
-    def _taken_before(self, message_id: str, text: str) -> bool:
+    def _was_delivered_before(self, message_id: str, text: str) -> bool:
         """Return whether an earlier daemon has delivered this message already.
 
         It may have been killed after it typed the message and before it recorded that.
@@ -297,16 +309,16 @@ class CliAgent:
         last = self._state.delivery
         if last is None or last.message_id != message_id or self._transcript is None:
             return False
-        return self._recorded(text, last.prompts, message_id)
+        return self._find_in_transcript(text, last.prompts, message_id)
 
-    def _taken(self, text: str, after: int, message_id: str, typed: Snapshot) -> bool:
-        shown = self._watch.snapshot
+    def _is_accepted(self, text: str, after: int, message_id: str, before: Snapshot) -> bool:
+        shown = self._monitor.snapshot
         if self._transcript is None:
-            return shown is not None and (shown, shown.cursor) != (typed, typed.cursor)
+            return shown is not None and (shown, shown.cursor) != (before, before.cursor)
         self._transcript.poll()
-        return self._recorded(text, after, message_id)
+        return self._find_in_transcript(text, after, message_id)
 
-    def _recorded(self, text: str, after: int, message_id: str) -> bool:
+    def _find_in_transcript(self, text: str, after: int, message_id: str) -> bool:
         """Return whether the transcript has the message; save the message id for its key."""
         assert self._transcript is not None
         key = self._transcript.find_prompt(text, after)
@@ -318,17 +330,17 @@ class CliAgent:
 
     async def _end(self, pane: Pane) -> None:
         group = ProcessGroup.of(pane.pid)
-        known = await group.members()
-        if self._watch.seen.status in {"idle", "error"} and self._file.input.quit:
+        members = await group.members()
+        if self._monitor.observation.status in {"idle", "error"} and self._spec.input.quit:
             with contextlib.suppress(TmuxError):
-                await self._tmux.press(pane, self._file.input.quit)
-                await self._until_ended(pane)
-        await group.end(END_GRACE, known)
+                await self._tmux.press(pane, self._spec.input.quit)
+                await self._wait_until_exited(pane)
+        await group.end(END_GRACE, members)
         await self._tmux.kill(pane)
 
-    async def _until_ended(self, pane: Pane) -> None:
+    async def _wait_until_exited(self, pane: Pane) -> None:
         deadline = time.monotonic() + QUIT_TIMEOUT
         while time.monotonic() < deadline:
             if (await self._tmux.snapshot(pane)).ended:
                 return
-            await asyncio.sleep(UNSETTLED)
+            await asyncio.sleep(UNSETTLED_LOOK)

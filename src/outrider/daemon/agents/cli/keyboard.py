@@ -28,10 +28,10 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class Keyboard:
     """The keyboard of one agent. Its calls raise TmuxError where the terminal is gone."""
 
-    def __init__(self, tmux: Tmux, pane: Pane, judge: ScreenRules, keys: Input) -> None:
+    def __init__(self, tmux: Tmux, pane: Pane, rules: ScreenRules, keys: Input) -> None:
         self._tmux = tmux
         self._pane = pane
-        self._judge = judge
+        self._rules = rules
         self._keys = keys
 
     async def type(self, lines: Sequence[str]) -> Snapshot:
@@ -43,19 +43,19 @@ class Keyboard:
             await self.submit()
             # Input that arrives while the agent does not read is echoed twice: by the terminal
             # at once, and by the agent when it reads. So wait for each line.
-            await self._until_drawn(before, pause=0.01)
+            await self._wait_until_drawn(before, pause=0.01)
         before = await self._tmux.snapshot(self._pane)
         await self._paste(lines[-1])
-        drawn = await self._until_drawn(before, pause=0.03)  # Enter must come after it
+        screen = await self._wait_until_drawn(before, pause=0.03)  # Enter must come after it
         await asyncio.sleep(self._keys.pause)
         await self.submit()
-        return drawn
+        return screen
 
     async def _paste(self, text: str) -> None:
         if text:
             await self._tmux.paste(self._pane, text)
 
-    async def _until_drawn(self, before: Snapshot, pause: float) -> Snapshot:
+    async def _wait_until_drawn(self, before: Snapshot, pause: float) -> Snapshot:
         """Return the screen once it differs from `before` and is stable for `pause` seconds.
 
         After `PASTE_TIMEOUT` the newest one is returned in any case.
@@ -82,7 +82,7 @@ class Keyboard:
         keys = self._keys.clear
         shown = await self._tmux.snapshot(self._pane)
         for _ in range(_MAX_CLEAR):
-            if not keys or self._judge.input_is_empty(shown.text):
+            if not keys or self._rules.input_is_empty(shown.text):
                 return
             await self.press(keys)
             before = shown
@@ -102,14 +102,14 @@ def lines_to_type(keys: Input, guards: Guards, message_id: str, text: str) -> li
     lines = text.rstrip("\n").split("\n")
     if not keys.single_line:
         return [guards.add(text)]
-    way = keys.multi_line
-    if len(lines) == 1 or way is None:
+    multi_line = keys.multi_line
+    if len(lines) == 1 or multi_line is None:
         return [guards.add(line) for line in lines]
     token = {"token": message_id.rpartition("_")[2]}
     return [
-        fill_placeholders(way.begin, token),
-        *(guards.add(line) if line.strip() else line or way.blank for line in lines),
-        fill_placeholders(way.end, token),
+        fill_placeholders(multi_line.begin, token),
+        *(guards.add(line) if line.strip() else line or multi_line.blank for line in lines),
+        fill_placeholders(multi_line.end, token),
     ]
 
 

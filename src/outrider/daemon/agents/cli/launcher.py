@@ -1,8 +1,8 @@
-"""Run in a new window, in place of it the agent: its exact directory and environment.
+"""The program in a new window that replaces itself with the agent, in its exact environment.
 
-`python -I launcher.py FILE`: FILE (mode 0600, removed here) holds a JSON object with `argv`,
-`environment` and `directory`, so that neither tmux nor `ps` sees them. Only TERM is tmux's, for
-the terminal is tmux's too.
+`python -I launcher.py FILE`: FILE (mode 0600, deleted here) has a JSON object with `argv`,
+`environment` and `directory`, so that neither tmux nor `ps` shows them. Only TERM comes from
+tmux, because the terminal is tmux's.
 """
 
 import json
@@ -13,17 +13,19 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Become the program that the file describes."""
+    """Replace this process with the program in the file."""
     file = Path(sys.argv[1])
-    order = json.loads(file.read_bytes())
+    program = json.loads(file.read_bytes())
     file.unlink()
     try:
-        os.chdir(order["directory"])
+        os.chdir(program["directory"])
     except OSError as error:
         sys.exit(f"The directory cannot be entered: {error}")
-    environment = {**order["environment"], "TERM": os.environ.get("TERM", "screen-256color")}
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python's own choice must not be inherited
-    os.execvpe(order["argv"][0], order["argv"], environment)  # noqa: S606
+    environment = {**program["environment"], "TERM": os.environ.get("TERM", "screen-256color")}
+    signal.signal(
+        signal.SIGPIPE, signal.SIG_DFL
+    )  # Python ignores SIGPIPE; the agent must not inherit that
+    os.execvpe(program["argv"][0], program["argv"], environment)  # noqa: S606
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The providers of agents that run in a terminal, from their files."""
+"""`CliProvider`: launches and restores agents of one type that run in a terminal."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
-_PLACES: Final = (
+_TRANSCRIPT_VARIABLES: Final = (
     "HOME",
     "CLAUDE_CONFIG_DIR",
     "CODEX_HOME",
@@ -49,16 +49,16 @@ _PLACES: Final = (
 
 
 class CliProvider:
-    """One kind of agent that runs in a terminal.
+    """One type of agent that runs in a terminal.
 
     Args:
-        chats: where the chats are kept of agents that keep no record.
-        environment: what agents inherit, before the file's changes.
+        chats: the folder for the chat logs of agents that write no transcript.
+        environment: the environment that agents inherit, before the changes of the file.
     """
 
     def __init__(
         self,
-        file: CliSpec,
+        spec: CliSpec,
         *,
         tmux: Tmux,
         journal: Journal,
@@ -66,71 +66,73 @@ class CliProvider:
         environment: Mapping[str, str],
         clock: Clock,
     ) -> None:
-        self.spec = file
-        self._judge = ScreenRules(file)
+        self.spec = spec
+        self._rules = ScreenRules(spec)
         self._tmux = tmux
         self._journal = journal
         self._chats = chats
         self._clock = clock
-        self._given = environment
+        self._inherited = environment
 
     def describe(self) -> Description:
-        """Return what the API tells of it. Looks for its program on the agent's PATH."""
+        """Return the provider as the API shows it; search the agent's PATH for its program."""
         path = shutil.which(self.spec.command[0], path=self._environment().get("PATH"))
         return self.spec.description(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:
-        """Start the agent in a window of its own and return once it is ready, or asks."""
+        """Start the agent in its own window; return once it is ready or asks a question."""
         environment = self._environment() | {"PWD": record.path}
         state = CliState(record)
-        state.set_places({name: environment[name] for name in _PLACES if name in environment})
+        state.set_transcript_variables(
+            {name: environment[name] for name in _TRANSCRIPT_VARIABLES if name in environment}
+        )
         await self._prepare(record, environment)
         argv = self._arguments(record)
-        order = await asyncio.to_thread(_write_order, argv, environment, record.path)
+        launch_file = await asyncio.to_thread(_write_launch_file, argv, environment, record.path)
         try:
             pane = await self._tmux.open(
                 record.id,
-                [sys.executable, "-I", "-S", str(_LAUNCHER), str(order)],
+                [sys.executable, "-I", "-S", str(_LAUNCHER), str(launch_file)],
                 history=WHOLE_HISTORY if self.spec.record is None else HISTORY,
             )
             state.set_process(pane.pid)
             adapter = self._adapter(record, pane)
             try:
-                await adapter.until_ready()
+                await adapter.wait_until_ready()
             except BaseException:
                 await asyncio.shield(adapter.close())
                 raise
         except TmuxError as error:
             raise ApiError(500, f"{self.spec.display_name} did not start: {error}") from error
         finally:
-            order.unlink(missing_ok=True)  # where the launcher did not come to read it
+            launch_file.unlink(missing_ok=True)  # if the launcher did not run
         return adapter
 
     async def restore(self, record: SessionRecord) -> Adapter:
-        """Find the agent's window again. What is left of an agent without one is ended."""
+        """Find the agent's window again; without one, end the agent's remaining processes."""
         pane = await self._tmux.find(record.id)
         if pane is None:
             await CliState(record).end_orphan(END_GRACE)
-        adapter = self._adapter(record, pane, started=True)
+        adapter = self._adapter(record, pane, was_ready=True)
         await adapter.look()
         return adapter
 
     def _adapter(
-        self, record: SessionRecord, pane: Pane | None, *, started: bool = False
+        self, record: SessionRecord, pane: Pane | None, *, was_ready: bool = False
     ) -> CliAgent:
         transcript = self._transcript(record)
         if pane is not None and isinstance(transcript, ProcessTranscript):
             transcript.find_by_process(pane.pid, CliState(record).values)
         return CliAgent(
             self.spec,
-            self._judge,
+            self._rules,
             self._tmux,
             pane,
             transcript=transcript,
             scrollback=self._scrollback(record) if transcript is None else None,
             record=record,
             journal=self._journal,
-            started=started,
+            was_ready=was_ready,
         )
 
     def _transcript(self, record: SessionRecord) -> Transcript | None:
@@ -148,8 +150,8 @@ class CliProvider:
         )
 
     def _arguments(self, record: SessionRecord) -> list[str]:
-        file = self.spec
-        words = [*file.command, *file.args, *(file.model_args if record.model else [])]
+        spec = self.spec
+        words = [*spec.command, *spec.args, *(spec.model_args if record.model else [])]
         return [fill_placeholders(word, self._values(record)) for word in words]
 
     def _values(self, record: SessionRecord) -> dict[str, str]:
@@ -162,7 +164,7 @@ class CliProvider:
         }
 
     async def _prepare(self, record: SessionRecord, environment: Mapping[str, str]) -> None:
-        """Run what the provider file wants to have run before a launch."""
+        """Run the command that the provider file requires before a launch."""
         prepare = self.spec.prepare
         if prepare is None:
             return
@@ -184,7 +186,7 @@ class CliProvider:
         except OSError as error:
             raise ApiError(500, f"{name} did not start: {words[0]}: {error}") from error
         try:
-            said = await asyncio.wait_for(process.output(), limit)
+            output = await asyncio.wait_for(process.output(), limit)
         except TimeoutError:
             raise ApiError(
                 500, f"{name} did not start: {words[0]} took longer than {limit:.0f} s"
@@ -193,24 +195,25 @@ class CliProvider:
             await process.group.end(0.5)
             process.close()
         if process.returncode:
-            ending = output_end(said.decode("utf-8", "replace"))
+            ending = output_end(output.decode("utf-8", "replace"))
             raise ApiError(500, f"{name} did not start: {words[0]} failed:\n{ending}")
 
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's, with what the provider file changes."""
-        return self.spec.environment_from(self._given, ("OUTRIDER_", "TMUX"))
+        return self.spec.environment_from(self._inherited, ("OUTRIDER_", "TMUX"))
 
 
 def _conversation(record: SessionRecord) -> str:
-    """Return the UUID of the agent's conversation, made from the session's id.
+    """Return the UUID of the agent's conversation, which is derived from the session's id.
 
-    So a daemon that was killed in the middle of a launch can still find the record of it. It
-    does not begin with the time as that id does: some agents know a chat by its first digits.
+    A daemon that was killed during a launch thus finds the transcript after its restart. The
+    session's own id is not used, as some agents identify a chat by its first digits, which are
+    the time there.
     """
     return str(uuid.uuid5(uuid.NAMESPACE_OID, record.id))
 
 
-def _write_order(argv: list[str], environment: Mapping[str, str], directory: str) -> Path:
-    """Write down for the launcher what to run, and where."""
-    order = {"argv": argv, "environment": environment, "directory": directory}
-    return Path(private_file(json.dumps(order).encode()))
+def _write_launch_file(argv: list[str], environment: Mapping[str, str], directory: str) -> Path:
+    """Write the file for the launcher: the program, its environment and its directory."""
+    content = {"argv": argv, "environment": environment, "directory": directory}
+    return Path(private_file(json.dumps(content).encode()))

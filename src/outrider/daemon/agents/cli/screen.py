@@ -1,4 +1,4 @@
-"""ScreenRules a screen by the rules of a provider file. Pure: text in, a reading out."""
+"""Read a screen by the rules of a provider file. Pure: text in, a `Reading` out."""
 
 import hashlib
 import re
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import regex
 
 MAX_QUESTION: Final = 16 * 1024
-"""Characters of a question's text that are kept, its end."""
+"""Characters of a question's text; of a longer text, the end is kept."""
 
 _FRAME: Final = re.compile(r"[ │┃]*[╭╰][─ ]*[╮╯][ │┃]*$")
 _MAX_WRAP: Final = 4
-"""Lines between one option's first line and the next one's, at the most."""
+"""Maximum number of lines from the first line of an option to that of the next one."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Offer:
 
 @dataclass(frozen=True)
 class Question:
-    """A dialog on the screen. `tool` tells that it is about a tool call of the agent.
+    """A dialog on the screen. `tool` is true if it is about a tool call of the agent.
 
-    `drawn` is all of it as it stands there, to the end of the screen, without white space: from
-    the dialog's `head` on, else from where the rule's pattern was found.
+    `drawn` is the dialog's text to the end of the screen, without white space; it starts at the
+    dialog's `head`, or without one at the match of the rule's pattern.
     """
 
     message: str
@@ -44,17 +44,17 @@ class Question:
 
     @property
     def fingerprint(self) -> str:
-        """Return what makes it the same question: its text and its options."""
+        """Return a hash of the text and the options, which identify the question."""
         parts = [self.message, *(offer.option.label for offer in self.offers)]
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a screen says. `status` and `rule` are None where no rule fits it.
+    """The meaning of a screen. `status` and `rule` are None if no rule matches it.
 
-    `rows` counts the lines from where the rule's pattern was found to the end, blank ones aside:
-    for an agent that rests, its prompt.
+    `rows` is the number of lines that are not blank from the match of the rule's pattern to the
+    end: for an idle agent, its prompt.
     """
 
     status: AgentStatus | None
@@ -71,8 +71,8 @@ class ScreenRules:
         file: the provider file; its patterns have been checked.
     """
 
-    def __init__(self, file: CliSpec) -> None:
-        dialogs = {rule.name: rule.dialog for rule in file.rules}
+    def __init__(self, spec: CliSpec) -> None:
+        dialogs = {rule.name: rule.dialog for rule in spec.rules}
         self._rules = [
             (
                 rule,
@@ -80,9 +80,9 @@ class ScreenRules:
                 None if rule.title is None else pattern(rule.title),
                 rule.dialog or dialogs.get(rule.dialog_like or ""),
             )
-            for rule in file.rules
+            for rule in spec.rules
         ]
-        empty = file.input.empty
+        empty = spec.input.empty
         self._empty = None if empty is None else pattern(empty, re.MULTILINE)
 
     def read(self, text: str, title: str) -> Reading:
@@ -92,13 +92,13 @@ class ScreenRules:
             PatternTimeout: a pattern takes too long on this screen.
         """
         lines = [line.rstrip() for line in text.split("\n")]
-        filled = [line for line in lines if line]
-        for rule, screen, wanted_title, dialog in self._rules:
-            if wanted_title is not None and not wanted_title.search(title):
+        nonblank = [line for line in lines if line]
+        for rule, screen, title_pattern, dialog in self._rules:
+            if title_pattern is not None and not title_pattern.search(title):
                 continue
             match, rows = None, 0
             if screen is not None:
-                searched = "\n".join(filled[-rule.lines :] if rule.lines else filled)
+                searched = "\n".join(nonblank[-rule.lines :] if rule.lines else nonblank)
                 match = screen.search(searched)
                 if match is None:
                     continue
@@ -116,9 +116,9 @@ class ScreenRules:
         """Return whether the agent's input is empty; None if that is unknown."""
         if self._empty is None:
             return None
-        filled = "\n".join(line.rstrip() for line in text.split("\n") if line.strip())
+        nonblank = "\n".join(line.rstrip() for line in text.split("\n") if line.strip())
         try:
-            return self._empty.search(filled) is not None
+            return self._empty.search(nonblank) is not None
         except PatternTimeout:
             return None
 
@@ -126,16 +126,16 @@ class ScreenRules:
 def read_question(dialog: Dialog, lines: list[str], *, tool: bool, drawn: str) -> Question | None:
     """Return the question on the screen, None if its options are not shown.
 
-    `drawn` is the screen from where the rule's pattern was found on.
+    `drawn` is the screen from the match of the rule's pattern on.
     """
     last = _last(pattern(dialog.end), lines) if dialog.end else None
     first = len(lines) if last is None else last
     offers: tuple[Offer, ...] = ()
     if dialog.option is not None:
-        found = _options(dialog, pattern(dialog.option), lines)
-        if found is None:
+        listed_options = _options(dialog, pattern(dialog.option), lines)
+        if listed_options is None:
             return None
-        first, offers = found
+        first, offers = listed_options
     always = (
         Offer(ActionOption(id=choice.id, label=choice.label, kind=choice.kind), tuple(choice.keys))
         for choice in dialog.choices
@@ -176,8 +176,8 @@ def _options(
                 break
             label = f"{label} {_plain([line])}"
         key = match["key"]
-        offered = ActionOption(id=key, label=label, kind=_kind(dialog.kinds, label))
-        offers.append(Offer(offered, _keys(dialog.keys, key)))
+        action_option = ActionOption(id=key, label=label, kind=_kind(dialog.kinds, label))
+        offers.append(Offer(action_option, _keys(dialog.keys, key)))
     return rows[start][0], tuple(offers)
 
 
@@ -187,13 +187,13 @@ def _keys(keys: list[str], key: str) -> tuple[str, ...]:
 
 def _kind(kinds: list[Kind], label: str) -> OptionKind:
     """Return the kind of an option; `allow_once` if no pattern matches its label."""
-    found = (kind.kind for kind in kinds if pattern(kind.match).search(label))
-    return next(found, "allow_once")
+    listed_options = (kind.kind for kind in kinds if pattern(kind.match).search(label))
+    return next(listed_options, "allow_once")
 
 
 def _error(rule: Rule, match: "regex.Match[str] | None") -> str:
-    said = match.groupdict().get("error") if match is not None else None
-    text = " ".join((said or "").split())
+    error = match.groupdict().get("error") if match is not None else None
+    text = " ".join((error or "").split())
     if rule.message is None:
         return text or rule.name
     return fill_placeholders(rule.message, {"error": text})

@@ -1,9 +1,11 @@
-"""The chat with an agent that keeps no record of it: what its terminal has shown, turn by turn.
+"""The chat of an agent that writes no transcript, read from its terminal after each turn.
 
-When a turn is over, what has come onto the screen since the last one is read from the
-terminal's history: lines that were typed there are the user's, the others the agent's, and a
-question with its answer is nobody's. Where that has been read to is kept with the session, the
-chat in a file, so both outlive the daemon.
+    terminal's history:  … already read │ "> message" │ answer │ question + reply │ prompt
+                                 anchor ┘     user    assistant       left out      not read
+
+When a turn ends, the new lines of the terminal's history are read: typed lines become messages of
+the user, other lines messages of the agent, questions and their answers are left out. The read
+position is stored with the session and the chat in a file, so both survive a restart.
 """
 
 import re
@@ -21,11 +23,11 @@ from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
 HISTORY: Final = 50_000
-"""Lines that a terminal keeps whose screen is the only record of the chat."""
+"""Lines of history of a terminal that is the only source of the chat."""
 
 _ANCHOR: Final = 12
 _ANCHOR_WIDTH: Final = 200
-"""Characters of a line by which it is found again."""
+"""Characters of a line that are compared to find it again."""
 
 _MAX_QUESTIONS: Final = 64
 
@@ -35,16 +37,17 @@ LinesToType = Callable[[str, str], Sequence[str]]
 """Returns what was typed for the message with this id and text."""
 
 
-class _Read(msgspec.Struct):
-    """How far the history has been read: so many lines, the last of which are `anchor`.
+class _Position(msgspec.Struct):
+    """How far the history was read: `lines` lines, the last of which are `anchor`.
 
-    `sent` has the ids of the messages whose echo is still to come, `questions` the lines of what
-    the agent has asked meanwhile; `turns` counts the reads.
+    `pending_echoes` has the ids of messages whose echo on the terminal was not read yet,
+    `questions` the lines of the questions since the last read; `turns` counts the reads. The names
+    on disk (`name=`) never change.
     """
 
     lines: int = 0
     anchor: list[str] = []
-    sent: list[str] = []
+    pending_echoes: list[str] = msgspec.field(default_factory=list, name="sent")
     questions: list[list[str]] = []
     turns: int = 0
 
@@ -53,9 +56,9 @@ class Scrollback:
     """The chat of one session.
 
     Args:
-        chat: where it is kept.
-        prompt: what stands in front of what is typed; None where an agent shows nothing there.
-        lines_to_type: what a message looks like when it is typed.
+        chat: the chat log that messages are added to.
+        prompt: a pattern for the prompt in front of typed text; None if the agent shows none.
+        lines_to_type: returns the lines that are typed for a message.
     """
 
     def __init__(
@@ -72,8 +75,10 @@ class Scrollback:
         self._record = record
         self._journal = journal
         self._state = CliState(record)
-        kept = self._state.scrollback
-        self._read = _Read() if kept is None else msgspec.json.decode(kept, type=_Read)
+        saved = self._state.scrollback
+        self._position = (
+            _Position() if saved is None else msgspec.json.decode(saved, type=_Position)
+        )
 
     def __contains__(self, message_id: str) -> bool:
         return message_id in self._chat
@@ -82,14 +87,14 @@ class Scrollback:
         """Return the whole chat."""
         return self._chat.messages()
 
-    def sent(self, message_id: str, text: str) -> None:
+    def add_sent_message(self, message_id: str, text: str) -> None:
         """Add a delivered message to the chat; its echo on the terminal is left out."""
         self._chat.add("user", "text", text, message_id)
         self._chat.save()
-        self._read.sent.append(message_id)
+        self._position.pending_echoes.append(message_id)
         self._save()
 
-    def asked(self, lines: Sequence[str], drawn: str) -> None:
+    def add_question(self, lines: Sequence[str], drawn: str) -> None:
         """Record the question at the end of the history `lines`; it is left out of the chat.
 
         `drawn` is the question without white space.
@@ -100,43 +105,43 @@ class Scrollback:
         start, missing = end, len(drawn)
         while start and missing > 0:
             start -= 1
-            missing -= len(_bare(lines[start]))
+            missing -= len(_without_white_space(lines[start]))
         question = [line.rstrip() for line in lines[start:end]]
-        if missing < 0:  # what the agent said before it stands in the same line
-            question[0] = _behind(question[0], -missing)
-        if drawn and _bare("".join(question)) == drawn:
-            self._read.questions = [*self._read.questions, question][-_MAX_QUESTIONS:]
+        if missing < 0:  # the question begins in a line with earlier output of the agent
+            question[0] = _rest_after(question[0], -missing)
+        if drawn and _without_white_space("".join(question)) == drawn:
+            self._position.questions = [*self._position.questions, question][-_MAX_QUESTIONS:]
             self._save()
 
-    def take(self, lines: Sequence[str]) -> bool:
+    def read_turn(self, lines: Sequence[str]) -> bool:
         """Add what is new in the history `lines`, which end above the prompt, to the chat.
 
         Return whether a person has typed a message in the terminal.
         """
-        if self._read.turns == 0:  # what an agent shows when it starts is no chat
-            self._go_on(lines)
+        if self._position.turns == 0:  # the output of an agent's start is not part of the chat
+            self._advance(lines)
             return False
-        new = _without(lines[self._start(lines) :], self._read.questions)
-        said: list[str] = []
-        echo = self._echo()
-        part, by_hand = 0, False
+        new = _remove_questions(lines[self._find_start(lines) :], self._position.questions)
+        agent_lines: list[str] = []
+        echo = self._pending_echo()
+        part, is_typed_by_person = 0, False
         for line in new:
             end = self._prompt_end(line)
             typed = line if end is None else line[end:]
             if echo and _visible(typed) == echo[0]:
                 echo.pop(0)
-            elif echo and not said and not typed.strip():
+            elif echo and not agent_lines and not typed.strip():
                 pass  # a blank line of the message
             elif end is None:
-                said.append(line)
+                agent_lines.append(line)
             elif typed.strip():
-                part = self._say("assistant", said, part)
-                part = self._say("user", [typed], part)
-                said, by_hand = [], True
-        self._say("assistant", said, part)
+                part = self._add_message("assistant", agent_lines, part)
+                part = self._add_message("user", [typed], part)
+                agent_lines, is_typed_by_person = [], True
+        self._add_message("assistant", agent_lines, part)
         self._chat.save()
-        self._go_on(lines)
-        return by_hand
+        self._advance(lines)
+        return is_typed_by_person
 
     def _prompt_end(self, line: str) -> int | None:
         """Return where the prompt in front of a typed line ends, None if the line has none."""
@@ -150,20 +155,22 @@ class Scrollback:
         """Delete the chat."""
         self._chat.delete()
 
-    def _say(self, role: Role, lines: list[str], part: int) -> int:
+    def _add_message(self, role: Role, lines: list[str], part: int) -> int:
         """Add a message under an id that this part of this turn always has."""
         if not any(line.strip() for line in lines):
             return part
-        own = derived_id(
-            "msg", self._record.created_at, self._record.id, f"{self._read.turns} {part}"
+        message_id = derived_id(
+            "msg", self._record.created_at, self._record.id, f"{self._position.turns} {part}"
         )
-        if own not in self._chat:  # a daemon may have been killed just behind this
-            self._chat.add(role, "text", "\n".join(lines), own)
+        # The chat is saved before the position. A daemon that was killed in between reads the
+        # same lines again; the derived id keeps their messages from being added twice.
+        if message_id not in self._chat:
+            self._chat.add(role, "text", "\n".join(lines), message_id)
         return part + 1
 
-    def _echo(self) -> list[str]:
+    def _pending_echo(self) -> list[str]:
         """Return the lines that were typed, as the terminal echoes them."""
-        entries = (self._chat.get(message_id) for message_id in self._read.sent)
+        entries = (self._chat.get(message_id) for message_id in self._position.pending_echoes)
         lines = (
             _visible(line)
             for entry in entries
@@ -173,29 +180,29 @@ class Scrollback:
         )
         return [line for line in lines if line]
 
-    def _start(self, lines: Sequence[str]) -> int:
+    def _find_start(self, lines: Sequence[str]) -> int:
         """Return the index of the first new line; the terminal may have dropped old ones."""
-        anchor, end = _shortened(self._read.anchor), min(self._read.lines, len(lines))
+        anchor, end = _shorten(self._position.anchor), min(self._position.lines, len(lines))
         for start in range(end, len(anchor) - 1, -1):
-            if _shortened(lines[start - len(anchor) : start]) == anchor:
+            if _shorten(lines[start - len(anchor) : start]) == anchor:
                 return start
         return 0  # it was cleared
 
-    def _go_on(self, lines: Sequence[str]) -> None:
-        anchor = _shortened(lines[-_ANCHOR:])
-        self._read = _Read(len(lines), anchor, turns=self._read.turns + 1)
+    def _advance(self, lines: Sequence[str]) -> None:
+        anchor = _shorten(lines[-_ANCHOR:])
+        self._position = _Position(len(lines), anchor, turns=self._position.turns + 1)
         self._save()
 
     def _save(self) -> None:
-        self._state.scrollback = msgspec.json.encode(self._read).decode()
+        self._state.scrollback = msgspec.json.encode(self._position).decode()
         self._journal.save_session(self._record)
 
 
-def _shortened(lines: Sequence[str]) -> list[str]:
+def _shorten(lines: Sequence[str]) -> list[str]:
     return [line[:_ANCHOR_WIDTH] for line in lines]
 
 
-def _bare(text: str) -> str:
+def _without_white_space(text: str) -> str:
     return "".join(text.split())
 
 
@@ -204,7 +211,7 @@ def _visible(text: str) -> str:
     return _INVISIBLE.sub("", text)
 
 
-def _behind(line: str, count: int) -> str:
+def _rest_after(line: str, count: int) -> str:
     """Return the rest of a line after `count` characters, not counting white space."""
     for position, character in enumerate(line):
         count -= not character.isspace()
@@ -213,22 +220,24 @@ def _behind(line: str, count: int) -> str:
     return ""
 
 
-def _without(lines: Sequence[str], questions: Sequence[Sequence[str]]) -> Sequence[str]:
+def _remove_questions(lines: Sequence[str], questions: Sequence[Sequence[str]]) -> Sequence[str]:
     """Return lines without these questions and the answers typed after them."""
     kept: list[str] = []
     done = 0
     for question in questions:
-        found = next((at for at in range(done, len(lines)) if _stands(question, lines, at)), None)
-        if found is None:
+        index = next(
+            (at for at in range(done, len(lines)) if _is_question_at(question, lines, at)), None
+        )
+        if index is None:
             continue  # the agent has taken it off its screen
-        kept += lines[done:found]
-        before = lines[found][: lines[found].rindex(question[0])]
+        kept += lines[done:index]
+        before = lines[index][: lines[index].rindex(question[0])]
         kept += [before] if before.strip() else []
-        done = found + len(question)
+        done = index + len(question)
     return [*kept, *lines[done:]]
 
 
-def _stands(question: Sequence[str], lines: Sequence[str], at: int) -> bool:
+def _is_question_at(question: Sequence[str], lines: Sequence[str], at: int) -> bool:
     """Return whether a question begins at this line; its answer may follow on the last."""
     *whole, last = question
     if at + len(whole) >= len(lines):

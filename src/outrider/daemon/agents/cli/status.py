@@ -37,49 +37,50 @@ from outrider.daemon.agents.patterns import PatternTimeout
 from outrider.daemon.session_record import SessionRecord
 
 CALL_WAIT: Final = 0.3
-"""Seconds that a question about a tool waits for the record to name the call."""
+"""Seconds that a question about a tool call waits for the transcript to name the call."""
 
-UNRECORDED: Final = 1.0
-"""Seconds that the end of a turn waits for the record to have the message that it began with.
+RECORD_WAIT: Final = 1.0
+"""Seconds that the end of a turn waits for the transcript to have the message that started it.
 
-What was sent through Outrider is there before its turn begins; what a person typed may be late.
+A message that was sent through Outrider is in the transcript before its turn begins; one that a
+person typed may be recorded later.
 """
 
-LEAVING: Final = 1.5
-"""Seconds for which a question that is over may still stand on the screen.
+DISMISS_GRACE: Final = 1.5
+"""Seconds for which a dismissed question may still be on the screen.
 
-An agent may note down what came of a call before it takes the dialog away, and a busy machine
-draws late. Until then the same question there is not a new one.
+An agent may record the result of a call before it removes the dialog, and a busy machine draws
+late. Until then, the same question on the screen is not a new one.
 """
 
 UNKNOWN_QUESTION: Final = 1.5
-"""Seconds that an agent says that it waits before a question that no rule knows is believed."""
+"""Seconds for which the transcript must say `waiting` before an unknown question is reported."""
 
-LOOK_GAP: Final = 0.1
-"""Seconds between two looks at a screen that keeps changing, at the least."""
+MIN_LOOK_INTERVAL: Final = 0.1
+"""Minimum seconds between two snapshots of a screen that keeps changing."""
 
-UNSETTLED: Final = 0.06
-"""Seconds between looks while screen and record do not agree yet."""
+UNSETTLED_LOOK: Final = 0.06
+"""Seconds between snapshots while screen and transcript disagree."""
 
 GENERATING_LOOK: Final = 1.0
 IDLE_LOOK: Final = 5.0
-"""Seconds after which an agent is looked at though nothing was heard from its terminal."""
+"""Seconds after which a snapshot is taken without any sign of change from the terminal."""
 
 END_GRACE: Final = 1.0
-"""Seconds between asking an agent's processes to end and killing them."""
+"""Seconds between terminating an agent's processes and killing them."""
 
 _DEAD: Final = "Pane is dead"
 
-_BETWEEN_LOOKS: Final = 0.1
-"""Seconds that a look vouches for. Where they come later than that the machine is too busy to
-tell: what has not been drawn by then may only be late."""
+_MAX_LOOK_CREDIT: Final = 0.1
+"""Seconds that one look adds to the stillness, at most. If looks come later, the machine is too
+busy to tell whether the agent is still or its output is only late."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The question that stands on the screen, and the action that it was made into."""
+class PendingQuestion:
+    """The question on the screen, the tool call that it is about, and its pending action."""
 
     fingerprint: str
     call: str | None
@@ -89,90 +90,92 @@ class Asked:
 class StatusDecider:
     """Decides what one agent is doing.
 
-    `asked` is the question that stands there. `settled` tells whether screen and record agree:
-    where they do not yet, one has to look again soon. `started` tells that the agent has been
-    ready before: what its screen shows is no start any more.
+    `pending` is the question on the screen. `is_settled` is false while screen and transcript
+    disagree: the caller takes another snapshot soon. `was_ready` is true if the agent has been
+    ready before, so that its screen does not show its start.
     """
 
     def __init__(
         self,
-        file: CliSpec,
+        spec: CliSpec,
         transcript: Transcript | None,
         record: SessionRecord,
         *,
-        started: bool,
+        was_ready: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.asked: Asked | None = None
-        self.settled = False
-        self._file = file
+        self.pending: PendingQuestion | None = None
+        self.is_settled = False
+        self._spec = spec
         self._transcript = transcript
         self._record = record
-        self._started = started
+        self._was_ready = was_ready
         self._clock = clock
-        self._leaving: tuple[str, float] | None = None
-        self._rested = self._unrecorded = False
-        self._answered: Asked | None = None
+        self._dismissed: tuple[str, float] | None = None
+        self._was_idle = self._awaits_record = False
+        self._answered_question: PendingQuestion | None = None
         self._answered_calls: set[str] = set()
         self._prompts = 0
-        self._since: dict[str, float] = {}
+        self._wait_starts: dict[str, float] = {}
         self._screen = ""
-        self._drawn_at = clock()
+        self._changed_at = clock()
 
     def decide(self, reading: Reading, screen: str) -> Iterator[Observation]:
         """Return the observations that follow, in order; none while it is undecided."""
         if screen != self._screen:
-            self._screen, self._drawn_at = screen, self._clock()
+            self._screen, self._changed_at = screen, self._clock()
         if not self._is_silent(reading):
-            yield from self._judge(reading, screen)
+            yield from self._apply_reading(reading, screen)
             return
-        self.settled = True
+        self.is_settled = True
         yield self.idle(
-            error=f"The agent has shown nothing new for {self._file.silence:.0f} s; "
+            error=f"The agent has shown nothing new for {self._spec.silence:.0f} s; "
             f"its screen ends with:\n{output_end(screen)}"
         )
 
     def _is_silent(self, reading: Reading) -> bool:
         """Return whether an agent without a transcript has shown nothing new for `silence`."""
-        if self._transcript is not None or not self._started:
+        if self._transcript is not None or not self._was_ready:
             return False
         at_work = reading.question is None and reading.status in {None, "generating"}
-        return at_work and self._clock() - self._drawn_at >= self._file.silence
+        return at_work and self._clock() - self._changed_at >= self._spec.silence
 
-    def _judge(self, reading: Reading, screen: str) -> Iterator[Observation]:
-        self.settled = True
-        if self._answered is not None:
-            if not self._is_gone(self._answered, reading.question):
-                self.settled = False
+    def _apply_reading(self, reading: Reading, screen: str) -> Iterator[Observation]:
+        self.is_settled = True
+        if self._answered_question is not None:
+            if not self._is_gone(self._answered_question, reading.question):
+                self.is_settled = False
                 return
-            if self._answered.call is not None:
-                self._answered_calls.add(self._answered.call)
-            self._over(self._answered)
-            self._answered = None
-            self._since.clear()
+            if self._answered_question.call is not None:
+                self._answered_calls.add(self._answered_question.call)
+            self._dismiss(self._answered_question)
+            self._answered_question = None
+            self._wait_starts.clear()
         if reading.question is not None:
-            yield from self._asks(reading.question)
+            yield from self._decide_question(reading.question)
             return
         if reading.status is not None:
-            self.asked = None  # a screen that no rule fits may be one that is half drawn
-        self._since.pop("call", None)
-        if not self._started and reading.status not in {"idle", "error"}:
-            self.settled = False
-            return  # it is still getting ready
-        if not self._started and reading.status == "error":
+            # Only here: a screen that no rule matches may be a half-drawn one, after which the
+            # same question keeps its id.
+            self.pending = None
+        self._wait_starts.pop("call", None)
+        if not self._was_ready and reading.status not in {"idle", "error"}:
+            self.is_settled = False
+            return  # the agent is still starting
+        if not self._was_ready and reading.status == "error":
             yield self.idle(error=reading.error)
             return
-        self._started = True
+        self._was_ready = True
         if self._transcript is not None and self._transcript.prompts > self._prompts:
-            self.seen_prompts()
-            yield self.generating()  # a turn, even if it is over by now
+            self.mark_prompts_observed()
+            yield self.generating()  # a turn began, even if it has ended since
         if reading.status == "generating":
-            self._since.clear()
-            self._unrecorded = self._unrecorded or self._rested
-            self._rested = False
+            self._wait_starts.clear()
+            self._awaits_record = self._awaits_record or self._was_idle
+            self._was_idle = False
             yield self.generating()
         else:
-            yield from self._rests(reading, screen)
+            yield from self._decide_by_transcript(reading, screen)
 
     def idle(self, error: str | None = None) -> Observation:
         """Return the observation of an idle agent, or with `error` of one whose turn failed."""
@@ -190,138 +193,144 @@ class StatusDecider:
         """Return the observation of an agent at work."""
         return replace(self.idle(), status="generating")
 
-    def seen_prompts(self) -> None:
+    def mark_prompts_observed(self) -> None:
         """Mark every message in the transcript as observed; earlier questions are over."""
-        self._leaving = None
-        self._rested = self._unrecorded = False
-        self._drawn_at = self._clock()
+        self._dismissed = None
+        self._was_idle = self._awaits_record = False
+        self._changed_at = self._clock()
         self._prompts = 0 if self._transcript is None else self._transcript.prompts
 
     @property
     def awaits_effect(self) -> bool:
         """Whether the screen still shows a question that was answered."""
-        return self._answered is not None
+        return self._answered_question is not None
 
     @contextmanager
-    def answering(self, asked: Asked) -> Iterator[None]:
+    def answering(self, pending: PendingQuestion) -> Iterator[None]:
         """Suspend decisions while the block answers a question, and until it is gone.
 
         If the block fails, the question is pending as before.
         """
-        self._answered = asked
+        self._answered_question = pending
         try:
             yield
         except BaseException:
-            self._answered = None
+            self._answered_question = None
             raise
 
-    def _is_gone(self, asked: Asked, shown: Question | None) -> bool:
+    def _is_gone(self, pending: PendingQuestion, shown: Question | None) -> bool:
         """Return whether an answered question is gone; `shown` is the question on the screen."""
-        if shown is None or shown.fingerprint != asked.fingerprint:
+        if shown is None or shown.fingerprint != pending.fingerprint:
             return True
-        if asked.call is None or self._transcript is None:
+        if pending.call is None or self._transcript is None:
             return False
-        return all(call.id != asked.call for call in self._transcript.open_calls())
+        return all(call.id != pending.call for call in self._transcript.open_calls())
 
-    def _over(self, asked: Asked) -> None:
+    def _dismiss(self, pending: PendingQuestion) -> None:
         """Mark a question as over, although the screen may still show it."""
-        self.asked = None
-        self._leaving = (asked.fingerprint, self._clock() + LEAVING)
+        self.pending = None
+        self._dismissed = (pending.fingerprint, self._clock() + DISMISS_GRACE)
 
-    def _rests(self, reading: Reading, screen: str) -> Iterator[Observation]:
+    def _decide_by_transcript(self, reading: Reading, screen: str) -> Iterator[Observation]:
         """Decide by the transcript: the screen shows no sign of work."""
         transcript = self._transcript
         match None if transcript is None else transcript.activity():
             case "busy":
-                self._since.clear()
-                self.settled = False
+                self._wait_starts.clear()
+                self.is_settled = False
                 yield self.generating()
             case "waiting":
-                yield self._waits_for_something(screen)
-            case "idle" if self._unrecorded and not self._for_long("unrecorded", UNRECORDED):
-                self.settled = False
+                yield self._unknown_question(screen)
+            case "idle" if self._awaits_record and not self._has_lasted("unrecorded", RECORD_WAIT):
+                self.is_settled = False
             case "idle":
-                self._since.clear()
-                self._rested, self._unrecorded = True, False
+                self._wait_starts.clear()
+                self._was_idle, self._awaits_record = True, False
                 yield self.idle(error=None if transcript is None else transcript.failure)
             case None if reading.status is None:
-                self.settled = False
-            case None if self._for_long("quiet", self._file.settle):
+                self.is_settled = False
+            case None if self._has_lasted("quiet", self._spec.settle):
                 yield self.idle(error=reading.error if transcript is None else transcript.failure)
             case None:
-                self.settled = False
+                self.is_settled = False
 
-    def _asks(self, question: Question) -> Iterator[Observation]:
-        """Make the question an action, which keeps its id while the question is shown."""
-        call = self._call() if question.tool else None
-        asked = self.asked
-        if asked is not None and asked.fingerprint != question.fingerprint:
-            asked = self.asked = None
-        if asked is not None and asked.call is not None and (call is None or call.id != asked.call):
-            self._over(asked)
-            asked = None
-        if asked is None:
-            if self._is_leaving(question):
-                self.settled = False
-                if question.tool:  # in the midst of a turn, which goes on
+    def _decide_question(self, question: Question) -> Iterator[Observation]:
+        """Make the question a pending action, which keeps its id while the question is shown."""
+        call = self._open_call() if question.tool else None
+        pending = self.pending
+        if pending is not None and pending.fingerprint != question.fingerprint:
+            pending = self.pending = None
+        if (
+            pending is not None
+            and pending.call is not None
+            and (call is None or call.id != pending.call)
+        ):
+            self._dismiss(pending)
+            pending = None
+        if pending is None:
+            if self._is_dismissed(question):
+                self.is_settled = False
+                if question.tool:  # the turn continues after the answer
                     yield self.generating()
                 return
-            if not self._is_named(question, call):
-                self.settled = False
+            if not self._is_call_known(question, call):
+                self.is_settled = False
                 return
-            asked = self.asked = self._made(question, call)
-        self.seen_prompts()
-        yield replace(self.idle(), status="waiting_approval", pending=asked.action)
+            pending = self.pending = self._new_question(question, call)
+        self.mark_prompts_observed()
+        yield replace(self.idle(), status="waiting_approval", pending=pending.action)
 
-    def _is_leaving(self, question: Question) -> bool:
+    def _is_dismissed(self, question: Question) -> bool:
         """Return whether this question is over and only not yet removed from the screen."""
-        if self._leaving is None:
+        if self._dismissed is None:
             return False
-        fingerprint, until = self._leaving
-        return question.fingerprint == fingerprint and self._clock() < until
+        fingerprint, deadline = self._dismissed
+        return question.fingerprint == fingerprint and self._clock() < deadline
 
-    def _is_named(self, question: Question, call: ToolCall | None) -> bool:
+    def _is_call_known(self, question: Question, call: ToolCall | None) -> bool:
         """Return whether the transcript names the tool call, or the wait for that is over."""
         if not question.tool or self._transcript is None or call is not None:
             return True
-        return self._for_long("call", CALL_WAIT)
+        return self._has_lasted("call", CALL_WAIT)
 
-    def _call(self) -> ToolCall | None:
+    def _open_call(self) -> ToolCall | None:
         """Return the oldest open tool call that has not been answered."""
         calls = () if self._transcript is None else self._transcript.open_calls()
         return next((call for call in calls if call.id not in self._answered_calls), None)
 
-    def _made(self, question: Question, call: ToolCall | None) -> Asked:
+    def _new_question(self, question: Question, call: ToolCall | None) -> PendingQuestion:
         if call is None:
-            own = new_id("act")
+            action_id = new_id("act")
         else:
-            own = derived_id("act", call.started, self._record.id, call.id, question.fingerprint)
+            action_id = derived_id(
+                "act", call.started, self._record.id, call.id, question.fingerprint
+            )
         options = [offer.option for offer in question.offers]
-        action = PendingAction(id=own, message=question.message, options=options)
-        return Asked(question.fingerprint, None if call is None else call.id, action)
+        action = PendingAction(id=action_id, message=question.message, options=options)
+        return PendingQuestion(question.fingerprint, None if call is None else call.id, action)
 
-    def _waits_for_something(self, screen: str) -> Observation:
+    def _unknown_question(self, screen: str) -> Observation:
         """Return an action without options: the agent waits, and no rule knows for what."""
-        if not self._for_long("unknown", UNKNOWN_QUESTION):
-            self.settled = False
+        if not self._has_lasted("unknown", UNKNOWN_QUESTION):
+            self.is_settled = False
             return self.generating()
         message = last_lines(screen, 20)
-        if self.asked is None or self.asked.fingerprint != message:
+        if self.pending is None or self.pending.fingerprint != message:
             action = PendingAction(id=new_id("act"), message=message, options=[])
-            self.asked = Asked(message, None, action)
-        return replace(self.idle(), status="waiting_approval", pending=self.asked.action)
+            self.pending = PendingQuestion(message, None, action)
+        return replace(self.idle(), status="waiting_approval", pending=self.pending.action)
 
-    def _for_long(self, what: str, seconds: float) -> bool:
+    def _has_lasted(self, what: str, seconds: float) -> bool:
         """Return whether `what` has held for `seconds`, counted from the first call."""
         now = self._clock()
-        return now - self._since.setdefault(what, now) >= seconds
+        return now - self._wait_starts.setdefault(what, now) >= seconds
 
 
 class StatusMonitor:
-    """What is seen of one agent. It has no `pane` where its terminal is gone.
+    """Observes one agent; `pane` is None if its terminal is gone.
 
-    `seen` is what was told last, `snapshot` and `reading` what the screen showed last;
-    `unreadable` is why the screen could not be read, None if it could.
+    `observation` is the last one that was published, `snapshot` and `reading` are of the newest
+    screen; `screen_error` says why that screen could not be read, None if it was.
     """
 
     def __init__(
@@ -329,34 +338,34 @@ class StatusMonitor:
         tmux: Tmux,
         pane: Pane | None,
         *,
-        judge: ScreenRules,
+        rules: ScreenRules,
         decider: StatusDecider,
         transcript: Transcript | None,
         scrollback: Scrollback | None,
         record: SessionRecord,
     ) -> None:
         self.pane = pane
-        self.seen = Observation(status="generating")
+        self.observation = Observation(status="generating")
         self.snapshot: Snapshot | None = None
         self.reading = Reading(None, None)
-        self.unreadable: str | None = None
+        self.screen_error: str | None = None
         self._tmux = tmux
-        self._judge = judge
+        self._rules = rules
         self._decider = decider
         self._transcript = transcript
         self._scrollback = scrollback
-        self._taken: Snapshot | None = None
-        self._noted: str | None = None
+        self._chat_snapshot: Snapshot | None = None
+        self._recorded_question: str | None = None
         self._record = record
         self._observer: Observer | None = None
-        self._following: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._looking = asyncio.Lock()
-        self._held = False
+        self._look_lock = asyncio.Lock()
+        self._is_paused = False
         if pane is not None:
-            tmux.watch(pane, self._changed.set)
+            tmux.subscribe(pane, self._changed.set)
         else:
-            self._gone("The agent's terminal is gone: tmux or the machine was restarted")
+            self._mark_gone("The agent's terminal is gone: tmux or the machine was restarted")
 
     @property
     def screen(self) -> str:
@@ -366,54 +375,54 @@ class StatusMonitor:
     def observe(self, observer: Observer) -> None:
         """Follow the agent; `observer` is called at once with the current state."""
         self._observer = observer
-        observer(self._record.type, self.seen)
+        observer(self._record.type, self.observation)
         if self.pane is not None:
-            self._following = asyncio.create_task(self._follow(), name=f"follow {self._record.id}")
-            self._following.add_done_callback(self._followed)
+            self._task = asyncio.create_task(self._follow(), name=f"follow {self._record.id}")
+            self._task.add_done_callback(self._on_task_done)
 
     async def stop(self) -> None:
         """Stop following, within 3 s; the observer is not called again."""
         self._observer = None
         if self.pane is not None:
-            self._tmux.unwatch(self.pane)
-        if self._following is not None and not self._following.done():
-            self._following.cancel()
-            await asyncio.wait({self._following}, timeout=3)
+            self._tmux.unsubscribe(self.pane)
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=3)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Suspend observations while the block runs, because it is typing."""
-        self._held = True
+    def pause(self) -> Iterator[None]:
+        """Suspend observations while the block types: half a message is not a state."""
+        self._is_paused = True
         try:
             yield
         finally:
-            self._held = False
+            self._is_paused = False
             self._changed.set()
 
-    def tell(self, observation: Observation) -> None:
+    def publish(self, observation: Observation) -> None:
         """Pass an observation to the observer."""
-        self.seen = observation
+        self.observation = observation
         if self._observer is not None:
             self._observer(self._record.type, observation)
 
     async def look(self) -> Observation:
         """Take a snapshot now and return the observation that follows."""
         pane = self.pane
-        if pane is None or self.seen.gone:
-            return self.seen
-        async with self._looking:
+        if pane is None or self.observation.gone:
+            return self.observation
+        async with self._look_lock:
             try:
-                await self._take(pane, await self._tmux.snapshot(pane))
+                await self._process(pane, await self._tmux.snapshot(pane))
             except TmuxGone:
-                self._gone("The tmux server has ended, and the agent with it")
+                self._mark_gone("The tmux server has ended, and the agent with it")
                 await CliState(self._record).end_orphan(END_GRACE)
             except WindowGone:
-                self._gone("The agent's window was closed")
+                self._mark_gone("The agent's window was closed")
             except TmuxError as error:
                 _log.warning("could not look at the agent", session=pane.name, error=str(error))
-        return self.seen
+        return self.observation
 
-    async def until(self, done: Callable[[], bool], seconds: float) -> bool:
+    async def wait_until(self, done: Callable[[], bool], seconds: float) -> bool:
         """Look until `done`; return whether that was within `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
@@ -423,86 +432,90 @@ class StatusMonitor:
             if time.monotonic() > deadline:
                 return False
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), UNSETTLED)
+                await asyncio.wait_for(self._changed.wait(), UNSETTLED_LOOK)
             self._changed.clear()
 
     async def _follow(self) -> None:
-        while not self.seen.gone:
-            if not self._decider.settled:
-                pause = UNSETTLED
+        while not self.observation.gone:
+            if not self._decider.is_settled:
+                interval = UNSETTLED_LOOK
             else:
-                pause = GENERATING_LOOK if self.seen.status == "generating" else IDLE_LOOK
+                interval = GENERATING_LOOK if self.observation.status == "generating" else IDLE_LOOK
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), pause)
+                await asyncio.wait_for(self._changed.wait(), interval)
             self._changed.clear()
             await self.look()
-            await asyncio.sleep(LOOK_GAP)
+            await asyncio.sleep(MIN_LOOK_INTERVAL)
 
-    def _followed(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("no longer following the agent", session=self._record.id, exc_info=error)
-            self.tell(Observation(status="error", error=f"Outrider failed to follow: {error}"))
+            _log.error("agent monitoring stopped", session=self._record.id, exc_info=error)
+            self.publish(Observation(status="error", error=f"Outrider failed to follow: {error}"))
 
-    async def _take(self, pane: Pane, snapshot: Snapshot) -> None:
+    async def _process(self, pane: Pane, snapshot: Snapshot) -> None:
         """Read a snapshot and pass on the observations that follow from it."""
         if self._transcript is not None:
             await catch_up(self._transcript)
         before, self.snapshot = self.snapshot, snapshot
-        if snapshot != before or self.unreadable is not None:
+        if snapshot != before or self.screen_error is not None:
             self._read_screen(snapshot)
         if snapshot.ended:
             await self._read_chat(pane, snapshot)
-            self._gone(self._last_words(snapshot))
-        elif self.unreadable is not None:
-            self.tell(self._decider.idle(error=self.unreadable))
-        elif not self._held:
+            self._mark_gone(self._exit_error(snapshot))
+        elif self.screen_error is not None:
+            self.publish(self._decider.idle(error=self.screen_error))
+        elif not self._is_paused:
             for observation in self._decider.decide(self.reading, snapshot.text):
+                # The chat must have the turn's last message before `idle` is published. If the
+                # screen has changed meanwhile, the snapshot is outdated: decide again.
                 if observation.status == "idle" and not await self._read_chat(pane, snapshot):
-                    self._decider.settled = False
+                    self._decider.is_settled = False
                     return
                 if observation.pending is not None:
                     await self._read_question(pane, snapshot, observation.pending.id)
-                self.tell(observation)
+                self.publish(observation)
 
     def _read_screen(self, snapshot: Snapshot) -> None:
         try:
-            self.reading = self._judge.read(snapshot.text, snapshot.title)
-            self.unreadable = None
-        except PatternTimeout as error:  # read again at the next look
+            self.reading = self._rules.read(snapshot.text, snapshot.title)
+            self.screen_error = None
+        except PatternTimeout as error:  # retried with the next snapshot
             self.reading = Reading(None, None)
-            self.unreadable = str(error)
+            self.screen_error = str(error)
 
     async def _read_chat(self, pane: Pane, snapshot: Snapshot) -> bool:
         """Read the chat off the terminal, if there is no transcript, before a turn ends.
 
         Return whether it was read: the screen may have changed since the snapshot.
         """
-        if self._scrollback is None or snapshot == self._taken:
+        if self._scrollback is None or snapshot == self._chat_snapshot:
             return True
         shown, lines = await self._tmux.history(pane)
         if not snapshot.ended and shown != snapshot.text:
             return False
         if snapshot.ended:
             lines = [line for line in lines if not line.startswith(_DEAD)]
-        if self._scrollback.take(_above(lines, 0 if snapshot.ended else self.reading.rows)):
-            self.tell(self._decider.generating())  # a turn, even if it is over by now
-        self._taken = snapshot
+        if self._scrollback.read_turn(
+            _lines_above(lines, 0 if snapshot.ended else self.reading.rows)
+        ):
+            self.publish(self._decider.generating())  # a turn, even if it is over by now
+        self._chat_snapshot = snapshot
         return True
 
     async def _read_question(self, pane: Pane, snapshot: Snapshot, action_id: str) -> None:
         """Record the lines of a question, which are left out of the chat."""
         question = self.reading.question
-        if self._scrollback is None or question is None or action_id == self._noted:
+        if self._scrollback is None or question is None or action_id == self._recorded_question:
             return
         shown, lines = await self._tmux.history(pane)
         if shown == snapshot.text:
-            self._scrollback.asked(lines, question.drawn)
-            self._noted = action_id
+            self._scrollback.add_question(lines, question.drawn)
+            self._recorded_question = action_id
 
-    def _gone(self, error: str) -> None:
-        self.tell(replace(self._decider.idle(error=error), gone=True))
+    def _mark_gone(self, error: str) -> None:
+        self.publish(replace(self._decider.idle(error=error), gone=True))
 
-    def _last_words(self, snapshot: Snapshot) -> str:
+    def _exit_error(self, snapshot: Snapshot) -> str:
         if self.reading.status == "error" and self.reading.error:
             return self.reading.error
         shown = re.sub(rf"\n?{_DEAD}[^\n]*\s*$", "", snapshot.text)
@@ -511,27 +524,27 @@ class StatusMonitor:
 
 
 class Stillness:
-    """Measure for how long an agent has neither drawn nor computed, from now on."""
+    """Measures for how long an agent has neither drawn nor computed, from its creation on."""
 
-    def __init__(self, watch: StatusMonitor) -> None:
-        self._watch = watch
-        self._looked = time.monotonic()
+    def __init__(self, monitor: StatusMonitor) -> None:
+        self._monitor = monitor
+        self._last_look = time.monotonic()
         self._seconds = 0.0
 
     async def look(self) -> float:
         """Look at the agent and return for how many seconds at least it has been still."""
-        before = self._watch.snapshot
-        await self._watch.look()
-        pane, now = self._watch.pane, time.monotonic()
-        passed, self._looked = now - self._looked, now
+        before = self._monitor.snapshot
+        await self._monitor.look()
+        pane, now = self._monitor.pane, time.monotonic()
+        elapsed, self._last_look = now - self._last_look, now
         if (
             pane is None
-            or self._watch.snapshot != before
-            or await asyncio.to_thread(_at_work, pane.pid)
+            or self._monitor.snapshot != before
+            or await asyncio.to_thread(_is_running, pane.pid)
         ):
             self._seconds = 0.0
         else:
-            self._seconds += min(passed, _BETWEEN_LOOKS)
+            self._seconds += min(elapsed, _MAX_LOOK_CREDIT)
         return self._seconds
 
 
@@ -541,7 +554,7 @@ def last_lines(text: str, count: int = 4) -> str:
     return "\n".join(lines[-count:])[-2000:] or "(nothing)"
 
 
-def _above(lines: list[str], rows: int) -> list[str]:
+def _lines_above(lines: list[str], rows: int) -> list[str]:
     """Return the lines above the last `rows` lines, not counting blank ones."""
     end = len(lines)
     while end and not lines[end - 1].strip():
@@ -552,8 +565,8 @@ def _above(lines: list[str], rows: int) -> list[str]:
     return lines[:end]
 
 
-def _at_work(pid: int) -> bool:
-    """Tell whether the process, or what descends from it, is running and not waiting for input."""
+def _is_running(pid: int) -> bool:
+    """Return whether the process or a descendant is running, not waiting for input."""
     try:
         root = psutil.Process(pid)
         return any(

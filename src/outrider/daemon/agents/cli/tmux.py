@@ -1,4 +1,4 @@
-"""The private tmux server: a window for each agent, and what is in it."""
+"""The private tmux server: one window per agent; open, find, read, type into, close windows."""
 
 import asyncio
 import contextlib
@@ -19,18 +19,18 @@ from outrider.daemon.agents.cli.tmux_control import (
 )
 
 HISTORY: Final = 2000
-"""Lines above its screen that a window keeps unless others are asked for."""
+"""Lines above its screen that a window keeps by default."""
 
 MAX_TITLE: Final = 1000
-"""Characters of a terminal's title that are kept; a program may set one of a megabyte."""
+"""Characters of a terminal's title; a program may set one of a megabyte."""
 
 _REOPEN_PAUSES: Final = (0.1, 0.4)
-_REAP_LOOKS: Final = 3
+_REAP_ATTEMPTS: Final = 3
 _REAP_PAUSE: Final = 0.1
-_CODE: Final = (
+_EXIT_STATUS_FORMAT: Final = (
     "#{?pane_dead_status,#{pane_dead_status},#{?pane_dead_signal,signal #{pane_dead_signal},-}}"
 )
-_STATE: Final = (
+_STATE_FORMAT: Final = (
     "#{window_name} #{cursor_x},#{cursor_y} "
     "#{pane_dead} #{?pane_dead_status,#{pane_dead_status},-} #{pane_title}"
 )
@@ -85,8 +85,8 @@ class Tmux:
 
     def __init__(self, socket: str = "outrider") -> None:
         self.socket = socket
-        self._watchers: dict[str, Callable[[], None]] = {}
-        self._client = ControlClient(socket, self._signal, lambda: bool(self._watchers))
+        self._subscribers: dict[str, Callable[[], None]] = {}
+        self._client = ControlClient(socket, self._notify, lambda: bool(self._subscribers))
         self._windows = asyncio.Lock()
 
     # Windows
@@ -105,7 +105,7 @@ class Tmux:
             for pause in _REOPEN_PAUSES:
                 try:
                     return await self._open(name, argv, history)
-                except TmuxGone:  # that was a server on its way out: the next one is ours
+                except TmuxGone:  # that server was exiting: retry, which starts a new one
                     await asyncio.sleep(pause)
                 except TmuxError:
                     await self._discard(name)
@@ -114,7 +114,7 @@ class Tmux:
 
     async def _open(self, name: str, argv: Sequence[str], history: int) -> Pane:
         await self._client.connect(create=True)
-        # A window takes it over when it is made, and never again.
+        # A window copies the session's limit once, when it is created.
         await self.run("set-option", "-t", f"={SESSION}:", "history-limit", str(history))
         (line,) = await self.run(
             "new-window", "-d", "-P", "-F", "#{pane_id} #{pane_pid}", "-n", name,
@@ -158,13 +158,13 @@ class Tmux:
                 if left == [SESSION]:
                     await self.run("kill-session", "-t", f"={SESSION}")
 
-    def watch(self, pane: Pane, signal: Callable[[], None]) -> None:
+    def subscribe(self, pane: Pane, signal: Callable[[], None]) -> None:
         """Call `signal` whenever something may have changed in `pane`, or to the server."""
-        self._watchers[pane.id] = signal
+        self._subscribers[pane.id] = signal
 
-    def unwatch(self, pane: Pane) -> None:
-        """Undo `watch`."""
-        self._watchers.pop(pane.id, None)
+    def unsubscribe(self, pane: Pane) -> None:
+        """Undo `subscribe`."""
+        self._subscribers.pop(pane.id, None)
 
     # What is in a window
 
@@ -177,7 +177,7 @@ class Tmux:
             TmuxError: tmux did not answer in time.
         """
         state, lines = await self._client.run(
-            ("display-message", "-p", "-t", pane.id, _STATE),
+            ("display-message", "-p", "-t", pane.id, _STATE_FORMAT),
             ("capture-pane", "-p", "-t", pane.id),
         )
         window, *others = "".join(state).split(" ", 4)
@@ -187,11 +187,12 @@ class Tmux:
         title = title[:MAX_TITLE]
         if dead != "1":
             return Snapshot("\n".join(lines), title, None, cursor)
-        for _ in range(_REAP_LOOKS):  # tmux may see the terminal's end before the process's
+        # tmux may see that the terminal was closed before it has reaped the process.
+        for _ in range(_REAP_ATTEMPTS):
             if code != "-":
                 break
             await asyncio.sleep(_REAP_PAUSE)
-            (code,) = await self.run("display-message", "-p", "-t", pane.id, _CODE)
+            (code,) = await self.run("display-message", "-p", "-t", pane.id, _EXIT_STATUS_FORMAT)
         # Its note that the pane is dead has moved the screen up by a line.
         lines = await self.run("capture-pane", "-p", "-S", "-1", "-t", pane.id)
         return Snapshot("\n".join(lines), title, int(code) if code.isdigit() else -1)
@@ -238,11 +239,13 @@ class Tmux:
 
     async def close(self) -> None:
         """Disconnect; agents keep running. A server without agents is ended."""
-        self._watchers.clear()
+        self._subscribers.clear()
         await self._client.close()
 
-    def _signal(self, pane_id: str | None) -> None:
-        signals = self._watchers.values() if pane_id is None else [self._watchers.get(pane_id)]
+    def _notify(self, pane_id: str | None) -> None:
+        signals = (
+            self._subscribers.values() if pane_id is None else [self._subscribers.get(pane_id)]
+        )
         for signal in list(signals):
             if signal is not None:
                 signal()

@@ -1,17 +1,17 @@
 """One control-mode client (`tmux -C`) for all agents of the private tmux server.
 
-Commands go down one pipe and their replies come back up it in order, so nothing is
-forked for a keystroke or a look at a screen. Output of an agent comes as a notification;
-its bytes are not read here, only the fact: the screen is asked for when somebody looks.
+Commands are written to one pipe and their replies are read in order, so no process is started for
+a keystroke or a snapshot. An agent's output arrives as a notification; its bytes are ignored here,
+and the screen is requested when a snapshot is taken.
 
-Replies carry no name of their command, so one reply too many or too few would give every later
-command the reply of another one, and every agent the screen of another one. Three rules keep
-client and server in step:
+Replies do not name their command, so one reply too many or too few would give every later command
+the reply of another one, and show every agent the screen of another one. Three rules keep client
+and server in step:
 
 - A command line holds no control character: a line break would make two commands of one.
 - A reply counts only if tmux marks it as one to this client; hooks are reported as well.
 - Each batch ends with a command that prints a number. If that number does not come back in its
-  place, the client is killed and another one is connected; the server and its agents go on.
+  place, the client is killed and a new one is connected; the server and its agents keep running.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ HEIGHT: Final = 50
 SESSION: Final = "outrider"
 """The name of the tmux session that has every agent's window."""
 
-_LOBBY: Final = ("sh", "-c", "echo The agents are in the other windows.; exec cat")
+_PLACEHOLDER_COMMAND: Final = ("sh", "-c", "echo The agents are in the other windows.; exec cat")
 _REPLY_TIMEOUT: Final = 10.0
 _CONNECT_TIMEOUT: Final = 10.0
 _MAX_LINE: Final = 4 * 1024 * 1024
@@ -64,13 +64,13 @@ class _Disconnected(TmuxError):
     """The client ended before the reply came; the server may still run."""
 
 
-class _OutOfStep(Exception):
+class _ProtocolError(Exception):
     """The client's output does not match the commands that were sent."""
 
 
 @dataclass
 class _Reply:
-    """A command's reply on its way. `expected` is its text, where that is known beforehand."""
+    """The reply to a command that was sent. `expected` is its text, None if it is unknown."""
 
     future: asyncio.Future[list[str]]
     expected: str | None = None
@@ -81,25 +81,25 @@ class ControlClient:
     """The client of the tmux server `socket`, connected when it is first needed.
 
     Args:
-        changed: told the id of a pane in which something may have changed, None for all of them.
-        wanted: tells whether anybody waits for such changes: then a client that has ended is
-            replaced.
+        notify: called with the id of a pane that may have changed, None for all panes.
+        has_subscribers: returns whether anybody needs these notifications; if so, a client that
+            has ended is replaced.
     """
 
     def __init__(
-        self, socket: str, changed: Callable[[str | None], None], wanted: Callable[[], bool]
+        self, socket: str, notify: Callable[[str | None], None], has_subscribers: Callable[[], bool]
     ) -> None:
         self._socket = socket
-        self._changed = changed
-        self._wanted = wanted
+        self._notify = notify
+        self._has_subscribers = has_subscribers
         self._process: Child | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._reviving: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._reconnect_task: asyncio.Task[None] | None = None
         self._pending: deque[_Reply] = deque()
         self._batches = itertools.count()
-        self._reading_hello = False
-        self._connecting = asyncio.Lock()
-        self._closed = False
+        self._awaits_hello = False
+        self._connect_lock = asyncio.Lock()
+        self._is_closed = False
 
     async def connect(self, *, create: bool) -> None:
         """Connect unless connected; with `create`, start a server if there is none.
@@ -108,17 +108,18 @@ class ControlClient:
             TmuxGone: there is no server.
             TmuxError: tmux is not installed, or does not answer.
         """
-        async with self._connecting:
-            if self._closed:
+        async with self._connect_lock:
+            if self._is_closed:
                 raise TmuxGone("The connection to tmux is closed")
-            if self._reading is not None:
+            if self._reader is not None:
                 if self._process is not None and self._process.returncode is None:
                     return
-                # Its last words are about its own commands, not about the next client's.
-                await asyncio.wait({self._reading}, timeout=_REPLY_TIMEOUT)
+                # The old client's reader must finish first: its last lines are replies to its own
+                # commands, and `_pending` is about to be replaced.
+                await asyncio.wait({self._reader}, timeout=_REPLY_TIMEOUT)
             verb = (
                 ["new-session", "-A", "-s", SESSION, "-n", SESSION,
-                 "-x", str(WIDTH), "-y", str(HEIGHT), *_LOBBY]
+                 "-x", str(WIDTH), "-y", str(HEIGHT), *_PLACEHOLDER_COMMAND]
                 if create
                 else ["attach-session", "-t", f"={SESSION}"]
             )  # fmt: skip
@@ -137,8 +138,8 @@ class ControlClient:
                 ) from None
             self._process = process
             self._pending = deque([hello])
-            self._reading_hello = True
-            self._reading = asyncio.create_task(self._read(process), name="tmux client")
+            self._awaits_hello = True
+            self._reader = asyncio.create_task(self._read(process), name="tmux client")
             try:
                 await asyncio.wait_for(asyncio.shield(hello.future), _CONNECT_TIMEOUT)
             except TimeoutError:
@@ -169,11 +170,12 @@ class ControlClient:
         last = _Reply(loop.create_future(), expected=batch)
         self._pending.extend([*replies, last])
         process.stdin.write(lines.encode("utf-8", "surrogateescape"))
-        # The replies count only once the number behind them has come.
-        _, late = await asyncio.wait(
+        # The replies are valid only once the number after them has arrived. A caller that is
+        # cancelled here leaves its replies in `_pending`, so later commands stay in step.
+        _, unanswered = await asyncio.wait(
             [reply.future for reply in (*replies, last)], timeout=_REPLY_TIMEOUT
         )
-        if late:
+        if unanswered:
             raise TmuxError("tmux did not answer in time")
         if isinstance(last.future.exception(), _Disconnected):
             await self.connect(create=False)  # raises TmuxGone where the server has ended
@@ -182,12 +184,12 @@ class ControlClient:
 
     async def close(self) -> None:
         """Disconnect; agents keep running. A server without agents is ended."""
-        self._closed = True
-        if self._reviving is not None:
-            self._reviving.cancel()
-            await asyncio.wait({self._reviving})
-        process, reading = self._process, self._reading
-        if process is None or reading is None:
+        self._is_closed = True
+        if self._reconnect_task is not None:
+            self._reconnect_task.cancel()
+            await asyncio.wait({self._reconnect_task})
+        process, reader = self._process, self._reader
+        if process is None or reader is None:
             return
         if process.stdin is not None:
             process.stdin.close()  # a control client ends with its input
@@ -196,27 +198,27 @@ class ControlClient:
         except TimeoutError:
             process.kill()
             await process.wait()
-        await asyncio.wait({reading}, timeout=5)
+        await asyncio.wait({reader}, timeout=5)
 
     async def _read(self, process: Child) -> None:
         """Read the client's output until it ends or is out of step."""
         assert process.stdout is not None
         try:
-            await self._sort(_lines(process.stdout))
-        except _OutOfStep as error:
+            await self._dispatch(_lines(process.stdout))
+        except _ProtocolError as error:
             _log.error("tmux client terminated", socket=self._socket, reason=str(error))
         finally:
             process.kill()
             await process.wait()
             process.close()
-            for lost in self._pending:
-                _fail(lost, _Disconnected("The connection to tmux was lost"))
+            for reply in self._pending:
+                _fail(reply, _Disconnected("The connection to tmux was lost"))
             self._pending.clear()
-            self._reading = None
-        if not self._closed and self._wanted():
-            self._reviving = asyncio.create_task(self._revive(), name="tmux reconnect")
+            self._reader = None
+        if not self._is_closed and self._has_subscribers():
+            self._reconnect_task = asyncio.create_task(self._reconnect(), name="tmux reconnect")
 
-    async def _sort(self, lines: AsyncIterator[str]) -> None:
+    async def _dispatch(self, lines: AsyncIterator[str]) -> None:
         """Sort lines into replies and signals.
 
         Raises:
@@ -234,16 +236,16 @@ class ControlClient:
                 elif reply is not None:
                     reply.lines.append(line)
             elif kind == "%output":
-                self._changed(rest.partition(" ")[0])
+                self._notify(rest.partition(" ")[0])
             elif kind == "%begin":
                 end, reply = rest, self._reply_to(rest)
             elif kind in {"%end", "%error"}:
-                # A screen had a line that looked like the end of the reply that it was in.
-                raise _OutOfStep(f"{line!r} ends no reply")
+                # A screen contained a line that looked like the end of the reply it was part of.
+                raise _ProtocolError(f"{line!r} ends no reply")
             elif kind == "%subscription-changed":
-                self._changed(line.split(" ")[5])
+                self._notify(line.split(" ")[5])
             elif kind in {"%window-close", "%unlinked-window-close"}:
-                self._changed(None)
+                self._notify(None)
 
     def _reply_to(self, guard: str) -> _Reply | None:
         """Return the reply that begins with this guard; None if it is not for this client.
@@ -251,28 +253,28 @@ class ControlClient:
         The guard is time, number and flags. Flag 1 marks replies to commands of this client; the
         first reply, to the command that connected it, and those to hooks do not have it.
         """
-        ours = guard.endswith(" 1")
-        if self._pending and (ours or self._reading_hello):
-            self._reading_hello = False
+        is_for_us = guard.endswith(" 1")
+        if self._pending and (is_for_us or self._awaits_hello):
+            self._awaits_hello = False
             return self._pending.popleft()
-        if ours:
-            raise _OutOfStep(f"the reply {guard!r} has no command")
+        if is_for_us:
+            raise _ProtocolError(f"the reply {guard!r} has no command")
         return None
 
-    async def _revive(self) -> None:
+    async def _reconnect(self) -> None:
         """Connect again if the server still runs, and signal a change to all watchers."""
         try:
             await self.connect(create=False)
-            _log.info("connected to tmux again", socket=self._socket)
+            _log.info("tmux client reconnected", socket=self._socket)
         except TmuxError:
-            _log.warning("the tmux server has ended", socket=self._socket)
-        self._changed(None)
+            _log.warning("tmux server ended", socket=self._socket)
+        self._notify(None)
 
 
 def _resolve(reply: _Reply, *, failed: bool) -> None:
     if reply.expected is not None and reply.lines != [reply.expected]:
         _fail(reply, _Disconnected("The connection to tmux was lost"))
-        raise _OutOfStep(f"another reply came where {reply.expected!r} was expected")
+        raise _ProtocolError(f"another reply came where {reply.expected!r} was expected")
     if failed:
         text = " ".join(reply.lines)
         kind = WindowGone if text.startswith("can't find") else TmuxError
@@ -314,6 +316,6 @@ def _line(command: Sequence[str]) -> str:
 
 def _client_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the few variables that tmux needs: every window can see its environment."""
-    kept = ("PATH", "HOME", "USER", "LOGNAME", "TMUX_TMPDIR", "TMPDIR")
-    chosen = {name: environment[name] for name in kept if name in environment}
-    return {"SHELL": "/bin/sh", "LANG": "C.UTF-8", "TERM": "xterm-256color", **chosen}
+    names = ("PATH", "HOME", "USER", "LOGNAME", "TMUX_TMPDIR", "TMPDIR")
+    variables = {name: environment[name] for name in names if name in environment}
+    return {"SHELL": "/bin/sh", "LANG": "C.UTF-8", "TERM": "xterm-256color", **variables}
