@@ -98,14 +98,14 @@ class Connection:
 
 
 class Server:
-    """A server with these limits of time."""
+    """A server with these limits."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Patience, max_unread_bytes: int) -> None:
         self.app = Application()
         config = uvicorn.Config(
             self.app,
             interface="asgi3",
-            http=http_protocol(Keepalive(20, 20), patience),
+            http=http_protocol(Keepalive(20, 20), patience, max_unread_bytes),
             ws=WebSocket,
             port=0,
             lifespan="off",
@@ -129,8 +129,10 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(patience: Patience | None = None) -> AsyncIterator[Server]:
-    server = Server(patience or Patience())
+async def serving(
+    patience: Patience | None = None, max_unread_bytes: int = limits.MAX_UNREAD_BYTES
+) -> AsyncIterator[Server]:
+    server = Server(patience or Patience(), max_unread_bytes)
     task = asyncio.create_task(server.uvicorn._serve())  # past its signal handlers
     try:
         await eventually(lambda: server.uvicorn.started)
@@ -326,10 +328,9 @@ class TestTime:
 
             await eventually(is_dropped)
 
-    async def test_what_is_unread_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_what_is_unread_is_bounded(self) -> None:
         """The newest responses go on, however many were requested before and not read."""
-        monkeypatch.setattr(limits, "MAX_UNREAD_BYTES", 100_000_000)
-        async with serving(Patience()) as server, AsyncExitStack() as held:
+        async with serving(max_unread_bytes=100_000_000) as server, AsyncExitStack() as held:
             server.app.response = b"x" * 40_000_000
             for number in range(1, 7):
                 connection = await held.enter_async_context(server.connection())
@@ -353,12 +354,9 @@ class TestTime:
             for _ in range(3):
                 assert await connection.status() == 200
 
-    async def test_a_response_that_was_read_is_not_counted(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(limits, "MAX_UNREAD_BYTES", 100_000_000)
+    async def test_a_response_that_was_read_is_not_counted(self) -> None:
         async with (
-            serving(Patience()) as server,
+            serving(max_unread_bytes=100_000_000) as server,
             server.connection() as first,
             server.connection() as second,
         ):

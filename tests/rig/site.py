@@ -14,6 +14,7 @@ from outrider.cli.admin import issue_key
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.api.endpoint import BoundEndpoint
+from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts
@@ -40,6 +41,7 @@ class Site:
     What it hands out (clients, machines) ends with it, or earlier by the test's hand.
 
     Args:
+        drain_seconds: how long a stop waits for commands in flight.
         password_hasher: production's is `passwords.HASHER`, which takes 64 MB and a core.
     """
 
@@ -49,10 +51,12 @@ class Site:
         more_endpoints: Sequence[BoundEndpoint] = (),
         *,
         password_hasher: PasswordHasher = CHEAP_HASHER,
+        drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self.settings = settings
         self._more_endpoints = more_endpoints
         self._password_hasher = password_hasher
+        self._drain_seconds = drain_seconds
         self.database = Database(settings.sqlalchemy_url)
         self.url = ""
         self._stop = asyncio.Event()
@@ -84,6 +88,7 @@ class Site:
             ready.set,
             more_endpoints=self._more_endpoints,
             password_hasher=self._password_hasher,
+            drain_seconds=self._drain_seconds,
         )
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())

@@ -46,7 +46,7 @@ from outrider.cloud.api.table import ENDPOINTS, bound_endpoints
 from outrider.cloud.api.webhooks import WebhookServices
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.directory import FleetDirectory
-from outrider.cloud.fleet.dispatch import Dispatcher, PendingCommands
+from outrider.cloud.fleet.dispatch import DRAIN_SECONDS, Dispatcher, PendingCommands
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.nodes import Nodes
@@ -82,6 +82,7 @@ class Service:
         limit_loopback: whether rate limits by address also apply to loopback addresses.
         more_endpoints: added to the table.
         password_hasher: hashes and verifies the passwords of users.
+        drain_seconds: how long a stop waits for commands in flight.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Service:
         limit_loopback: bool = True,
         more_endpoints: Sequence[BoundEndpoint] = (),
         password_hasher: PasswordHasher = HASHER,
+        drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self._settings = settings
         self._is_draining = False
@@ -142,6 +144,7 @@ class Service:
             relay=self._relay,
             pending=pending,
             timeout=settings.command_timeout,
+            drain_seconds=drain_seconds,
         )
         enrollment = self._enrollment = Enrollment(database, clock)
         self._audit = Audit(database, clock)

@@ -78,7 +78,8 @@ class _Unread:
     was paused, until it has sent that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._sizes: dict[_HttpProtocol, int] = {}
         self._total = 0
 
@@ -87,7 +88,7 @@ class _Unread:
         self.remove(connection)
         self._sizes[connection] = size
         self._total += size
-        while self._total > MAX_UNREAD_BYTES and len(self._sizes) > 1:
+        while self._total > self._max_bytes and len(self._sizes) > 1:
             oldest = next(iter(self._sizes))
             self.remove(oldest)
             oldest.transport.abort()
@@ -98,13 +99,15 @@ class _Unread:
 
 
 def http_protocol(
-    keepalive: Keepalive, patience: Patience | None = None
+    keepalive: Keepalive,
+    patience: Patience | None = None,
+    max_unread_bytes: int = MAX_UNREAD_BYTES,
 ) -> type[HttpToolsProtocol]:
     """Return the protocol class for a server; `keepalive` pings its WebSockets."""
     attributes = {
         "keepalive": keepalive,
         "patience": patience or Patience(),
-        "unread": _Unread(),
+        "unread": _Unread(max_unread_bytes),
     }
     return type("Protocol", (_HttpProtocol,), attributes)
 

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from outrider.cloud.access.passwords import HASHER
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.app import Service
+from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
 from outrider.cloud.http_protocol import http_protocol
 from outrider.cloud.settings import Settings
 from outrider.cloud.websocket import Keepalive, WebSocket
@@ -71,6 +72,7 @@ async def run_service(
     limit_loopback: bool = True,
     more_endpoints: Sequence[BoundEndpoint] = (),
     password_hasher: PasswordHasher = HASHER,
+    drain_seconds: float = DRAIN_SECONDS,
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
@@ -85,6 +87,7 @@ async def run_service(
         limit_loopback: whether rate limits by address also apply to loopback addresses.
         more_endpoints: added to the API's table.
         password_hasher: hashes and verifies the passwords of users.
+        drain_seconds: how long a stop waits for commands in flight.
 
     Raises:
         OutriderError: the service could not start; the text says why.
@@ -97,6 +100,7 @@ async def run_service(
             limit_loopback=limit_loopback,
             more_endpoints=more_endpoints,
             password_hasher=password_hasher,
+            drain_seconds=drain_seconds,
         )
         await _serve(service, settings, listeners, stop, ready)
 

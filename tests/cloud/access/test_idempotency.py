@@ -16,7 +16,7 @@ from outrider.contract.frames import Command
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import V1, dashboard, person
 from tests.rig.samples import ACCEPTED, session
 from tests.rig.site import Owner
@@ -205,9 +205,10 @@ class TestKept:
     async def test_one_that_breaks_keeps_its_key(self, database: Database, clock: Clock) -> None:
         """Interrupted: nobody can tell whether it was carried out."""
         kept = Idempotency(database, Cipher("s" * 32), clock)
-        never = asyncio.Event()
+        begun, never = asyncio.Event(), asyncio.Event()
 
         async def work() -> tuple[Answer, bool]:
+            begun.set()
             await never.wait()
             return Answer(200, b"{}"), True
 
@@ -220,8 +221,8 @@ class TestKept:
                 await later.once(**request, work=work)
             return refused.value.status == 409
 
-        await asyncio.sleep(0)
-        await eventually(lambda: bool(kept._running))
+        async with asyncio.timeout(PATIENCE):
+            await begun.wait()
         assert await taken()
         never.set()
         assert (await first).status == 200

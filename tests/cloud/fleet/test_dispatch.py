@@ -5,6 +5,7 @@ docs/protocol.md.
 """
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,12 +14,13 @@ from sqlalchemy import text
 
 from outrider.contract.errors import ErrorCode, ErrorDetail
 from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, CommandResult, Failure
-from tests.conftest import StartSite
+from tests.conftest import StartSite, settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, hello, payload_of
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import RESULTS, STATE, session
 from tests.rig.site import Owner, Site
+from tests.rig.stores import Store
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -370,15 +372,18 @@ class TestStopping:
         await stopping
 
     async def test_a_machine_that_never_answers_does_not_hold_it(
-        self, start_site: StartSite, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, store: Store
     ) -> None:
         """What gets no answer in the time for it gets a 503."""
-        monkeypatch.setattr("outrider.cloud.fleet.dispatch.DRAIN_SECONDS", 0.2)
-        site = await start_site()
-        owner = await site.account()
-        machine = await owner.machine()
-        request = owner.sends("GET", status_of(machine.id))
-        await machine.takes()
-        async with asyncio.timeout(PATIENCE):
-            await site.stop()
-        assert_error(await request, 503)
+        site = Site(settings(tmp_path, store), drain_seconds=0.2)
+        await site.start()
+        try:
+            owner = await site.account()
+            machine = await owner.machine()
+            request = owner.sends("GET", status_of(machine.id))
+            await machine.takes()
+            async with asyncio.timeout(PATIENCE):
+                await site.stop()
+            assert_error(await request, 503)
+        finally:
+            await site.close()

@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from outrider.cloud.access import credentials
 from outrider.cloud.app import Service
+from outrider.cloud.fleet.gateway import Connection
 from outrider.contract.frames import (
     MAX_HELLO_BYTES,
     Acknowledge,
@@ -28,7 +29,7 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.limits import EVENT_BURST, MAX_SESSIONS, MAX_STATE_BYTES
-from outrider.contract.link import service as service_link
+from outrider.contract.link.service import ServiceLink
 from outrider.contract.resources import Session
 from tests.cloud.webhooks.events import agent_event
 from tests.conftest import StartSite, settings
@@ -171,13 +172,25 @@ class TestHandshake:
         assert code == 4400
         assert (await owner.api.get("/api/v1/daemons")).json() == {"daemons": []}
 
-    async def test_no_hello_in_time(
-        self, owner: Owner, site: Site, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.mark.one_store
+    async def test_no_hello_in_time(self) -> None:
         """docs/protocol.md: 4408."""
-        monkeypatch.setattr(service_link, "HELLO_TIMEOUT", 0.05)
-        code, _ = await refusal(site, (await owner.enrolls()).token)
-        assert code == 4408
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        connection = Connection(receive, send, ServiceLink(hello_timeout=0.05))
+        await connection.accept()
+        async with asyncio.timeout(PATIENCE):
+            assert await connection.hello() is None
+        await connection.close()
+        assert [one["type"] for one in sent] == ["websocket.accept", "websocket.close"]
+        assert sent[-1]["code"] == 4408
 
     async def test_going_away_before_the_hello_is_no_error(self, owner: Owner, site: Site) -> None:
         token = (await owner.enrolls()).token

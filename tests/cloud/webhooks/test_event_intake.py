@@ -6,10 +6,11 @@ import pytest
 from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import OperationalError
 
-from outrider.cloud.store import deliveries, tables
+from outrider.cloud.store import accounts, deliveries, tables
 from outrider.contract.ids import new_id
+from outrider.contract.webhooks import WebhookRequest
 from tests.cloud.webhooks.events import DAEMON, agent_event
-from tests.cloud.webhooks.office import Office
+from tests.cloud.webhooks.office import Office, new_account
 from tests.cloud.webhooks.receiver import Receiver
 from tests.rig.patience import PATIENCE
 
@@ -40,10 +41,12 @@ async def test_an_account_that_went_holds_up_nobody_else(
     webhook = await office.webhook(receiver.url)
     await office.happens()
     lost, stored = asyncio.Event(), asyncio.Event()
-    targets = await office.subscriptions.targets(office.account_id)
-    nobody = new_id("acct")
-    office.subscriptions._cache[nobody] = (float("inf"), targets)
-    await office.intake.agent_event(nobody, DAEMON, 1, 2, agent_event(), stored=lost.set)
+    gone = await new_account(office.database)
+    request = WebhookRequest(url=receiver.url, events=["*"])
+    await office.subscriptions.create(gone, request, None)
+    assert await office.subscriptions.targets(gone)  # remembered for a second of the clock
+    await accounts.remove(office.database, gone, 1)
+    await office.intake.agent_event(gone, DAEMON, 1, 2, agent_event(), stored=lost.set)
     await office.intake.agent_event(
         office.account_id, DAEMON, 1, 3, agent_event(), stored=stored.set
     )

@@ -42,6 +42,6 @@ async def test_the_queue_reads_by_index(office: Office, receiver: Receiver) -> N
 async def _plan(connection: Transaction, statement: str, parameters: Any) -> list[str]:
     """Return the steps by which the database would read deliveries."""
     explain = {"sqlite": "EXPLAIN QUERY PLAN", "postgresql": "EXPLAIN"}[connection.dialect]
-    plan = await connection._connection.exec_driver_sql(f"{explain} {statement}", parameters)
+    plan = await connection.execute_text(f"{explain} {statement}", parameters)
     steps = [str(row[-1]) for row in plan]
     return [step for step in steps if re.search(r"(SCAN|SEARCH|Scan .*on) deliveries", step)]

@@ -33,7 +33,7 @@ async def test_every_retry_at_its_time_and_not_before(office: Office, receiver: 
         assert seen.next_attempt_at == ended + delay * 1000
         before = (seen.next_attempt_at / 1000) - office.clock() - 0.001
         await office.waits(before)
-        await office.queue._claim()
+        await office.queue.claim()
         assert len(receiver.taken) == number
         await office.waits(0.002)
     seen = await office.settles(webhook.id, 4)

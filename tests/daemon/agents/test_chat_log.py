@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outrider.daemon.agents import chat_log
 from outrider.daemon.agents.chat_log import ChatLog
 from tests.daemon.agents.machine import until
 
@@ -73,10 +72,9 @@ async def test_a_chat_log_that_cannot_be_written_is_kept_in_memory(tmp_path: Pat
 
 @pytest.mark.parametrize("character", ["x", "\n", "\x01", "é", "🎉"], ids=ascii)
 async def test_a_long_message_fits_into_a_frame_whatever_is_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, character: str
+    tmp_path: Path, character: str
 ) -> None:
-    monkeypatch.setattr(chat_log, "MAX_CONTENT", 10_000)
-    log = ChatLog(tmp_path / "one.jsonl", clock)
+    log = ChatLog(tmp_path / "one.jsonl", clock, max_content=10_000)
     whole = log.add("assistant", "text", character * 20_000)
     pieces = log.add("assistant", "text", "")
     for _ in range(2_000):
@@ -87,4 +85,4 @@ async def test_a_long_message_fits_into_a_frame_whatever_is_in_it(
         assert note == "the rest is left out here]"
         assert set(text) == {character}
         assert 9_900 < len(msgspec.json.encode(text)) <= 10_002
-    assert ChatLog(tmp_path / "one.jsonl", clock).messages() == log.messages()
+    assert ChatLog(tmp_path / "one.jsonl", clock, max_content=10_000).messages() == log.messages()

@@ -111,15 +111,23 @@ class Dispatcher:
     Args:
         pending: the commands in flight; the relay completes them.
         timeout: seconds that a machine has to answer.
+        drain_seconds: how long `drain` waits for commands in flight.
     """
 
     def __init__(
-        self, *, presence: Presence, relay: CommandRelay, pending: PendingCommands, timeout: float
+        self,
+        *,
+        presence: Presence,
+        relay: CommandRelay,
+        pending: PendingCommands,
+        timeout: float,
+        drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self._presence = presence
         self._relay = relay
         self._pending = pending
         self._timeout = timeout
+        self._drain_seconds = drain_seconds
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def owned(self, account_id: str, machine_id: str) -> MachineState:
@@ -172,11 +180,11 @@ class Dispatcher:
         self._pending.connection_lost(machine_id)
 
     async def drain(self) -> None:
-        """Wait until no command is in flight; after `DRAIN_SECONDS` the rest fail with a 503."""
+        """Wait until no command is in flight; after `drain_seconds` the rest fail with a 503."""
         futures = list(self._pending)
         if not futures:
             return
-        _, late = await asyncio.wait(futures, timeout=DRAIN_SECONDS)
+        _, late = await asyncio.wait(futures, timeout=self._drain_seconds)
         for future in late:
             if not future.done():
                 future.set_exception(

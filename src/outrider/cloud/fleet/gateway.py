@@ -112,14 +112,14 @@ class Connection:
 
     __slots__ = ("_acknowledging", "_is_accepted", "_is_gone", "_receive", "_send", "link")
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, link: ServiceLink | None = None) -> None:
         self._receive = receive
         self._send = send
         self._is_accepted = False
         self._is_gone = False
         """The socket is lost, or its close frame is sent."""
         self._acknowledging: asyncio.Task[None] | None = None
-        self.link = ServiceLink()
+        self.link = link or ServiceLink()
 
     @property
     def is_gone(self) -> bool:

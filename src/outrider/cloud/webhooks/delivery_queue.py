@@ -169,11 +169,50 @@ class DeliveryQueue:
         """Claim, attempt and flush until cancelled; claims are released then."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep(self._claim, self._claim_pause), name="claim")
+                group.create_task(self._keep(self.claim, self._claim_pause), name="claim")
                 group.create_task(self._keep(self._flush, self._flush_pause), name="flush")
-                group.create_task(self._keep(self._renew, self._renew_pause), name="renew")
+                group.create_task(self._keep(self.renew, self._renew_pause), name="renew")
         finally:
             await self._close()
+
+    async def claim(self) -> None:
+        """Claim due deliveries that no node has claimed."""
+        if released := list(self._to_release):
+            await deliveries.renew(self._database, released, 0)
+            del self._to_release[: len(released)]
+        now = int(self._clock() * 1000)
+        if not self._more_due:
+            oldest, upcoming = await deliveries.due_times(self._database, now)
+            self._next_due = float("inf") if upcoming is None else upcoming / 1000
+            self._age.set(0 if oldest is None else (now - oldest) / 1000)
+            if oldest is None:
+                return
+        full = self._limiter.with_more_than(_LOW_WATERMARK)
+        rows = await deliveries.claim(
+            self._database,
+            now=now,
+            until=now + int(CLAIM_SECONDS * 1000),
+            limit=_CLAIM_BATCH,
+            without=full,
+        )
+        self._overflow.update(full)  # the table may have more of theirs
+        for delivery, body in rows:
+            if delivery.id not in self._claims:
+                self.add(delivery, body)
+        self._more_due = len(rows) == _CLAIM_BATCH
+        if self._more_due:
+            self._age.set((now - (rows[0][0].next_attempt_at or now)) / 1000)
+            self._wake_claim.set()
+
+    async def renew(self) -> None:
+        """Extend the claims of this node, except those that have expired."""
+        now = self._clock()
+        valid = [delivery for delivery, until in self._claims.items() if now <= until]
+        if valid:
+            await deliveries.renew(self._database, valid, int((now + CLAIM_SECONDS) * 1000))
+            # A delivery may have ended while the database was awaited: do not claim it again.
+            claims = self._claims
+            claims |= {delivery: now + CLAIM_SECONDS for delivery in valid if delivery in claims}
 
     def _started(self, webhook_id: str, waiting: int) -> None:
         """Fetch more of a webhook's deliveries from the table once few are left here."""
@@ -250,45 +289,6 @@ class DeliveryQueue:
             if delivery.next_attempt_at is not None and delivery.next_attempt_at < soon:
                 self._wake_claim.set()
         await self._outcomes.disable_failing()
-
-    async def _claim(self) -> None:
-        """Claim due deliveries that no node has claimed."""
-        if released := list(self._to_release):
-            await deliveries.renew(self._database, released, 0)
-            del self._to_release[: len(released)]
-        now = int(self._clock() * 1000)
-        if not self._more_due:
-            oldest, upcoming = await deliveries.due_times(self._database, now)
-            self._next_due = float("inf") if upcoming is None else upcoming / 1000
-            self._age.set(0 if oldest is None else (now - oldest) / 1000)
-            if oldest is None:
-                return
-        full = self._limiter.with_more_than(_LOW_WATERMARK)
-        rows = await deliveries.claim(
-            self._database,
-            now=now,
-            until=now + int(CLAIM_SECONDS * 1000),
-            limit=_CLAIM_BATCH,
-            without=full,
-        )
-        self._overflow.update(full)  # the table may have more of theirs
-        for delivery, body in rows:
-            if delivery.id not in self._claims:
-                self.add(delivery, body)
-        self._more_due = len(rows) == _CLAIM_BATCH
-        if self._more_due:
-            self._age.set((now - (rows[0][0].next_attempt_at or now)) / 1000)
-            self._wake_claim.set()
-
-    async def _renew(self) -> None:
-        """Extend the claims of this node, except those that have expired."""
-        now = self._clock()
-        valid = [delivery for delivery, until in self._claims.items() if now <= until]
-        if valid:
-            await deliveries.renew(self._database, valid, int((now + CLAIM_SECONDS) * 1000))
-            # A delivery may have ended while the database was awaited: do not claim it again.
-            claims = self._claims
-            claims |= {delivery: now + CLAIM_SECONDS for delivery in valid if delivery in claims}
 
     async def _keep(
         self, work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]

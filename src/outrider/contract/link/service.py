@@ -136,6 +136,7 @@ class ServiceLink:
         "_allowance",
         "_events",
         "_frames",
+        "_hello_timeout",
         "_newest",
         "_state",
         "_stored",
@@ -145,7 +146,8 @@ class ServiceLink:
         "number",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, hello_timeout: float = HELLO_TIMEOUT) -> None:
+        self._hello_timeout = hello_timeout
         self._state = _State.AWAITING_HELLO
         self.deadline: float | None = None
         self.closing: Closing | None = None
@@ -183,9 +185,9 @@ class ServiceLink:
     # Input
 
     def accepted(self, now: float) -> None:
-        """Report that the upgrade is accepted: the machine has `HELLO_TIMEOUT` for its hello."""
+        """Report that the upgrade is accepted: the hello must arrive within `hello_timeout`."""
         if not self.is_closed:
-            self.deadline = now + HELLO_TIMEOUT
+            self.deadline = now + self._hello_timeout
 
     def receive(self, message: str | bytes, now: float) -> None:
         """Report a message that has arrived. Read none between a hello and its welcome."""
@@ -203,7 +205,8 @@ class ServiceLink:
     def tick(self, now: float) -> None:
         """Do what is due at `now`."""
         if self.deadline is not None and now >= self.deadline:
-            self.close(CloseCode.HELLO_TIMEOUT, f"No hello within {HELLO_TIMEOUT:g} seconds")
+            reason = f"No hello within {self._hello_timeout:g} seconds"
+            self.close(CloseCode.HELLO_TIMEOUT, reason)
 
     def welcome(
         self,

@@ -38,9 +38,29 @@ _log = structlog.get_logger(__name__)
 class Entry:
     """A message that may still grow. Only `ChatLog` changes it."""
 
-    __slots__ = ("_parts", "id", "is_truncated", "kind", "role", "size", "timestamp", "unsaved")
+    __slots__ = (
+        "_max_content",
+        "_parts",
+        "id",
+        "is_truncated",
+        "kind",
+        "role",
+        "size",
+        "timestamp",
+        "unsaved",
+    )
 
-    def __init__(self, id_: str, role: Role, kind: Kind, timestamp: int, content: str) -> None:
+    def __init__(
+        self,
+        id_: str,
+        role: Role,
+        kind: Kind,
+        timestamp: int,
+        content: str,
+        *,
+        max_content: int = MAX_CONTENT,
+    ) -> None:
+        self._max_content = max_content
         self.id = id_
         self.role = role
         self.kind = kind
@@ -57,12 +77,12 @@ class Entry:
         self.add(content)
 
     def add(self, text: str) -> None:
-        """Append text; text beyond `MAX_CONTENT` is dropped, with a note."""
+        """Append text; text beyond `max_content` is dropped, with a note."""
         if self.is_truncated:
             return
         size = json_size(text)
-        if self.size + size > MAX_CONTENT:
-            text, self.is_truncated = _longest_prefix(text, MAX_CONTENT - self.size), True
+        if self.size + size > self._max_content:
+            text, self.is_truncated = _longest_prefix(text, self._max_content - self.size), True
             text += _TRUNCATION_NOTE
         self.size += size
         self._parts.append(text)
@@ -88,9 +108,13 @@ class ChatLog:
     Args:
         path: its file, created with mode 0600 when the first message is saved.
         clock: returns the time in epoch milliseconds.
+        max_content: bytes of a message as JSON; the rest of a longer one is dropped.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, path: Path, clock: Callable[[], int], max_content: int = MAX_CONTENT
+    ) -> None:
+        self._max_content = max_content
         self._path = path
         self._clock = clock
         self._entries: dict[str, Entry] = {}
@@ -111,7 +135,7 @@ class ChatLog:
         """Add a message; its timestamp is never before that of the newest message."""
         newest = next(reversed(self._entries.values()), None)
         now = max(self._clock(), 0 if newest is None else newest.timestamp)
-        entry = Entry(message_id or new_id("msg"), role, kind, now, content)
+        entry = self._entry(message_id or new_id("msg"), role, kind, now, content)
         self._entries[entry.id] = entry
         self._schedule_save(entry)
         return entry
@@ -174,6 +198,9 @@ class ChatLog:
         self._unsaved.clear()
         self._path.unlink(missing_ok=True)
 
+    def _entry(self, id_: str, role: Role, kind: Kind, timestamp: int, content: str) -> Entry:
+        return Entry(id_, role, kind, timestamp, content, max_content=self._max_content)
+
     def _schedule_save(self, entry: Entry) -> None:
         self._unsaved[entry.id] = entry
         if self._timer is None:
@@ -219,7 +246,7 @@ class ChatLog:
     def _restore_line(self, line: dict[str, Any]) -> None:
         entry = self._entries.get(line["id"])
         if entry is None:
-            entry = Entry(line["id"], line["role"], line["kind"], line["timestamp"], "")
+            entry = self._entry(line["id"], line["role"], line["kind"], line["timestamp"], "")
             entry.restore(line["content"])
             self._entries[entry.id] = entry
             self._saved_ids.add(entry.id)

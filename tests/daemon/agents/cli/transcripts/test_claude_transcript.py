@@ -1,16 +1,18 @@
 """Reading Claude Code's record: exact, incremental, with ids that never change."""
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outrider.contract.ids import is_id
-from outrider.daemon.agents.cli.transcripts import claude_transcript
-from outrider.daemon.agents.cli.transcripts.claude_transcript import ClaudeTranscript
+from outrider.daemon.agents.cli.transcripts.claude_transcript import ORPHAN_WAIT, ClaudeTranscript
 from outrider.daemon.agents.cli.transcripts.transcript import Tail
 from outrider.daemon.agents.guards import Guards
+from tests.rig.clock import Clock
 
 NAME = "11111111-1111-4111-8111-111111111111"
 TIME = "2026-11-20T21:30:52.066Z"
@@ -41,8 +43,8 @@ class Record:
         state = {"sessionId": NAME, "status": status, "statusUpdatedAt": at}
         (self.home / ".claude" / "sessions" / "42.json").write_text(json.dumps(state))
 
-    def reader(self) -> ClaudeTranscript:
-        return ClaudeTranscript({"HOME": str(self.home)}, Path("/some/where"), NAME)
+    def reader(self, clock: Callable[[], float] = time.monotonic) -> ClaudeTranscript:
+        return ClaudeTranscript({"HOME": str(self.home)}, Path("/some/where"), NAME, clock)
 
 
 @pytest.fixture
@@ -150,11 +152,14 @@ def test_an_answer_that_was_written_before_its_question(record: Record) -> None:
 
 
 def test_an_entry_whose_parent_never_comes_is_not_lost(
-    record: Record, monkeypatch: pytest.MonkeyPatch
+    record: Record,
 ) -> None:
     record.add("user", "orphan", parentUuid="nowhere")
-    monkeypatch.setattr(claude_transcript, "ORPHAN_WAIT", -1)
-    reader = record.reader()
+    clock = Clock()
+    reader = record.reader(clock)
+    reader.poll()
+    assert reader.messages({}, Guards()) == []
+    clock.passes(ORPHAN_WAIT + 0.001)
     reader.poll()
     assert [m.content for m in reader.messages({}, Guards())] == ["orphan"]
 

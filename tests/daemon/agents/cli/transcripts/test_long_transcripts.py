@@ -14,7 +14,7 @@ import pytest
 from outrider.contract.commands import Chat, ReadChat
 from outrider.contract.frames import MAX_FRAME_BYTES
 from outrider.daemon.agents.chat_log import MAX_CONTENT, truncate_content
-from outrider.daemon.agents.cli.transcripts import claude_transcript
+from outrider.daemon.agents.cli.transcripts.claude_transcript import ORPHAN_WAIT, ClaudeTranscript
 from outrider.daemon.agents.cli.transcripts.transcript import (
     MAX_CHUNK,
     MAX_LINE,
@@ -24,7 +24,8 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
 )
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.session import MAX_CHAT_BYTES, select_messages
-from tests.daemon.agents.cli.transcripts.records import KINDS, RecordKind
+from tests.daemon.agents.cli.transcripts.records import CONVERSATION, KINDS, RecordKind
+from tests.rig.clock import Clock
 
 CUT = "\n[outrider: the rest is left out here]"
 all_kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -191,13 +192,13 @@ def test_entries_of_claude_code_without_parents_are_linear(tmp_path: Path, paren
             else:
                 entry["parentUuid"] = "nowhere" if parents == "one" else f"nowhere {n}"
         kind.append(home, *(entries[::-1] if parents == "backwards" else entries))
-        reader = kind.reader(home)
+        clock = Clock()
+        reader = ClaudeTranscript({"HOME": str(home)}, home, CONVERSATION, clock)
         total = work(reader.poll)
         if parents != "backwards":
             assert chat(reader) == []
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(claude_transcript, "ORPHAN_WAIT", -1)
-                total += work(reader.poll)
+            clock.passes(ORPHAN_WAIT + 0.001)
+            total += work(reader.poll)
         assert chat(reader) == [str(n) for n in range(count)]
         return total
 

@@ -6,7 +6,7 @@ documented, so every field is optional here; callers fall back on the screen.
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,9 +76,17 @@ class ClaudeTranscript(Reader):
         environment: the agent's; HOME and CLAUDE_CONFIG_DIR locate its files.
         directory: unused; Claude Code sorts its files by directory, but the id is unique.
         conversation: the UUID that Claude Code was started with.
+        clock: returns seconds, as `time.monotonic` does.
     """
 
-    def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        directory: Path,
+        conversation: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         del directory
         super().__init__(conversation)
         home = Path(environment.get("HOME") or Path.home())
@@ -105,7 +113,7 @@ class ClaudeTranscript(Reader):
         for entry in self._tail.records(self._entry_decoder):
             self._process_in_order(entry)
         missing = self._missing_parents
-        while missing and time.monotonic() - missing[0][0] > ORPHAN_WAIT:
+        while missing and self._clock() - missing[0][0] > ORPHAN_WAIT:
             self._process_children(missing.popleft()[1])
         return self._tail.has_more
 
@@ -159,7 +167,7 @@ class ClaudeTranscript(Reader):
         parent = entry.parent_uuid
         if parent is not None and parent not in self._processed_ids:
             self._orphans.setdefault(parent, []).append(entry)
-            self._missing_parents.append((time.monotonic(), parent))
+            self._missing_parents.append((self._clock(), parent))
             return
         self._process_entry(entry)
         self._process_children(entry.uuid)
