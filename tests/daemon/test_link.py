@@ -18,6 +18,7 @@ from outrider.contract.frames import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     Acknowledge,
+    AcknowledgeRefusals,
     Cancel,
     Change,
     CloseCode,
@@ -26,7 +27,6 @@ from outrider.contract.frames import (
     Event,
     Goodbye,
     Hello,
-    Noted,
     Refusal,
     Snapshot,
     Welcome,
@@ -604,7 +604,7 @@ async def targets(peer: Peer, count: int) -> list[str]:
     return [(await peer.hear(Refusal)).refused.target for _ in range(count)]
 
 
-async def test_refusals_are_told_again_until_they_are_noted(
+async def test_refusals_are_told_again_until_they_are_acknowledged(
     machine: Machine, service: ScriptedService, journal: Journal
 ) -> None:
     machine.outbox.refused(refused("/a"))
@@ -613,14 +613,14 @@ async def test_refusals_are_told_again_until_they_are_noted(
     first = await peer.hear(Refusal)
     assert first.refused == refused("/a")
     assert await targets(peer, 1) == ["/b"]
-    await peer.say(Noted(seq=first.seq))
+    await peer.say(AcknowledgeRefusals(seq=first.seq))
     await eventually(lambda: len(journal.refusals(0, 10)) == 1)
     peer.socket.transport.abort()
     peer = await service.connection()
     await peer.welcome()
     again = await peer.hear(Refusal)
     assert again.refused.target == "/b"
-    await peer.say(Noted(seq=again.seq))
+    await peer.say(AcknowledgeRefusals(seq=again.seq))
     await eventually(lambda: journal.refusals(0, 10) == [])
     machine.outbox.refused(refused("/c"))
     assert (await peer.hear(Refusal)).seq > again.seq

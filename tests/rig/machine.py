@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedError
 from outrider.contract.frames import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
+    AcknowledgeRefusals,
     Cancel,
     Change,
     Command,
@@ -26,7 +27,6 @@ from outrider.contract.frames import (
     FromDaemon,
     FromService,
     Hello,
-    Noted,
     Welcome,
     decode_from_service,
     encode,
@@ -177,9 +177,9 @@ class ScriptedMachine:
         """Return the next cancel."""
         return await self._next(Cancel)
 
-    async def hears_noted(self) -> Noted:
-        """Return the next word that refusals are noted."""
-        return await self._next(Noted)
+    async def hears_refusals_acknowledged(self) -> AcknowledgeRefusals:
+        """Return the next acknowledgement of refusals."""
+        return await self._next(AcknowledgeRefusals)
 
     async def answers(self, command: Command, result: Any = None) -> None:
         """Answer a command; without `result` with a good one of its kind."""

@@ -167,7 +167,7 @@ class Refusal(Wire, tag="refusal", kw_only=True):
     refused: Refused
 
 
-class Noted(Wire, tag="noted", kw_only=True):
+class AcknowledgeRefusals(Wire, tag="noted", kw_only=True):
     """Service → daemon: every refusal up to `seq` is in the audit log, or dropped by its limit."""
 
     seq: Annotated[int, Meta(ge=1, le=2**53 - 1)]
@@ -187,7 +187,7 @@ class Goodbye(Wire, tag="goodbye", kw_only=True):
 
 
 FromDaemon = Hello | Snapshot | Change | CommandResult | Event | Refusal | Goodbye
-FromService = Welcome | Command | Cancel | Acknowledge | Noted | Goodbye
+FromService = Welcome | Command | Cancel | Acknowledge | AcknowledgeRefusals | Goodbye
 Frame = FromDaemon | FromService
 
 

@@ -15,7 +15,7 @@ from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.contract.commands import PUBLIC_COMMANDS
 from outrider.contract.events import Refused
-from outrider.contract.frames import Noted, Refusal
+from outrider.contract.frames import AcknowledgeRefusals, Refusal
 from outrider.contract.ids import is_id
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
@@ -139,7 +139,7 @@ class TestWhatIsRecorded:
                 suppressed=seq - 1,
             )
             await machine.say(Refusal(seq=seq, refused=told))
-            assert await machine.hears_noted() == Noted(seq=seq)
+            assert await machine.hears_refusals_acknowledged() == AcknowledgeRefusals(seq=seq)
         second, first = await trail(user)
         assert first["target"] == "session_1 /etc/shadow"
         assert (first["principal"], first["action"], first["outcome"]) == (
@@ -159,7 +159,9 @@ class TestWhatIsRecorded:
         for seq in range(1, 3 * A_MINUTE):
             await machine.say(Refusal(seq=seq, refused=told))
         for seq in range(1, 3 * A_MINUTE):
-            assert (await machine.hears_noted()).seq == seq  # it is not to be told again
+            assert (
+                await machine.hears_refusals_acknowledged()
+            ).seq == seq  # it is not to be told again
         assert len(await trail(user, limit=500)) <= 2 * A_MINUTE
 
     async def test_refusals_by_a_limit(self, start_site: StartSite) -> None:

@@ -58,7 +58,7 @@ async def test_an_account_that_went_holds_up_nobody_else(
 async def test_events_wait_for_the_database(
     office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is acknowledged while it is away, and nothing lost."""
+    """Nothing is acknowledged while it is unavailable, and nothing is lost."""
     webhook = await office.webhook(receiver.url)
     real, tries = deliveries.store, 0
 

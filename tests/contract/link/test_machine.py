@@ -8,6 +8,7 @@ import pytest
 from outrider.contract.frames import (
     PROTOCOL_VERSION,
     Acknowledge,
+    AcknowledgeRefusals,
     Cancel,
     Change,
     CloseCode,
@@ -17,7 +18,6 @@ from outrider.contract.frames import (
     FromDaemon,
     FromService,
     Goodbye,
-    Noted,
     Refusal,
     Snapshot,
     Welcome,
@@ -242,7 +242,7 @@ def test_refusals_are_sent_again_until_acknowledged(book: Playbook) -> None:
     book.lose(1)
     book.welcome(2)
     assert book.batch() == [Refusal(seq=1, refused=refusal("/a"))]
-    book.receive(2, Noted(seq=1))
+    book.receive(2, AcknowledgeRefusals(seq=1))
     book.lose(2)
     book.welcome(3)
     assert book.batch() == []

@@ -30,7 +30,7 @@ FAULTS: dict[str, Callable[[Postgres], None]] = {
     "frozen": Postgres.freeze,
 }
 OUTAGE = NODE_TIMEOUT + GRACE + 1
-"""Seconds for which it is gone: nobody may be held for dead for that."""
+"""Seconds for which it is gone: no machine may be declared dead for that."""
 
 DISCONNECTED = "machine:disconnected"
 

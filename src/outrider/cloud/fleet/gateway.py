@@ -59,7 +59,7 @@ _REGISTRATIONS: Final = 3
 """How often a machine is registered again because another node has stored a connection of it."""
 
 _MOVE_SECONDS: Final = 3.0
-"""What a machine has for its move, beside its turn in the spread."""
+"""Seconds that a machine has for its move, in addition to the spread."""
 
 _UNAUTHORIZED: Final = "This token is unknown or was revoked: run `outrider setup` again"
 
@@ -243,7 +243,7 @@ class Connection:
             self._is_gone = True
 
     def end(self) -> None:
-        """Stop what runs beside the connection."""
+        """Cancel the task that sends acknowledgements."""
         if self._acknowledging is not None:
             self._acknowledging.cancel()
 
@@ -264,7 +264,7 @@ class Gateway:
     Args:
         owner_of: returns the machine that a connection token opens, and the token's digest.
         take_event: stores the events of machines.
-        note_refusal: takes what a machine (account, machine) refused an agent.
+        note_refusal: called with account, machine and refusal when a machine refused an agent.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class Gateway:
         await receive()  # websocket.connect
         if self._is_leaving:
             await send({"type": "websocket.close", "code": CloseCode.GOING_AWAY, "reason": ""})
-            return  # a handshake refused: the machine tries again, and comes to another node
+            return  # refused: the machine tries again, and reaches another node
         connection = Connection(receive, send)
         machine_id = None
         try:
@@ -314,8 +314,8 @@ class Gateway:
         except ApiError as error:
             await connection.deny(error)
         except DATABASE_ERRORS as error:
-            _log.warning("machine sent away: the database is unavailable", error=str(error))
-            connection.link.close(CloseCode.TRY_AGAIN_LATER, "The database is away")
+            _log.warning("connection rejected: database unavailable", error=str(error))
+            connection.link.close(CloseCode.TRY_AGAIN_LATER, "The database is unavailable")
         closing = connection.link.closing
         if closing is not None and not connection.is_gone:
             _log.info(
@@ -375,7 +375,7 @@ class Gateway:
             await self._end(state, CloseCode.UNAUTHORIZED, reason)
 
     async def revoke(self, state: MachineState) -> None:
-        """Make the machine's token worthless and close its socket for good."""
+        """Revoke the machine's token and close its socket; the machine does not reconnect."""
         await machines.revoke_token(self._database, state.id)
         reason = "This token was revoked: run `outrider setup` again"
         await self._end(state, CloseCode.UNAUTHORIZED, reason)
@@ -383,7 +383,7 @@ class Gateway:
     def close_connection(
         self, machine_id: str, code: CloseCode, reason: str, connection: int | None
     ) -> None:
-        """Close a machine's socket as another node says; see `relay.CloseHandler`."""
+        """Close a machine's socket at another node's request; see `relay.CloseHandler`."""
         mine = self._table.evict(machine_id, code, reason, claimed_by=connection)
         if mine is None:
             return
@@ -391,19 +391,19 @@ class Gateway:
         if not mine.link.is_moving:
             self._dispatcher.connection_lost(machine_id)
         self._left_one()
-        work = self._let_go(machine_id, mine)
+        work = self._unregister_and_close(machine_id, mine)
         task = asyncio.create_task(work, name="close a socket")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _let_go(self, machine_id: str, connection: Connection) -> None:
-        """Leave the machine's channel to its new node, then close: nothing can be sent any more."""
+    async def _unregister_and_close(self, machine_id: str, connection: Connection) -> None:
+        """Unsubscribe from the machine's channel, then close: nothing more can be sent."""
         has_moved = connection.link.is_moving
         await self._relay.unregister(machine_id, connection, has_moved=has_moved)
         await connection.close()
 
     async def drop_deleted(self, account_id: str) -> None:
-        """Close the sockets of the account's machines that have been deleted, and forget them.
+        """Close the sockets of the account's deleted machines, and remove the machines here.
 
         Raises:
             SQLAlchemyError, OSError: the database is unavailable.
@@ -419,9 +419,9 @@ class Gateway:
                 self._presence.release(machine_id)  # also one that had no socket
 
     async def reclaim(self) -> None:
-        """See to the machines here again; close the sockets of those that are another's now."""
+        """Claim this node's machines again; close the sockets of those that another node has."""
         for state in await self._presence.reclaim():
-            reason = "This connection was held for dead"
+            reason = "This node was declared dead by its peers"
             self.close_connection(state.id, CloseCode.GOING_AWAY, reason, None)
 
     async def move(self) -> None:
@@ -442,10 +442,10 @@ class Gateway:
             async with asyncio.timeout(spread + _MOVE_SECONDS):
                 await self._left.wait()
         except TimeoutError:
-            _log.warning("machines stay until the end", count=len(self._table))
+            _log.warning("machines not moved in time", count=len(self._table))
 
     async def close(self) -> None:
-        """Tell every machine that the service stops, and close its socket."""
+        """Send every machine a goodbye, and close its socket."""
         connections = list(self._table)
         for connection in connections:
             connection.link.stop("The service is stopping")
@@ -548,7 +548,7 @@ class Gateway:
             case RefusalReceived(refused):
                 self._note_refusal(state.account_id, state.id, refused)
             case GoodbyeReceived(reason):
-                _log.info("machine says goodbye", machine=state.id, why=reason)
+                _log.info("goodbye received", machine=state.id, reason=reason)
 
     async def _end(self, state: MachineState, code: CloseCode, reason: str) -> None:
         connection = self._table.evict(state.id, code, reason)
@@ -571,7 +571,7 @@ async def _flush(connection: Connection) -> None:
         async with asyncio.timeout(1):  # a frozen machine must not delay the others
             await connection.flush()
     except (ConnectionError, TimeoutError):
-        _log.debug("machine not told to move")
+        _log.debug("goodbye before move not sent")
 
 
 async def _close(connection: Connection) -> None:
@@ -579,7 +579,7 @@ async def _close(connection: Connection) -> None:
         async with asyncio.timeout(0.5):  # a frozen machine must not delay the service
             await connection.close()
     except TimeoutError:
-        _log.debug("machine not told that the service stops")
+        _log.debug("goodbye not sent")
 
 
 def _now() -> float:

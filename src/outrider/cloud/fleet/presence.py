@@ -11,8 +11,8 @@ Invariants. The database records which machines are connected and which node is 
 each. Whether a machine came online or went offline is decided in the transaction that stores its
 event, so each change is announced once, even if nodes die. When a node dies, another
 one starts a grace period for each of its machines (`take_over`). A machine is in `_local` before
-its registration is stored: from then on this node is responsible for it, whatever becomes of the
-transaction.
+its registration is stored: from then on this node is responsible for it, even if the
+transaction fails.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Presence:
         return None if row is None or row.account_id != account_id else MachineState(row)
 
     def here(self, account_id: str) -> list[str]:
-        """Return the ids of the account's machines that this node sees to."""
+        """Return the ids of the account's machines that this node is responsible for."""
         return list(self._local.of_account(account_id))
 
     async def of_account(self, account_id: str) -> list[MachineState]:
@@ -433,7 +433,7 @@ class _Registration(NamedTuple):
 class _Registrations:
     """Stores registrations, those of one moment in one transaction.
 
-    So a crowd that reconnects after a restart costs little more than a few machines do.
+    Many machines that reconnect at once, after a restart, cost little more than a few.
     """
 
     def __init__(self, database: Database, node: str, announce: Announce) -> None:

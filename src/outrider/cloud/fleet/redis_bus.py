@@ -1,7 +1,7 @@
 """The bus of many nodes: sharded publish/subscribe and hashes in Redis.
 
 Publish/subscribe is sharded so that on a Redis Cluster a message goes to one server, not to all.
-The directories expire, so that nothing stays of accounts without machines.
+The directories expire, so that accounts without machines use no memory.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from outrider.cloud.fleet.bus import BusDown, MessageHandler
 from outrider.cloud.store.redis import FAILURES, Redis, RedisUnavailable
 from outrider.cloud.store.redis_subscription import Message, Subscription
 
-_BOARD_SECONDS: Final = 900
+_DIRECTORY_SECONDS: Final = 900
 """Expiry of a directory after its last write; every machine reports more often than that."""
 
 _LARGE: Final = 256 * 1024
@@ -30,17 +30,17 @@ _SUBSCRIBE_SECONDS: Final = 2.0
 _SILENCE_SECONDS: Final = 3.0
 """After this silence the bus publishes to itself; if that does not arrive, it reconnects."""
 
-_HERE: Final = b"="
-_FETCH: Final = b"@"
+_INLINE: Final = b"="
+_IN_KEY: Final = b"@"
 
-_POST: Final = """
+_PUT_SCRIPT: Final = """
 local old = redis.call('HGET', KEYS[1], ARGV[1])
 if old and tonumber(string.match(old, '^%d+')) > tonumber(ARGV[2]) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. ARGV[3])
 redis.call('EXPIRE', KEYS[1], ARGV[4])
 return 1
 """
-_WITHDRAW: Final = """
+_REMOVE_SCRIPT: Final = """
 local old = redis.call('HGET', KEYS[1], ARGV[1])
 if old and tonumber(string.match(old, '^%d+')) > tonumber(ARGV[2]) then return 0 end
 return redis.call('HDEL', KEYS[1], ARGV[1])
@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RedisBus:
-    """The bus of the nodes that share a Redis; see `bus.Bus` for what it promises.
+    """The bus of the nodes that share a Redis; see `bus.Bus` for its guarantees.
 
     Args:
         on_down: called when messages may be lost.
@@ -63,13 +63,13 @@ class RedisBus:
         self._redis = redis
         self._handlers: dict[str, list[MessageHandler]] = {}
         self._names: dict[bytes, str] = {}
-        self._leaving: Counter[str] = Counter()
+        self._unsubscribing: Counter[str] = Counter()
         self._confirming: dict[str, asyncio.Future[None]] = {}
         self._subscription: Subscription | None = None
         self._on_down = on_down
         self._on_up = on_up
         self._fetching: set[asyncio.Task[None]] = set()
-        self._own = redis.key("bus", secrets.token_hex(8))
+        self._own_channel = redis.key("bus", secrets.token_hex(8))
 
     @property
     def is_shared(self) -> bool:
@@ -111,26 +111,28 @@ class RedisBus:
         del self._handlers[name]
         if self._subscription is not None:
             with suppress(*FAILURES):  # a lost connection has no subscriptions
-                self._leaving[name] += 1
+                self._unsubscribing[name] += 1
                 await self._subscription.unsubscribe(name)
 
     async def publish(self, channel: str, message: bytes) -> int:
         """Send a message to all subscribers; return their number."""
         name = self._redis.key("channel", channel)
         if len(message) <= _LARGE:
-            return int(await self._ask("SPUBLISH", name, _HERE + message))
+            return int(await self._ask("SPUBLISH", name, _INLINE + message))
         key = self._redis.key("large", secrets.token_hex(16))
         await self._ask("SET", key, message, "EX", _LARGE_SECONDS)
-        return int(await self._ask("SPUBLISH", name, _FETCH + key.encode()))
+        return int(await self._ask("SPUBLISH", name, _IN_KEY + key.encode()))
 
     async def put(self, directory: str, name: str, version: int, entry: bytes) -> None:
         """Write an entry of a directory."""
         key = self._redis.key("board", directory)
-        await self._ask("EVAL", _POST, 1, key, name, version, entry, _BOARD_SECONDS)
+        await self._ask("EVAL", _PUT_SCRIPT, 1, key, name, version, entry, _DIRECTORY_SECONDS)
 
     async def remove(self, directory: str, name: str, version: int) -> None:
         """Remove an entry from a directory."""
-        await self._ask("EVAL", _WITHDRAW, 1, self._redis.key("board", directory), name, version)
+        await self._ask(
+            "EVAL", _REMOVE_SCRIPT, 1, self._redis.key("board", directory), name, version
+        )
 
     async def get(self, directory: str, name: str) -> bytes | None:
         """Return an entry of a directory."""
@@ -138,13 +140,17 @@ class RedisBus:
         return None if found is None else _without_version(found)
 
     async def items(self, directory: str) -> Mapping[str, bytes]:
-        """Return all the entries of a board, by name."""
+        """Return all the entries of a directory, by name."""
         found = await self._ask("HGETALL", self._redis.key("board", directory))
         pairs = found.items() if isinstance(found, dict) else zip(*[iter(found)] * 2, strict=True)
         return {name.decode(): _without_version(entry) for name, entry in pairs}
 
     async def check(self) -> None:
-        """Ask whether it works."""
+        """Check that Redis answers.
+
+        Raises:
+            BusDown: it does not.
+        """
         try:
             await self._redis.ping()
         except RedisUnavailable as error:
@@ -168,7 +174,7 @@ class RedisBus:
             await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311  # spread only
 
     async def close(self) -> None:
-        """Let go of what it holds."""
+        """Cancel fetches of large messages and close the connections to Redis."""
         for task in self._fetching:
             task.cancel()
         await self._redis.close()
@@ -189,7 +195,7 @@ class RedisBus:
     async def _subscribe(self, subscription: Subscription) -> None:
         """Subscribe to the channels with handlers; all are confirmed at the return."""
         self._names = {}
-        self._leaving.clear()
+        self._unsubscribing.clear()
         while names := self._unsubscribed():  # more may be added meanwhile
             self._names |= {name.encode(): name for name in names}
             await subscription.subscribe(names)
@@ -201,33 +207,37 @@ class RedisBus:
                 if message["type"] == "ssubscribe":
                     unconfirmed.discard(message["channel"].decode())
                 else:
-                    self._take(message)
+                    self._handle(message)
         self._subscription = subscription
 
     def _unsubscribed(self) -> list[str]:
-        return [name for name in (self._own, *self._handlers) if name.encode() not in self._names]
+        return [
+            name
+            for name in (self._own_channel, *self._handlers)
+            if name.encode() not in self._names
+        ]
 
     async def _dispatch(self, subscription: Subscription) -> None:
-        is_asked = False
+        is_probing = False
         while True:
             message = await subscription.next(_SILENCE_SECONDS)
             if message is not None:
-                is_asked = False
-                self._take(message)
-            elif is_asked:
+                is_probing = False
+                self._handle(message)
+            elif is_probing:
                 raise TimeoutError("no messages received")
             else:
-                is_asked = True
+                is_probing = True
                 with suppress(RedisUnavailable):
-                    await self._redis.ask("SPUBLISH", self._own, _HERE)
+                    await self._redis.ask("SPUBLISH", self._own_channel, _INLINE)
 
-    def _take(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         name = self._names.get(message["channel"])
         if name is None:
             return
         if message["type"] == "smessage":
             data: bytes = message["data"]
-            if data[:1] == _FETCH:
+            if data[:1] == _IN_KEY:
                 task = asyncio.create_task(self._fetch(name, data[1:]), name="fetch a message")
                 self._fetching.add(task)
                 task.add_done_callback(self._fetching.discard)
@@ -237,8 +247,8 @@ class RedisBus:
             confirmed = self._confirming.get(name)
             if confirmed is not None and not confirmed.done():
                 confirmed.set_result(None)
-        elif self._leaving[name]:
-            self._leaving[name] -= 1
+        elif self._unsubscribing[name]:
+            self._unsubscribing[name] -= 1
             if name not in self._handlers:
                 del self._names[message["channel"]]
         else:

@@ -18,7 +18,7 @@ requester.
 
 A command in flight belongs to the node that holds the machine's socket. When the machine moves to
 another node, its old node hands its commands over (`Handover`); when the socket is lost, the
-requesting nodes are told (`ConnectionLost`).
+requesting nodes are notified (`ConnectionLost`).
 """
 
 import asyncio
@@ -148,7 +148,7 @@ class _LocalConnection:
 
 
 class _Requested:
-    """A command of this node that is in flight; `reported_at` is its last sign of life."""
+    """A command of this node that is in flight; `reported_at` is when a node last reported it."""
 
     __slots__ = ("machine", "reported_at")
 

@@ -33,6 +33,7 @@ from outrider.contract.backoff import Backoff
 from outrider.contract.frames import (
     PROTOCOL_VERSION,
     Acknowledge,
+    AcknowledgeRefusals,
     Cancel,
     CloseCode,
     Command,
@@ -41,7 +42,6 @@ from outrider.contract.frames import (
     FromService,
     Goodbye,
     Hello,
-    Noted,
     Snapshot,
     Welcome,
     decode_from_service,
@@ -438,7 +438,7 @@ class MachineLink:
                 self._events.append(CommandCancelled(command_id))
             case Acknowledge(seq=seq):
                 self._outbox.events_acknowledged(seq)
-            case Noted(seq=seq):
+            case AcknowledgeRefusals(seq=seq):
                 self._outbox.refusals_acknowledged(seq)
             case Goodbye():
                 self._receive_goodbye(connection, frame)

@@ -38,6 +38,7 @@ from outrider.contract.frames import (
     HELLO_TIMEOUT,
     PROTOCOL_VERSION,
     Acknowledge,
+    AcknowledgeRefusals,
     Change,
     CloseCode,
     CommandResult,
@@ -47,7 +48,6 @@ from outrider.contract.frames import (
     FromService,
     Goodbye,
     Hello,
-    Noted,
     Refusal,
     Snapshot,
     Welcome,
@@ -126,7 +126,7 @@ class ServiceLink:
 
     Attributes:
         number: higher than those of the machine's earlier connections; 0 until it is known.
-        is_moving: whether the machine was told to connect to another node: results arrive there.
+        is_moving: whether the machine was asked to connect to another node: results arrive there.
         closing: how to close the connection; None if it stays open.
         deadline: when to call `tick`, None if it need not be called.
     """
@@ -252,7 +252,7 @@ class ServiceLink:
         self._frames.append(Goodbye(reason=reason, reconnect_ms=reconnect_ms))
 
     def stop(self, reason: str) -> None:
-        """Tell the machine that the service stops, and close the connection."""
+        """Send a goodbye because the service stops, and close the connection."""
         self._frames.append(Goodbye(reason=reason))
         self.close(CloseCode.GOING_AWAY, reason)
 
@@ -299,7 +299,7 @@ class ServiceLink:
                 self._receive_event(seq, event, now)
             case Refusal(seq=seq, refused=refused):
                 self._events.append(RefusalReceived(refused))
-                self._frames.append(Noted(seq=seq))
+                self._frames.append(AcknowledgeRefusals(seq=seq))
             case Goodbye(reason=reason):
                 self._events.append(GoodbyeReceived(reason))
             case _:
