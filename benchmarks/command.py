@@ -1,92 +1,113 @@
-"""The command line that every benchmark has."""
+"""The command line of the benchmarks."""
 
 import argparse
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeVar
 
 from rich.console import Console
 
 from benchmarks import report
 from benchmarks.processes import BenchmarkError, handled, interrupt
 
-Benchmark = Callable[["Effort", Console], report.Report]
+RunT = TypeVar("RunT")
+Benchmark = Callable[["Options"], report.Report]
+
+_progress: Final = Console(stderr=True, style="dim", highlight=False)
 
 
-class Effort:
-    """How long to measure.
+@dataclass(frozen=True)
+class Options:
+    """What to measure and for how long.
 
     Args:
         seconds: the length of one run.
         rounds: how many runs a figure is the median of.
-        only: what to measure of what a benchmark measures one by one; empty: what is usual.
-        machines: how many machines the fleet has.
+        only: the agents, IDEs or attacks to measure; empty: the usual ones.
+        machines: how many machines the fleet has, None for the benchmark's default.
         minutes: the length of the soak.
     """
 
-    def __init__(
-        self,
-        seconds: int,
-        rounds: int,
-        only: tuple[str, ...] = (),
-        machines: int = 10_000,
-        minutes: int = 30,
-    ) -> None:
-        self.seconds = seconds
-        self.rounds = rounds
-        self.only = only
-        self.machines = machines
-        self.minutes = minutes
+    seconds: int
+    rounds: int
+    only: tuple[str, ...]
+    machines: int | None
+    minutes: int
+
+    def progress(self, text: str) -> None:
+        """Print to standard error what is measured now."""
+        _progress.print(text)
+
+    def each_round(self, name: str) -> Iterator[int]:
+        """Return the numbers of the rounds, and print the progress of each."""
+        for number in range(self.rounds):
+            self.progress(f"{name}, round {number + 1} of {self.rounds}")
+            yield number
+
+    def in_turns(
+        self, name: str, first: Callable[[], RunT], second: Callable[[], RunT]
+    ) -> tuple[list[RunT], list[RunT]]:
+        """Measure both in each round, so that a busy moment of the computer affects both."""
+        runs: tuple[list[RunT], list[RunT]] = [], []
+        for _ in self.each_round(name):
+            runs[0].append(first())
+            runs[1].append(second())
+        return runs
 
 
-def main(*benchmarks: Benchmark, machines: int = 10_000) -> None:
-    """Run benchmarks as the command line asks, show what they find, and end the program.
+def main(benchmarks: Mapping[str, Benchmark], *, omitted: Sequence[str] = ()) -> None:
+    """Run benchmarks as the command line says, print their figures, and end the program.
 
     Args:
-        machines: how many machines a fleet has where the command line does not say.
+        omitted: those that run only if the command line names them.
     """
     parser = argparse.ArgumentParser(description="Measure Outrider against its targets.")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="what to run of: " + ", ".join(benchmarks)
+    )
+    parser.add_argument("--list", action="store_true", help="list the benchmarks, run none")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--seconds", type=int, default=3, help="length of a run (default 3)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each figure (default 5)")
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME",
-        help="agents: measure this kind; hostile: this attack (as often as you like; "
-        "default: the five CLI agents, all attacks)",
+        help="agents, ides: measure this kind; hostile: this attack (as often as you like; "
+        "default: the five CLI agents, all IDEs, all attacks)",
     )  # fmt: skip
     parser.add_argument(
         "--machines",
         type=int,
-        default=machines,
-        help=f"fleet, soak: how many machines (default {machines:,})",
+        help="fleet, nodes, soak: how many machines (default 10,000, of soak 2,000)",
     )
     parser.add_argument(
         "--minutes", type=int, default=30, help="soak: how long to run (default 30)"
     )
-    options = parser.parse_args()
-    if options.seconds < 1 or options.rounds < 1:
-        parser.error("--seconds and --rounds are at least 1")
-    if options.minutes < 3:
-        parser.error("--minutes is at least 3")
-    if options.machines < 100:
-        parser.error("--machines is at least 100")
+    given = parser.parse_args()
+    for name, least in (("seconds", 1), ("rounds", 1), ("minutes", 3), ("machines", 100)):
+        value = getattr(given, name)
+        if value is not None and value < least:
+            parser.error(f"--{name} is at least {least}")
+    if unknown := [name for name in given.names if name not in benchmarks]:
+        parser.error(f"unknown benchmarks {', '.join(unknown)}: there are {', '.join(benchmarks)}")
+    if given.list:
+        print(*benchmarks, sep="\n")
+        return
+    options = Options(given.seconds, given.rounds, tuple(given.only), given.machines, given.minutes)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    progress = Console(stderr=True)
     facts = report.machine_facts()
     console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
-    effort = Effort(
-        options.seconds, options.rounds, tuple(options.only), options.machines, options.minutes
-    )
     reports = []
     try:
         with handled([signal.SIGTERM], interrupt):
-            for benchmark in benchmarks:
-                reports.append(benchmark(effort, progress))
+            for name in given.names or [name for name in benchmarks if name not in omitted]:
+                reports.append(benchmarks[name](options))
                 report.show(console, reports[-1])
     except BenchmarkError as error:
         sys.exit(f"benchmarks: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
-    if options.json is not None:
-        report.write(options.json, reports)
+    if given.json is not None:
+        report.write(given.json, reports)

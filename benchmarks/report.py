@@ -1,15 +1,18 @@
-"""Figures, the targets that they are held against, and how both are told."""
+"""Figures, their targets, and the report of both: tables for people, JSON for programs."""
 
 import os
 import platform
 import statistics
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
+
+RunT = TypeVar("RunT")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -48,11 +51,15 @@ class Figure(msgspec.Struct):
         return statistics.median(self.runs) if self.runs else None
 
     @property
+    def baseline_value(self) -> float | None:
+        """The median of the baseline's runs."""
+        return statistics.median(self.baseline) if self.baseline else None
+
+    @property
     def ratio(self) -> float | None:
         """The median of the runs over the baseline's median, None where that is 0."""
-        if not self.runs or not self.baseline or not statistics.median(self.baseline):
-            return None
-        return statistics.median(self.runs) / statistics.median(self.baseline)
+        value, baseline = self.value, self.baseline_value
+        return None if value is None or not baseline else value / baseline
 
     @property
     def met(self) -> bool | None:
@@ -61,6 +68,28 @@ class Figure(msgspec.Struct):
             return None
         value = self.ratio if self.target.of == "ratio" else self.value
         return None if value is None else self.target.met_by(value)
+
+
+def compared(
+    name: str,
+    unit: str,
+    runs: tuple[Sequence[RunT], Sequence[RunT]],
+    value: Callable[[RunT], float],
+    target: Target | None = None,
+) -> Figure:
+    """Return the figure of a value of each run; `runs` are Outrider's and the baseline's."""
+    ours, baseline = ([*map(value, each)] for each in runs)
+    return Figure(name, unit, ours, baseline=baseline, target=target)
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return the value that `percent` % of the values are below."""
+    return sorted(values)[len(values) * percent // 100]
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun in the right number: "1 connection", "1,000 webhooks"."""
+    return f"{count:,} {noun}{'s'[: count != 1]}"
 
 
 class Section(msgspec.Struct):
@@ -89,11 +118,11 @@ class Report(msgspec.Struct, kw_only=True):
 def show(console: Console, report: Report) -> None:
     """Print the report's tables."""
     for section in report.sections:
-        compared = any(figure.baseline for figure in section.figures)
+        has_baseline = any(figure.baseline for figure in section.figures)
         table = Table(title=section.title, title_justify="left", title_style="bold")
         table.add_column("")
         table.add_column("Outrider", justify="right")
-        if compared:
+        if has_baseline:
             table.add_column("baseline", justify="right")
             table.add_column("ratio", justify="right")
         table.add_column("unit")
@@ -101,7 +130,7 @@ def show(console: Console, report: Report) -> None:
         table.add_column("")
         for figure in section.figures:
             comparison = (
-                [_number(_median(figure.baseline)), _ratio(figure.ratio)] if compared else []
+                [_number(figure.baseline_value), _ratio(figure.ratio)] if has_baseline else []
             )
             table.add_row(
                 figure.name,
@@ -162,10 +191,6 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def _median(values: list[float]) -> float | None:
-    return statistics.median(values) if values else None
 
 
 def _number(value: float | None) -> str:

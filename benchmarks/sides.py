@@ -5,9 +5,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import msgspec
-from rich.console import Console
 
-from benchmarks.command import Effort
+from benchmarks.command import Options
 from benchmarks.processes import Stage, split_processors
 from benchmarks.service import Installation, Server, enroll
 from benchmarks.wrk import Load, Request, load
@@ -90,21 +89,17 @@ def side_by_side(
 
 
 def in_turns(
-    name: str, sides: Sides, connections: int, effort: Effort, progress: Console
+    name: str, sides: Sides, connections: int, options: Options
 ) -> tuple[list[Run], list[Run]]:
-    """Measure a request on both sides, run by run: so a busy moment of the computer hits both."""
+    """Measure a request on both sides, run by run."""
     request = sides.requests()[name]
     for server in (sides.outrider, sides.baseline):
         _run(server, request, connections, seconds=1)  # warm up
-    ours, theirs = [], []
-    for number in range(effort.rounds):
-        progress.print(
-            f"{name}, connections: {connections}, round {number + 1} of {effort.rounds}",
-            style="dim",
-        )
-        ours.append(_run(sides.outrider, request, connections, effort.seconds))
-        theirs.append(_run(sides.baseline, request, connections, effort.seconds))
-    return ours, theirs
+    return options.in_turns(
+        f"{name}, connections: {connections}",
+        lambda: _run(sides.outrider, request, connections, options.seconds),
+        lambda: _run(sides.baseline, request, connections, options.seconds),
+    )
 
 
 def _run(server: Server, request: Request, connections: int, seconds: int) -> Run:

@@ -3,4 +3,4 @@
 from benchmarks.access import benchmark
 from benchmarks.command import main
 
-main(benchmark)
+main({"access": benchmark})

@@ -2,12 +2,10 @@
 
 from typing import Final
 
-from rich.console import Console
-
 from benchmarks.access import stages
-from benchmarks.command import Effort
+from benchmarks.command import Options
 from benchmarks.processes import Stage, split_processors, stage
-from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.report import Figure, Report, Section, Target, compared
 from benchmarks.service import Installation, Server
 from benchmarks.sides import Known, Sides, in_turns, side_by_side
 from benchmarks.wrk import require_wrk
@@ -18,19 +16,17 @@ _REQUESTS: Final = ("GET …/status", "POST …/command read_chat")
 _TARGET: Final = Target("at least", 0.85, of="ratio")
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
+def benchmark(options: Options) -> Report:
     """Measure the throughput that the access layer leaves, then each of its stages."""
     require_wrk()
     with stage() as here:
         with side_by_side(here, _bypassed) as sides:
-            compared = [
-                figure for name in _REQUESTS for figure in _compare(name, sides, effort, progress)
-            ]
-        costs = stages.measure(here.directory, effort.rounds)
+            throughput = [figure for name in _REQUESTS for figure in _compare(name, sides, options)]
+        costs = stages.measure(here.directory, options.rounds)
     return Report(
         benchmark="access",
         sections=[
-            Section(title="With the access layer; the baseline is without it", figures=compared),
+            Section(title="With the access layer; the baseline is without it", figures=throughput),
             Section(title="Its stages, each alone", figures=costs),
         ],
     )
@@ -53,20 +49,20 @@ def _bypassed(here: Stage, installation: Installation, known: Known) -> Server:
     return server
 
 
-def _compare(name: str, sides: Sides, effort: Effort, progress: Console) -> list[Figure]:
-    guarded, bypassed = in_turns(name, sides, CONNECTIONS, effort, progress)
+def _compare(name: str, sides: Sides, options: Options) -> list[Figure]:
+    runs = in_turns(name, sides, CONNECTIONS, options)
     return [
-        Figure(
+        compared(
             f"{name}, {CONNECTIONS} connections",
             "requests/s",
-            [run.load.per_second for run in guarded],
-            baseline=[run.load.per_second for run in bypassed],
-            target=_TARGET,
+            runs,
+            lambda run: run.load.per_second,
+            _TARGET,
         ),
-        Figure(
+        compared(
             f"{name}, processor time",
             "us/request",
-            [run.cpu_per_request for run in guarded],
-            baseline=[run.cpu_per_request for run in bypassed],
+            runs,
+            lambda run: run.cpu_per_request,
         ),
     ]

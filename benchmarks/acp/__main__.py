@@ -1,6 +1,6 @@
 """Runs this benchmark alone."""
 
-from benchmarks import acp
+from benchmarks.acp import benchmark
 from benchmarks.command import main
 
-main(acp.benchmark)
+main({"acp": benchmark})

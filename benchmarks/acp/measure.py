@@ -4,12 +4,10 @@ import statistics
 import time
 from typing import Final
 
-from rich.console import Console
-
 from benchmarks.acp.rig import Agent, Rig, rig
-from benchmarks.command import Effort
+from benchmarks.command import Options
 from benchmarks.processes import stage
-from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.report import Figure, Report, Section, Target, percentile
 
 PACE: Final = 1000
 """Chunks a second that a paced agent streams."""
@@ -28,24 +26,23 @@ _LARGE: Final = 10_000_000
 _MEGABYTE: Final = 1e6
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
+def benchmark(options: Options) -> Report:
     """Measure with scripted agents, which do nothing but what is measured."""
     with stage() as here, rig(here) as machine:
-        memory = _memory(machine, progress)  # of a daemon that has done nothing else yet
+        memory = _memory(machine, options)  # of a daemon that has done nothing else yet
     with stage() as here, rig(here) as machine:
-        sections = [_delays(machine, effort, progress), _streams(machine, effort, progress), memory]
+        sections = [_delays(machine, options), _streams(machine, options), memory]
     return Report(benchmark="acp", sections=sections)
 
 
-def _delays(machine: Rig, effort: Effort, progress: Console) -> Section:
+def _delays(machine: Rig, options: Options) -> Section:
     medians, slowest, alone = [], [], []
     agent = machine.launch()
-    for number in range(effort.rounds):
-        progress.print(f"delays, round {number + 1} of {effort.rounds}", style="dim")
+    for _ in options.each_round("delays"):
         alone.append(statistics.median(_request(agent) for _ in range(_ALONE)))
-        found = _delays_of(agent, effort.seconds * _A_SECOND)
+        found = _delays_of(agent, options.seconds * _A_SECOND)
         medians.append(statistics.median(found))
-        slowest.append(sorted(found)[int(len(found) * 0.99)])
+        slowest.append(percentile(found, 99))
     agent.stop()
     return Section(
         title="ACP: from an agent's notification to the status over REST",
@@ -78,18 +75,17 @@ def _delays_of(agent: Agent, count: int) -> list[float]:
     return found
 
 
-def _streams(machine: Rig, effort: Effort, progress: Console) -> Section:
+def _streams(machine: Rig, options: Options) -> Section:
     wrote, behind, last, cost, together, flood = [], [], [], [], [], []
     agents = [machine.launch() for _ in range(_AT_ONCE)]
-    for number in range(effort.rounds):
-        progress.print(f"streams, round {number + 1} of {effort.rounds}", style="dim")
+    for _ in options.each_round("streams"):
         before = machine.daemon.cpu_seconds()
-        lags = _lags(agents[:1], effort.seconds)
+        lags = _lags(agents[:1], options.seconds)
         wrote.append(_rate(agents[0]))
-        cost.append((machine.daemon.cpu_seconds() - before) / effort.seconds * 100)
+        cost.append((machine.daemon.cpu_seconds() - before) / options.seconds * 100)
         behind.append(statistics.median(lags))
         last.append(lags[-1])
-        together.append(_lags(agents, effort.seconds)[-1])
+        together.append(_lags(agents, options.seconds)[-1])
         flood.append(_flood(agents[0]))
     for agent in agents:
         agent.stop()
@@ -144,8 +140,8 @@ def _flood(agent: Agent) -> float:
     return _FLOOD / (agent.wait() - began)
 
 
-def _memory(machine: Rig, progress: Console) -> Section:
-    progress.print(f"memory of {_SESSIONS} sessions", style="dim")
+def _memory(machine: Rig, options: Options) -> Section:
+    options.progress(f"memory of {_SESSIONS} sessions")
     warm = _used(machine)
     before, _ = machine.daemon.memory()
     agents = [_used(machine) for _ in range(_SESSIONS)]

@@ -1,6 +1,6 @@
 """Runs this benchmark alone."""
 
-from benchmarks import agents
+from benchmarks.agents import benchmark
 from benchmarks.command import main
 
-main(agents.benchmark)
+main({"agents": benchmark})

@@ -4,13 +4,12 @@ import statistics
 import time
 from typing import Final
 
-from rich.console import Console
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.kinds import KINDS
 
 from benchmarks.agents.rig import Rig, rig
 from benchmarks.agents.turns import Turns, take_turns
-from benchmarks.command import Effort
+from benchmarks.command import Options
 from benchmarks.processes import BenchmarkError, Stage, stage
 from benchmarks.report import Figure, Report, Section, Target
 
@@ -28,34 +27,34 @@ _COST_SECONDS: Final = 15
 _SETTLE: Final = 2.0
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
-    """Measure the kinds that `effort.only` names, or the five that run in a terminal."""
+def benchmark(options: Options) -> Report:
+    """Measure the kinds that `options.only` names, or the five that run in a terminal."""
     kinds = {kind.type: kind for kind in KINDS}
-    wanted = effort.only or USUAL
+    wanted = options.only or USUAL
     if unknown := [name for name in wanted if name not in kinds]:
         raise BenchmarkError(f"unknown agents {unknown}: there are {', '.join(kinds)}")
     with stage() as here:
-        sections = [_section(here, kinds[name], progress) for name in wanted]
+        sections = [_section(here, kinds[name], options) for name in wanted]
     return Report(benchmark="agents", sections=sections)
 
 
-def _section(here: Stage, kind: AgentKind, progress: Console) -> Section:
+def _section(here: Stage, kind: AgentKind, options: Options) -> Section:
     with rig(here, kind) as machine:
-        progress.print(f"{kind.type}: launches", style="dim")
+        options.progress(f"{kind.type}: launches")
         launches = []
         for _ in range(2):
             launches.append(machine.launch())
             machine.stop()
         launches.append(machine.launch())
-        progress.print(f"{kind.type}: twenty turns", style="dim")
+        options.progress(f"{kind.type}: twenty turns")
         turns = take_turns(machine, here.environment({}))
         for wrong in turns.wrong[:20]:
-            progress.print(f"{kind.type}: wrong: {wrong}", style="red")
-        progress.print(f"{kind.type}: cost", style="dim")
+            options.progress(f"{kind.type}: wrong: {wrong}")
+        options.progress(f"{kind.type}: cost")
         costs = _costs(machine)
         restarts = []
         if not any("daemon_that_is_killed" in test for test in kind.cannot):
-            progress.print(f"{kind.type}: a daemon that is killed", style="dim")
+            options.progress(f"{kind.type}: a daemon that is killed")
             restarts = [_restart(machine) for _ in range(3)]
         machine.stop()
     return Section(title=f"Agents: {kind.type}", figures=_figures(launches, turns, costs, restarts))

@@ -14,6 +14,9 @@ from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.contract.ids import new_id
 
+MACHINES: Final = 10_000
+"""How many machines a fleet has by default."""
+
 PER_ACCOUNT: Final = 100
 
 

@@ -3,14 +3,12 @@
 import time
 from typing import Final
 
-from rich.console import Console
-
-from benchmarks.command import Effort
-from benchmarks.fleet.enrollment import PER_ACCOUNT
-from benchmarks.fleet.orders import Tell, Work
+from benchmarks.command import Options
+from benchmarks.fleet.control import GetStatus, SetTurnRate
+from benchmarks.fleet.enrollment import MACHINES, PER_ACCOUNT
 from benchmarks.fleet.site import Fleet, started
 from benchmarks.processes import BenchmarkError, split_processors, stage
-from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.report import Figure, Report, Section, Target, compared, plural
 from benchmarks.service import Server
 from benchmarks.sides import Run
 from benchmarks.wrk import Request, load, require_wrk
@@ -29,27 +27,27 @@ _MEMORY: Final = Target("at most", 40)
 _LATENCY: Final = Target("at most", 1.5, of="ratio")
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
+def benchmark(options: Options) -> Report:
     """Measure with ten machines, then with all of them."""
     require_wrk()
+    machines = options.machines or MACHINES
     with stage() as here:
-        progress.print(f"{effort.machines:,} machines are enrolled", style="dim")
-        server, fleet = started(here, effort.machines)
+        options.progress(f"{machines:,} machines are enrolled")
+        server, fleet = started(here, machines)
         fleet.connect(FEW)
-        few = _latencies(server, fleet, f"{FEW} machines", effort, progress)
-        costs = _costs(server, fleet, effort.machines, progress)
+        few = _latencies(server, fleet, f"{FEW} machines", options)
+        costs = _costs(server, fleet, machines, options)
         at_rest = next(f.value or 0 for f in costs if f.name.startswith("at rest"))
-        many = _latencies(server, fleet, f"{effort.machines:,} machines", effort, progress)
-        told = fleet.orders.give(Tell())
-        if told.connected < effort.machines or told.closed:
-            raise BenchmarkError(f"machines were lost: {told}")
+        many = _latencies(server, fleet, f"{machines:,} machines", options)
+        status = fleet.simulator.send(GetStatus())
+        if status.connected < machines or status.closed:
+            raise BenchmarkError(f"machines were lost: {status}")
     return Report(
         benchmark="fleet",
         sections=[
-            Section(title=f"{effort.machines:,} machines on one node, SQLite", figures=costs),
+            Section(title=f"{machines:,} machines on one node, SQLite", figures=costs),
             Section(
-                title=f"GET …/status with {effort.machines:,} machines, "
-                f"the baseline being with {FEW}",
+                title=f"GET …/status with {machines:,} machines, the baseline being with {FEW}",
                 figures=[
                     figure
                     for connections in _CONNECTIONS
@@ -60,24 +58,24 @@ def benchmark(effort: Effort, progress: Console) -> Report:
     )
 
 
-def _costs(server: Server, fleet: Fleet, count: int, progress: Console) -> list[Figure]:
+def _costs(server: Server, fleet: Fleet, count: int, options: Options) -> list[Figure]:
     """Have every machine connect, and return what that costs, then and at rest."""
     program = server.program
     before, cpu = program.memory(), program.cpu_seconds()
-    progress.print(f"{count:,} machines connect", style="dim")
+    options.progress(f"{count:,} machines connect")
     seconds, _ = fleet.connect(count)
     connecting = program.cpu_seconds() - cpu
-    progress.print("they are at rest", style="dim")
+    options.progress("they are at rest")
     time.sleep(_SETTLE_SECONDS)
     at_rest = _busy(server)
     resident, shared = (
         (now - then) / (count - FEW) / 1000
         for now, then in zip(program.memory(), before, strict=True)
     )
-    progress.print("they are at work", style="dim")
-    fleet.orders.give(Work(count / _TURN_SECONDS))
+    options.progress("they are at work")
+    fleet.simulator.send(SetTurnRate(count / _TURN_SECONDS))
     at_work = _busy(server)
-    fleet.orders.give(Work(0))
+    fleet.simulator.send(SetTurnRate(0))
     return [
         Figure("memory of a machine (RSS)", "KB", [resident], target=_MEMORY),
         Figure("memory of a machine (PSS)", "KB", [shared]),
@@ -101,11 +99,9 @@ def _busy(server: Server) -> list[float]:
     return found
 
 
-def _latencies(
-    server: Server, fleet: Fleet, name: str, effort: Effort, progress: Console
-) -> dict[int, list[Run]]:
+def _latencies(server: Server, fleet: Fleet, name: str, options: Options) -> dict[int, list[Run]]:
     """Ask the account's connected machines for their agent's status, in turns."""
-    connected = fleet.orders.give(Tell()).connected
+    connected = fleet.simulator.send(GetStatus()).connected
     paths = [
         f"/api/v1/shortcuts/{machine.daemon_id}:cli:claude-code/status"
         for machine in fleet.machines[: min(connected, PER_ACCOUNT)]
@@ -114,12 +110,8 @@ def _latencies(
     runs: dict[int, list[Run]] = {}
     for connections in _CONNECTIONS:
         _load(server, request, connections, seconds=1)  # warm up
-        for number in range(effort.rounds):
-            progress.print(
-                f"{name}, connections: {connections}, round {number + 1} of {effort.rounds}",
-                style="dim",
-            )
-            run = _load(server, request, connections, effort.seconds)
+        for _ in options.each_round(f"{name}, connections: {connections}"):
+            run = _load(server, request, connections, options.seconds)
             runs.setdefault(connections, []).append(run)
     return runs
 
@@ -144,22 +136,11 @@ def _own_cost(run: Run, at_rest: float) -> float:
 def _compared(
     connections: int, many: dict[int, list[Run]], few: dict[int, list[Run]], at_rest: float
 ) -> list[Figure]:
-    name = f"{connections} connection{'s'[: connections > 1]}"
+    name = plural(connections, "connection")
+    runs = many[connections], few[connections]
     return [
-        Figure(
-            f"median latency, {name}",
-            "us",
-            [run.load.p50 for run in many[connections]],
-            baseline=[run.load.p50 for run in few[connections]],
-            target=_LATENCY,
-        ),
-        Figure(
-            f"99th percentile, {name}",
-            "us",
-            [run.load.p99 for run in many[connections]],
-            baseline=[run.load.p99 for run in few[connections]],
-            target=_LATENCY,
-        ),
+        compared(f"median latency, {name}", "us", runs, lambda run: run.load.p50, _LATENCY),
+        compared(f"99th percentile, {name}", "us", runs, lambda run: run.load.p99, _LATENCY),
         Figure(
             f"processor time beside that at rest, {name}",
             "us/request",

@@ -8,28 +8,27 @@ import asyncio
 import os
 import random
 import signal
-import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-import aiohttp
 import msgspec
 from redis import Redis as Client
-from rich.console import Console
 from sqlalchemy import text
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.servers.server import NotInstalledError
 
-from benchmarks.command import Effort
-from benchmarks.fleet.enrollment import PER_ACCOUNT, enroll
+from benchmarks.clients import Clients
+from benchmarks.command import Options
+from benchmarks.fleet.control import DisableReconnect
+from benchmarks.fleet.enrollment import MACHINES, PER_ACCOUNT, enroll
 from benchmarks.fleet.machine import Enrolled
-from benchmarks.fleet.orders import StayAway
 from benchmarks.fleet.site import EMAIL, Fleet, raise_file_limit
 from benchmarks.processes import BenchmarkError, Stage, free_port, stage
-from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.report import Figure, Report, Section, Target, compared, plural
 from benchmarks.roundtrip.measure import start_baseline
 from benchmarks.service import Installation, Server
 from benchmarks.wrk import Load, Request, load, require_wrk
@@ -37,16 +36,16 @@ from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
 
 _COMMAND_TIMEOUT: Final = 10.0
-_STAY_AWAY: Final = 10
-_ASKING: Final = 8
-_BACK_SECONDS: Final = 120.0
+_NOT_RECONNECTING: Final = 10
+_CLIENTS: Final = 8
+_RECONNECT_SECONDS: Final = 120.0
 _GONE_SECONDS: Final = 120.0
 _SETTLE_SECONDS: Final = 10.0
 _REST_SECONDS: Final = 20.0
 _WORKERS: Final = (1, 2, 4)
 
 _CROSSING: Final = Target("at most", 2.5, of="ratio")
-_BACK: Final = Target("at most", 60)
+_RECONNECTED: Final = Target("at most", 60)
 _ANSWERED: Final = Target("at most", _COMMAND_TIMEOUT + 1)
 _NONE: Final = Target("at most", 0)
 
@@ -112,56 +111,44 @@ class Used(NamedTuple):
     memory: int
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
+def benchmark(options: Options) -> Report:
     """Measure a command that crosses nodes, the death of a node, and several workers."""
     require_wrk()
-    raise_file_limit(effort.machines + 500)
+    machines = options.machines or MACHINES
+    raise_file_limit(machines + 500)
     with ExitStack() as running:
         here = running.enter_context(stage())
         try:
             postgres, redis = running.enter_context(Postgres()), running.enter_context(Redis())
         except NotInstalledError as error:
             raise BenchmarkError(str(error)) from error
-        cluster = Cluster(here, postgres, redis, effort.machines)
+        cluster = Cluster(here, postgres, redis, machines)
         one = cluster.node("one")
         (node,) = cluster.rows("SELECT id FROM nodes")[0]
         other = cluster.node("other")
-        crossing = _crossing(cluster, one, other, effort, progress)
-        killed = _killed(cluster, one, node, other, progress)
+        crossing = _crossing(cluster, one, other, options)
+        killed = _killed(cluster, one, node, other, options)
         other.program.end()
-        workers = _workers(cluster, effort, progress)
+        workers = _workers(cluster, options)
     return Report(benchmark="nodes", sections=[crossing, killed, workers])
 
 
-def _crossing(
-    cluster: Cluster, one: Server, other: Server, effort: Effort, progress: Console
-) -> Section:
+def _crossing(cluster: Cluster, one: Server, other: Server, options: Options) -> Section:
     """Ask machines of one node by that one and by the other, in turns."""
     fleet = Fleet(cluster.here, cluster.machines, cluster.file, [one.websocket_url])
     fleet.connect(PER_ACCOUNT)
     request = cluster.paths(cluster.machines[:PER_ACCOUNT])
     figures = []
     for connections in (1, 32):
-        there: list[Load] = []
-        same: list[Load] = []
-        for number in range(effort.rounds):
-            progress.print(f"across nodes, connections: {connections}, {number + 1}", style="dim")
-            for server, runs in ((other, there), (one, same)):
-                runs.append(_load(server, request, connections, effort.seconds))
+        runs = options.in_turns(
+            f"across nodes, {plural(connections, 'connection')}",
+            partial(_load, other, request, connections, options.seconds),
+            partial(_load, one, request, connections, options.seconds),
+        )
+        name = plural(connections, "connection")
         figures += [
-            Figure(
-                f"median, {connections} connection{'s'[: connections > 1]}",
-                "us",
-                [run.p50 for run in there],
-                baseline=[run.p50 for run in same],
-                target=_CROSSING,
-            ),
-            Figure(
-                f"99th percentile, {connections} connection{'s'[: connections > 1]}",
-                "us",
-                [run.p99 for run in there],
-                baseline=[run.p99 for run in same],
-            ),
+            compared(f"median, {name}", "us", runs, lambda run: run.p50, _CROSSING),
+            compared(f"99th percentile, {name}", "us", runs, lambda run: run.p99),
         ]
     fleet.end()
     return Section(
@@ -169,56 +156,56 @@ def _crossing(
     )
 
 
-def _killed(cluster: Cluster, one: Server, node: str, other: Server, progress: Console) -> Section:
+def _killed(cluster: Cluster, one: Server, node: str, other: Server, options: Options) -> Section:
     """Kill a node that holds half of the machines, while commands go on."""
     count = len(cluster.machines)
-    progress.print(f"{count:,} machines connect to two nodes", style="dim")
+    options.progress(f"{count:,} machines connect to two nodes")
     _subscribe(other)
     fleet = Fleet(
         cluster.here, cluster.machines, cluster.file, [one.websocket_url, other.websocket_url]
     )
     before = cluster.used()
     seconds, _ = fleet.connect(count)
-    stores = _stores(cluster, before, count, progress)
+    stores = _stores(cluster, before, count, options)
     held = {row[0] for row in cluster.rows(f"SELECT id FROM machines WHERE node = '{node}'")}
     asked = cluster.machines[:PER_ACCOUNT]
-    away = [machine.daemon_id for machine in asked if machine.daemon_id in held][:_STAY_AWAY]
-    fleet.orders.give(StayAway(away))
-    asker = Asker([one, other], [m for m in asked if m.daemon_id not in away])
-    time.sleep(2)
-    progress.print(f"a node with {len(held):,} machines is killed", style="dim")
-    os.kill(one.program.pid, signal.SIGKILL)
-    began = time.monotonic()
-    time.sleep(1)  # until the simulator has noticed
-    told = fleet.orders.wait_for(count - len(away), _BACK_SECONDS)
-    back = time.monotonic() - began
-    if told.connected < count - len(away):
-        raise BenchmarkError(f"after {back:.0f} s not all are back: {told}")
-    progress.print("those that stayed away are waited for", style="dim")
-    events = _disconnected(cluster, len(away))
-    asker.end()
+    away = [machine.daemon_id for machine in asked if machine.daemon_id in held][:_NOT_RECONNECTING]
+    fleet.simulator.send(DisableReconnect(away))
+    reconnecting = count - len(away)
+    with StatusClients([one, other], [m for m in asked if m.daemon_id not in away]) as clients:
+        time.sleep(2)
+        options.progress(f"a node with {len(held):,} machines is killed")
+        os.kill(one.program.pid, signal.SIGKILL)
+        began = time.monotonic()
+        time.sleep(1)  # until the simulator has noticed
+        status = fleet.simulator.wait_for(reconnecting, _RECONNECT_SECONDS)
+        seconds_away = time.monotonic() - began
+        if status.connected < reconnecting:
+            raise BenchmarkError(f"after {seconds_away:.0f} s not all are back: {status}")
+        options.progress("waiting for the events of those that do not reconnect")
+        events = _disconnected(cluster, len(away))
+    clients.check()
     fleet.end()
-    answers = asker.statuses
     return Section(
         title=f"A node with {len(held):,} of {count:,} machines is killed",
         figures=[
             Figure("connect, until all are welcome", "1/s", [count / seconds]),
             *stores,
-            Figure("until all are back", "s", [back], target=_BACK),
-            Figure("longest absence of a machine", "s", [told.longest_away]),
-            Figure("slowest answer to a command", "s", [asker.slowest], target=_ANSWERED),
+            Figure("until all have reconnected", "s", [seconds_away], target=_RECONNECTED),
+            Figure("longest absence of a machine", "s", [status.longest_away]),
+            Figure("slowest answer to a command", "s", [max(clients.latencies)], target=_ANSWERED),
             *(
-                Figure(f"answered {status}", "commands", [n])
-                for status, n in sorted(answers.items())
+                Figure(outcome, "", [number])
+                for outcome, number in sorted(clients.outcomes.items())
             ),
             Figure(
-                f"of {len(away)} that stayed away, not told of exactly once",
+                f"of {len(away)} that do not reconnect, without exactly one event",
                 "machines",
                 [sum(events[machine] != 1 for machine in away)],
                 target=_NONE,
             ),
             Figure(
-                "events of machines that came back",
+                "events of machines that reconnected",
                 "",
                 [sum(events.values()) - sum(events[machine] for machine in away)],
                 target=_NONE,
@@ -227,9 +214,9 @@ def _killed(cluster: Cluster, one: Server, node: str, other: Server, progress: C
     )
 
 
-def _stores(cluster: Cluster, before: Used, count: int, progress: Console) -> list[Figure]:
+def _stores(cluster: Cluster, before: Used, count: int, options: Options) -> list[Figure]:
     """Return what the machines cost PostgreSQL and Redis: to connect, and at rest."""
-    progress.print("they are at rest", style="dim")
+    options.progress("they are at rest")
     time.sleep(_SETTLE_SECONDS)  # until the statistics have come in, too
     there = cluster.used()
     time.sleep(_REST_SECONDS)
@@ -247,12 +234,12 @@ def _stores(cluster: Cluster, before: Used, count: int, progress: Console) -> li
     ]
 
 
-def _workers(cluster: Cluster, effort: Effort, progress: Console) -> Section:
+def _workers(cluster: Cluster, options: Options) -> Section:
     """Measure one, two and four processes on one port, beside the bare baseline of one."""
     request = cluster.paths(cluster.machines[:PER_ACCOUNT])
     figures = []
     for workers in _WORKERS:
-        progress.print(f"workers: {workers}", style="dim")
+        options.progress(f"workers: {workers}")
         installation = cluster.installation(f"workers-{workers}")
         arguments = ["-m", "outrider", "serve"]
         if workers > 1:
@@ -262,7 +249,7 @@ def _workers(cluster: Cluster, effort: Effort, progress: Console) -> Section:
         program.wait_until(lambda: server.answers("/readyz"), "ready", 60)  # noqa: B023
         fleet = Fleet(cluster.here, cluster.machines, cluster.file, [server.websocket_url])
         fleet.connect(PER_ACCOUNT)
-        runs = [_load(server, request, 32, effort.seconds) for _ in range(effort.rounds)]
+        runs = [_load(server, request, 32, options.seconds) for _ in range(options.rounds)]
         figures.append(
             Figure(
                 f"{workers} process{'es'[: 2 * (workers > 1)]}, 32 connections",
@@ -272,7 +259,7 @@ def _workers(cluster: Cluster, effort: Effort, progress: Console) -> Section:
         )
         fleet.end()
         program.end()
-    baseline = _bare(cluster, effort, progress)
+    baseline = _bare(cluster, options)
     for figure in figures:
         figure.baseline = baseline
     return Section(
@@ -282,60 +269,37 @@ def _workers(cluster: Cluster, effort: Effort, progress: Console) -> Section:
     )
 
 
-def _bare(cluster: Cluster, effort: Effort, progress: Console) -> list[float]:
-    progress.print("the bare baseline", style="dim")
+def _bare(cluster: Cluster, options: Options) -> list[float]:
+    options.progress("the bare baseline")
     machine = cluster.machines[0]
     server = start_baseline(cluster.here, machine.daemon_id, cluster.key)
     fleet = Fleet(cluster.here, cluster.machines, cluster.file, [server.websocket_url])
     fleet.connect(1)
     runs = [
-        _load(server, cluster.paths([machine]), 32, effort.seconds) for _ in range(effort.rounds)
+        _load(server, cluster.paths([machine]), 32, options.seconds) for _ in range(options.rounds)
     ]
     fleet.end()
     server.program.end()
     return [run.per_second for run in runs]
 
 
-class Asker:
-    """Asks machines for their status by these nodes until told to end, as fast as they answer."""
+class StatusClients(Clients):
+    """Clients that ask machines for their status through any of these nodes, one by one."""
 
     def __init__(self, servers: list[Server], machines: list[Enrolled]) -> None:
-        self._urls = [(server.url, server.headers) for server in servers]
+        super().__init__(servers[0].headers, 3 * _COMMAND_TIMEOUT)
+        self._urls = [server.url for server in servers]
         self._machines = machines
-        self._is_over = False
-        self.statuses: Counter[str] = Counter()
-        self.slowest = 0.0
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
-        self._thread.start()
 
-    def end(self) -> None:
-        """Ask no more; return when the last answer has come."""
-        self._is_over = True
-        self._thread.join(timeout=60)
+    async def work(self) -> None:
+        """Make requests on `_CLIENTS` connections."""
+        await asyncio.gather(*(self._ask() for _ in range(_CLIENTS)))
 
-    async def _run(self) -> None:
-        async with aiohttp.ClientSession() as session:
-            await asyncio.gather(*(self._ask(session) for _ in range(_ASKING)))
-
-    async def _ask(self, session: aiohttp.ClientSession) -> None:
-        while not self._is_over:
-            url, headers = random.choice(self._urls)
-            began = time.monotonic()
-            try:
-                path = url + _path(random.choice(self._machines))
-                async with session.get(path, headers=headers, timeout=_patience) as answer:
-                    await answer.read()
-                    outcome = str(answer.status)
-            except TimeoutError:
-                outcome = "none"
-            except aiohttp.ClientError:
-                outcome = "by a dead node"
-            self.statuses[outcome] += 1
-            self.slowest = max(self.slowest, time.monotonic() - began)
+    async def _ask(self) -> None:
+        while not self.is_ending:
+            url = random.choice(self._urls) + _path(random.choice(self._machines))
+            await self.request("commands", "GET", url)
             await asyncio.sleep(0.02)
-
-
-_patience: Final = aiohttp.ClientTimeout(total=3 * _COMMAND_TIMEOUT)
 
 
 def _disconnected(cluster: Cluster, expected: int) -> Counter[str]:

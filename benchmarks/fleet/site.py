@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+from benchmarks.fleet.control import Connect, FleetStatus, SimulatorClient
 from benchmarks.fleet.enrollment import enroll
 from benchmarks.fleet.machine import Enrolled
-from benchmarks.fleet.orders import Connect, Orders, Told
 from benchmarks.processes import BenchmarkError, Program, Stage, split_processors
 from benchmarks.service import Installation, Server
 
@@ -36,22 +36,22 @@ class Fleet:
             {},
             split_processors()[1],
         )
-        self.program.wait_until(lambda: Orders.taken_at(control), "listening")
-        self.orders = Orders(control)
+        self.program.wait_until(lambda: SimulatorClient.is_listening(control), "listening")
+        self.simulator = SimulatorClient(control)
 
-    def connect(self, count: int, seconds: float = 300) -> tuple[float, Told]:
+    def connect(self, count: int, seconds: float = 300) -> tuple[float, FleetStatus]:
         """Have so many machines connected; return how long that took."""
         began = time.perf_counter()
-        self.orders.give(Connect(count, _AT_ONCE))
-        told = self.orders.wait_for(count, seconds)
+        self.simulator.send(Connect(count, _AT_ONCE))
+        status = self.simulator.wait_for(count, seconds)
         self.program.check()
-        if told.connected < count:
-            raise BenchmarkError(f"of {count} machines {told.connected} are connected: {told}")
-        return time.perf_counter() - began, told
+        if status.connected < count:
+            raise BenchmarkError(f"of {count} machines {status.connected} are connected: {status}")
+        return time.perf_counter() - began, status
 
     def end(self) -> None:
         """End it."""
-        self.orders.close()
+        self.simulator.close()
         self.program.end()
 
 

@@ -3,4 +3,4 @@
 from benchmarks.command import main
 from benchmarks.hostile import benchmark
 
-main(benchmark)
+main({"hostile": benchmark})

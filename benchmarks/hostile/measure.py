@@ -7,15 +7,14 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
-from rich.console import Console
 
-from benchmarks.command import Effort
+from benchmarks.command import Options
 from benchmarks.hostile import bench
 from benchmarks.hostile.attacks import MAX_SECONDS, Attack
 from benchmarks.hostile.bench import Bench
-from benchmarks.hostile.prober import Latencies, probe
+from benchmarks.hostile.prober import Prober, probe
 from benchmarks.processes import Stage, split_processors, stage
-from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.report import Figure, Report, Section, Target, compared
 
 _RECOVERY_SECONDS: Final = 60.0
 _SETTLE_SECONDS: Final = 0.5
@@ -38,38 +37,38 @@ _ATTACKS: Final[dict[str, Callable[[Stage, str], AbstractContextManager[Bench]]]
 """Methods of `Attack`, and what each is aimed at."""
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
+def benchmark(options: Options) -> Report:
     """Measure under each attack, or under those of `--only`; each on a service of its own."""
-    chosen = [name for name in _ATTACKS if name in effort.only] or list(_ATTACKS)
+    chosen = [name for name in _ATTACKS if name in options.only] or list(_ATTACKS)
     sections = []
     with stage() as here:
         for name in chosen:
             with _ATTACKS[name](here, name) as target:
-                sections.append(_measure(name, target, here, effort, progress))
+                sections.append(_measure(name, target, here, options))
     return Report(benchmark="hostile", sections=sections)
 
 
-def _measure(name: str, target: Bench, here: Stage, effort: Effort, progress: Console) -> Section:
-    peace: list[Latencies] = []
-    attacked: list[Latencies] = []
+def _measure(name: str, target: Bench, here: Stage, options: Options) -> Section:
+    peace: list[Prober] = []
+    attacked: list[Prober] = []
     counts = Counter[str]()
     probe(target.server, target.path, 1)  # warm up
     before, _ = target.victim.memory()
     target.victim.reset_peak()
-    for number in range(effort.rounds):
-        progress.print(f"{name}, round {number + 1} of {effort.rounds}", style="dim")
-        peace.append(probe(target.server, target.path, effort.seconds))
-        latencies, more = _under_attack(f"{name}-{number}", name, target, here, effort.seconds)
+    for number in options.each_round(f"{name}"):
+        peace.append(probe(target.server, target.path, options.seconds))
+        latencies, more = _under_attack(f"{name}-{number}", name, target, here, options.seconds)
         attacked.append(latencies)
         counts.update(more)
         _recovered(target)
+    runs = attacked, peace
     peak = target.victim.peak_memory() - before
     return Section(
         title=f"{name}: {_description(name)}",
         figures=[
-            _compared("median latency", attacked, peace, lambda run: run.median, _MEDIAN),
-            _compared("99th percentile", attacked, peace, lambda run: run.p99),
-            _compared("longest", attacked, peace, lambda run: run.longest, _LONGEST),
+            compared("median latency", "ms", runs, lambda run: run.median, _MEDIAN),
+            compared("99th percentile", "ms", runs, lambda run: run.p99),
+            compared("longest", "ms", runs, lambda run: run.longest, _LONGEST),
             Figure(
                 "requests of the other client that failed",
                 "",
@@ -87,7 +86,7 @@ def _measure(name: str, target: Bench, here: Stage, effort: Effort, progress: Co
 
 def _under_attack(
     run: str, name: str, target: Bench, here: Stage, seconds: int
-) -> tuple[Latencies, Counter[str]]:
+) -> tuple[Prober, Counter[str]]:
     """Probe while the attack runs; return what was seen, and the attack's counts."""
     result = here.directory / f"{run}.json"
     lasting = min(seconds + 1, MAX_SECONDS)
@@ -111,22 +110,6 @@ def _recovered(target: Bench) -> None:
         lambda: target.server.answers(target.path), "answering again", _RECOVERY_SECONDS
     )
     time.sleep(_SETTLE_SECONDS)
-
-
-def _compared(
-    name: str,
-    attacked: list[Latencies],
-    peace: list[Latencies],
-    of: Callable[[Latencies], float],
-    target: Target | None = None,
-) -> Figure:
-    return Figure(
-        name,
-        "ms",
-        [of(run) for run in attacked],
-        baseline=[of(run) for run in peace],
-        target=target,
-    )
 
 
 def _description(name: str) -> str:

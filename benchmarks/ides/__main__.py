@@ -1,6 +1,6 @@
 """Runs this benchmark alone."""
 
-from benchmarks import ides
 from benchmarks.command import main
+from benchmarks.ides import benchmark
 
-main(ides.benchmark)
+main({"ides": benchmark})

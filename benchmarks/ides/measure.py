@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from rich.console import Console
 from tests.daemon.agents.ide.desk import Desk, Ide, faulty_desk, programs_of, real_desk
 from tests.daemon.agents.ide.kinds import KINDS
 from tests.daemon.agents.machine import stub_model, until
 
-from benchmarks.command import Effort
+from benchmarks.command import Options
 from benchmarks.ides.bare import Bare, bare
-from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.report import Figure, Report, Section, Target, percentile
 from outrider.contract.commands import Screenshot
 from outrider.daemon.agents.ide.debugging_port import is_installed
 
@@ -33,7 +32,7 @@ _SHOW: Final = "html => Date.now() + (document.getElementById('busy').innerHTML 
 _BUSY: Final = '<i class="working">x</i>'
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
+def benchmark(options: Options) -> Report:
     """Measure a page of our own, and the real IDEs that `make test-ides` has installed here.
 
     Without Chromium and Playwright nothing is measured, which is told.
@@ -41,14 +40,14 @@ def benchmark(effort: Effort, progress: Console) -> Report:
     if shutil.which("chromium") is None or not is_installed():
         note = Figure("nothing measured", "", note="it needs chromium and playwright")
         return Report(benchmark="ides", sections=[Section(title="IDEs", figures=[note])])
-    return asyncio.run(_measure(effort, progress))
+    return asyncio.run(_measure(options))
 
 
-async def _measure(effort: Effort, progress: Console) -> Report:
+async def _measure(options: Options) -> Report:
     sections = []
     with _folder() as folder:
         async with faulty_desk(folder) as desk:
-            progress.print("ides: a page of our own", style="dim")
+            options.progress("ides: a page of our own")
             ide = await desk.open()
             async with bare(ide) as baseline:
                 figures = await _delays(ide, baseline)
@@ -56,13 +55,13 @@ async def _measure(effort: Effort, progress: Console) -> Report:
             figures += await _cost()
         sections.append(Section(title="IDEs: a page of our own", figures=figures))
     for kind in KINDS:
-        if effort.only and kind.type not in effort.only:
+        if options.only and kind.type not in options.only:
             continue
         if not all(programs.exists() for programs in programs_of(kind)):
             note = Figure("not measured", "", note="`make test-ides` installs it")
             sections.append(Section(title=f"IDEs: {kind.type}", figures=[note]))
             continue
-        progress.print(f"ides: {kind.type}", style="dim")
+        options.progress(f"ides: {kind.type}")
         with _folder() as folder, stub_model(folder) as model:
             async with real_desk(folder, kind, programs_of(kind), model.url) as desk:
                 sections.append(await _real(desk))
@@ -100,8 +99,8 @@ async def _delays(ide: Ide, baseline: Bare) -> list[Figure]:
         Figure(
             f"page changed to status, 95th percentile of {_CHANGES}",
             "s",
-            [sorted(ours)[int(len(ours) * 0.95)]],
-            baseline=[sorted(least)[int(len(least) * 0.95)]],
+            [percentile(ours, 95)],
+            baseline=[percentile(least, 95)],
             target=_DELAY,
         ),
         Figure("page changed to status", "s", ours, baseline=least),

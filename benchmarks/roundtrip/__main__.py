@@ -3,4 +3,4 @@
 from benchmarks.command import main
 from benchmarks.roundtrip import benchmark
 
-main(benchmark)
+main({"roundtrip": benchmark})

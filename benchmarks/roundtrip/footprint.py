@@ -3,8 +3,7 @@
 import time
 from typing import Final, NamedTuple
 
-from rich.console import Console
-
+from benchmarks.command import Options
 from benchmarks.machine_agent import MachineAgent
 from benchmarks.processes import Program, Stage
 from benchmarks.report import Figure, Section, Target
@@ -29,9 +28,9 @@ class Start(NamedTuple):
     shared: float
 
 
-def measure(here: Stage, progress: Console) -> Section:
+def measure(here: Stage, options: Options) -> Section:
     """Measure starts and idle memory, on installations of their own."""
-    progress.print("start-up and idle memory", style="dim")
+    options.progress("start-up and idle memory")
     figures = []
     first: list[Start] = []
     second: list[Start] = []

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
-from rich.console import Console
 
-from benchmarks.command import Effort
+from benchmarks.command import Options
 from benchmarks.processes import BenchmarkError, Stage, free_port, split_processors, stage
-from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.report import Report, Section, Target, compared, plural
 from benchmarks.roundtrip import footprint
 from benchmarks.service import Installation, Server
 from benchmarks.sides import Known, Run, Sides, in_turns, side_by_side
@@ -18,15 +17,15 @@ ALONE: Final = 1
 TOGETHER: Final = 32
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
+def benchmark(options: Options) -> Report:
     """Measure what the programs cost at rest, then the round trip."""
     require_wrk()
     with stage() as here:
-        at_rest = footprint.measure(here, progress)
+        at_rest = footprint.measure(here, options)
         with side_by_side(here, _bare) as sides:
             _check_same(sides)
-            compared = [_compare(name, sides, effort, progress) for name in sides.requests()]
-    return Report(benchmark="roundtrip", sections=[*compared, at_rest])
+            sections = [_compare(name, sides, options) for name in sides.requests()]
+    return Report(benchmark="roundtrip", sections=[*sections, at_rest])
 
 
 def _bare(here: Stage, _: Installation, known: Known) -> Server:
@@ -69,20 +68,14 @@ def _ask(server: Server, request: Request) -> bytes:
     return server.post(request.path, request.body.encode())
 
 
-def _compare(name: str, sides: Sides, effort: Effort, progress: Console) -> Section:
+def _compare(name: str, sides: Sides, options: Options) -> Section:
     """Measure one request on both sides, in turns."""
     figures = []
     for connections in (ALONE, TOGETHER):
-        ours, theirs = in_turns(name, sides, connections, effort, progress)
+        runs = in_turns(name, sides, connections, options)
         figures += [
-            Figure(
-                f"{what}, {connections} connection{'s'[: connections > 1]}",
-                unit,
-                [of(run) for run in ours],
-                baseline=[of(run) for run in theirs],
-                target=target,
-            )
-            for what, unit, of, target in _FIGURES[connections]
+            compared(f"{what}, {plural(connections, 'connection')}", unit, runs, value, target)
+            for what, unit, value, target in _FIGURES[connections]
         ]
     return Section(title=name, figures=figures)
 
@@ -107,6 +100,6 @@ _FIGURES: Final[dict[int, list[tuple[str, str, Callable[[Run], float], Target | 
         ),
     ],
 }
-"""What is told of the runs with each number of connections. The processor time tells the same
-as the throughput, with less noise from others on the machine; a server that is not busy was
-held back by its load."""
+"""The figures for each number of connections. The processor time measures the same as the
+throughput, with less noise from others on the machine; a server that is not busy was limited by
+its load."""

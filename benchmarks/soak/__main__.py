@@ -3,4 +3,4 @@
 from benchmarks.command import main
 from benchmarks.soak import benchmark
 
-main(benchmark, machines=2_000)
+main({"soak": benchmark})

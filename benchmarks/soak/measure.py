@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Final
 
 import httpx
-from rich.console import Console
 
-from benchmarks.command import Effort
+from benchmarks.command import Options
+from benchmarks.fleet.control import FleetStatus, GetStatus, InjectFaults, SetTurnRate
 from benchmarks.fleet.enrollment import PER_ACCOUNT
-from benchmarks.fleet.orders import Fail, Tell, Told, Work
 from benchmarks.fleet.site import EMAIL, Fleet, started
 from benchmarks.processes import BenchmarkError, stage
 from benchmarks.report import Curve, Figure, Report, Section, Target
@@ -17,6 +16,7 @@ from benchmarks.service import start_receiver
 from benchmarks.soak.load import Load
 from benchmarks.soak.samples import Sample, Sampler, typical
 
+_MACHINES: Final = 2_000
 _SAMPLE_SECONDS: Final = 5.0
 _EARLY_MINUTES: Final = 5
 _TURN_SECONDS: Final = 60
@@ -40,19 +40,20 @@ _HELD: Final[tuple[tuple[str, str, Callable[[Sample], float]], ...]] = (
 )
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
-    """Run for `effort.minutes`; the early minute is the sixth, of a short run the second."""
-    early = min(_EARLY_MINUTES, effort.minutes - 2)
+def benchmark(options: Options) -> Report:
+    """Run for `options.minutes`; the early minute is the sixth, of a short run the second."""
+    machines = options.machines or _MACHINES
+    early = min(_EARLY_MINUTES, options.minutes - 2)
     with stage() as here:
-        progress.print(f"{effort.machines:,} machines are enrolled and connect", style="dim")
-        server, fleet = started(here, effort.machines)
+        options.progress(f"{machines:,} machines are enrolled and connect")
+        server, fleet = started(here, machines)
         receiver, receiver_url = start_receiver(here)
         session = server.log_in(EMAIL)
         for path in ("well", "flaky"):  # the second one fails now and then
             server.add_webhook(session, f"{receiver_url}/{path}")
-        fleet.connect(effort.machines)
-        fleet.orders.give(Work(effort.machines / _TURN_SECONDS))
-        fleet.orders.give(Fail(effort.machines * _FAULTS / 60, _FAULTS, _LATE_SECONDS))
+        fleet.connect(machines)
+        fleet.simulator.send(SetTurnRate(machines / _TURN_SECONDS))
+        fleet.simulator.send(InjectFaults(machines * _FAULTS / 60, _FAULTS, _LATE_SECONDS))
         sampler = Sampler(server, here.directory / "fleet" / "outrider.db")
         with Load(server, fleet.machines[:PER_ACCOUNT]) as load:
 
@@ -60,17 +61,17 @@ def benchmark(effort: Effort, progress: Console) -> Report:
                 load.check()
                 receiver.check()
 
-            minutes, rows = _run(effort.minutes, sampler, check, progress)
-        fleet.orders.give(Fail(0, 0, 0))
-        fleet.orders.give(Work(0))
-        told = _settled(fleet, effort.machines)
+            minutes, rows = _run(options.minutes, sampler, check, options)
+        fleet.simulator.send(InjectFaults(0, 0, 0))
+        fleet.simulator.send(SetTurnRate(0))
+        status = _settled(fleet, machines)
         deliveries = int(httpx.get(f"{receiver_url}/count", trust_env=False).text)
         fleet.end()
     return Report(
         benchmark="soak",
         sections=[
             Section(
-                title=f"{effort.machines:,} machines: the last of {effort.minutes} minutes, "
+                title=f"{machines:,} machines: the last of {options.minutes} minutes, "
                 f"the baseline being minute {early + 1}",
                 figures=[
                     Figure(
@@ -90,7 +91,7 @@ def benchmark(effort: Effort, progress: Console) -> Report:
                     for table, count in rows[-1].items()
                 ],
             ),
-            Section(title="What happened", figures=_happened(load, told, deliveries)),
+            Section(title="What happened", figures=_happened(load, status, deliveries)),
         ],
         curves=[
             Curve(
@@ -106,7 +107,7 @@ def benchmark(effort: Effort, progress: Console) -> Report:
 
 
 def _run(
-    length: int, sampler: Sampler, check: Callable[[], None], progress: Console
+    length: int, sampler: Sampler, check: Callable[[], None], options: Options
 ) -> tuple[list[Sample], list[dict[str, int]]]:
     """Return for each minute what is typical of its samples, and the rows at its end."""
     minutes: list[Sample] = []
@@ -121,11 +122,11 @@ def _run(
         minutes.append(typical(samples))
         rows.append(sampler.rows())
         held = ", ".join(f"{name} {of(minutes[-1]):.0f}" for name, _, of in _HELD)
-        progress.print(f"minute {number + 1} of {length}: {held}", style="dim")
+        options.progress(f"minute {number + 1} of {length}: {held}")
     return minutes, rows
 
 
-def _settled(fleet: Fleet, machines: int) -> Told:
+def _settled(fleet: Fleet, machines: int) -> FleetStatus:
     """Wait until the machines are back and every event is stored; return how the fleet is.
 
     Raises:
@@ -133,28 +134,28 @@ def _settled(fleet: Fleet, machines: int) -> Told:
     """
     deadline = time.monotonic() + _BACK_SECONDS
     while True:
-        told = fleet.orders.give(Tell())
-        if told.connected == machines and not told.waiting_events:
-            return told
+        status = fleet.simulator.send(GetStatus())
+        if status.connected == machines and not status.waiting_events:
+            return status
         if time.monotonic() > deadline:
-            raise BenchmarkError(f"the machines are not back, or events are not stored: {told}")
+            raise BenchmarkError(f"the machines are not back, or events are not stored: {status}")
         time.sleep(0.1)
 
 
-def _happened(load: Load, told: Told, deliveries: int) -> list[Figure]:
+def _happened(load: Load, status: FleetStatus, deliveries: int) -> list[Figure]:
     server_errors = sum(
         count for outcome, count in load.outcomes.items() if outcome.endswith((": 500", ": 502"))
     )
     counts = {
-        "sockets dropped": sum(told.closed.values()),
-        "machines that came back": told.came_back,
-        "commands answered by machines": told.answered,
-        "of them late": told.late,
+        "sockets dropped": sum(status.closed.values()),
+        "machines that came back": status.reconnected,
+        "commands answered by machines": status.answered,
+        "of them late": status.delayed,
         "webhook attempts received": deliveries,
     }
     return [
         Figure("requests answered with 500", "", [server_errors], target=_NONE),
-        Figure("machines refused for good", "", [told.refused], target=_NONE),
+        Figure("machines refused for good", "", [status.refused], target=_NONE),
         *(Figure(name, "", [count]) for name, count in counts.items()),
         *(
             Figure(f"requests, {outcome}", "", [count])

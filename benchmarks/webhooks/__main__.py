@@ -1,6 +1,6 @@
 """Runs this benchmark alone."""
 
-from benchmarks import webhooks
 from benchmarks.command import main
+from benchmarks.webhooks import benchmark
 
-main(webhooks.benchmark)
+main({"webhooks": benchmark})

@@ -7,18 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 import httpx
 import uvloop
-from rich.console import Console
 from tests.servers.postgres import Postgres
 from tests.servers.server import NotInstalledError
 
 from benchmarks import scripted_machine
-from benchmarks.command import Effort
+from benchmarks.command import Options
 from benchmarks.processes import (
     REPOSITORY,
     BenchmarkError,
@@ -26,7 +25,7 @@ from benchmarks.processes import (
     split_processors,
     stage,
 )
-from benchmarks.report import Figure, Report, Section, Target
+from benchmarks.report import Figure, Report, Section, Target, compared, percentile, plural
 from benchmarks.service import Installation, Server, enroll, start_receiver
 from benchmarks.webhooks import history, machine
 from outrider.cloud.webhooks import event_intake
@@ -74,22 +73,22 @@ class Bench:
         """Stop the service."""
         self.server.program.end()
 
-    def end(self) -> None:
-        """End what runs."""
+    def close(self) -> None:
+        """End the service and the receiver."""
         self._client.close()
         self.stop()
         self._receiver.end()
 
-    def have_webhooks(self, count: int) -> None:
-        """See to it that there are so many webhooks, never fewer than there were."""
+    def add_webhooks(self, count: int) -> None:
+        """Add webhooks until there are `count`."""
         session = self.server.log_in(_EMAIL)
         while self.webhooks < count:
             self.server.add_webhook(session, f"{self.receiver_url}/{self.webhooks}")
             self.webhooks += 1
 
     @contextmanager
-    def one_that_hangs(self) -> Iterator[None]:
-        """Have one webhook more for a while, whose receiver does not answer."""
+    def hanging_webhook(self) -> Iterator[None]:
+        """Add a webhook whose receiver does not answer; delete it at the end."""
         session = self.server.log_in(_EMAIL)
         path = self.server.add_webhook(session, f"{self.receiver_url}/hang")
         try:
@@ -146,20 +145,20 @@ class Bench:
             httpx.AsyncClient(trust_env=False) as client,
         ):
 
-            async def told(path: str) -> int:
+            async def receiver(path: str) -> int:
                 return int((await client.get(f"{self.receiver_url}/{path}")).text)
 
             await asyncio.sleep(0.2)
             for number in range(count + 5):
-                wanted = await told("count") + self.webhooks
+                wanted = await receiver("count") + self.webhooks
                 event = scripted_machine.event(self.daemon_id)
                 began = time.monotonic_ns()
                 outbox.event(event)
                 async with asyncio.timeout(30):
-                    while await told("count") < wanted:  # noqa: ASYNC110
+                    while await receiver("count") < wanted:  # noqa: ASYNC110
                         await asyncio.sleep(0.005)
                 if number >= 5:  # the first ones open connections
-                    found.append((await told("last") - began) / 1e6)
+                    found.append((await receiver("last") - began) / 1e6)
                 await asyncio.sleep(0.02)
         return found
 
@@ -168,31 +167,25 @@ class Bench:
         return int(self._client.get(f"{self.receiver_url}/count").text)
 
 
-def benchmark(effort: Effort, progress: Console) -> Report:
+def benchmark(options: Options) -> Report:
     """Measure with one webhook and with many, without a history and with a long one."""
     with stage() as here:
-        bench = Bench(here, "webhooks")
-        try:
-            bench.have_webhooks(_OTHERS)
-            slow = _slow_section(bench, effort, progress)
-        finally:
-            bench.end()
-        bench = Bench(here, "speed")
-        try:
-            sections = [slow, _section(bench, "SQLite, no history", effort, progress)]
-            progress.print(f"a history of {_HISTORY:,} deliveries is written", style="dim")
+        with closing(Bench(here, "webhooks")) as bench:
+            bench.add_webhooks(_OTHERS)
+            slow = _slow_section(bench, options)
+        with closing(Bench(here, "speed")) as bench:
+            sections = [slow, _section(bench, "SQLite, no history", options)]
+            options.progress(f"a history of {_HISTORY:,} deliveries is written")
             bench.stop()
             history.write(bench.database, _HISTORY, time.time_ns() // 1_000_000)
             bench.start()
             title = f"SQLite, {_HISTORY:,} in the history"
-            sections.append(_section(bench, title, effort, progress))
-        finally:
-            bench.end()
-        sections.append(_on_postgresql(here, effort, progress))
+            sections.append(_section(bench, title, options))
+        sections.append(_on_postgresql(here, options))
     return Report(benchmark="webhooks", sections=sections)
 
 
-def _on_postgresql(here: Stage, effort: Effort, progress: Console) -> Section:
+def _on_postgresql(here: Stage, options: Options) -> Section:
     try:
         server = Postgres(fsync="on", full_page_writes="on", autovacuum="on")
     except NotInstalledError as error:
@@ -201,14 +194,14 @@ def _on_postgresql(here: Stage, effort: Effort, progress: Console) -> Section:
     with ExitStack() as running:
         with _off_the_servers_processor():
             running.enter_context(server)
-        bench = Bench(here, "postgresql", server.create("outrider"))
-        running.callback(bench.end)
-        return _section(bench, "PostgreSQL, no history", effort, progress)
+        database = server.create("outrider")
+        bench = running.enter_context(closing(Bench(here, "postgresql", database)))
+        return _section(bench, "PostgreSQL, no history", options)
 
 
 @contextmanager
 def _off_the_servers_processor() -> Iterator[None]:
-    """Have what starts meanwhile on the processors of what loads the service."""
+    """Start programs in this block on the processors of what loads the service."""
     before, (_, loading) = os.sched_getaffinity(0), split_processors()
     try:
         if loading:
@@ -218,68 +211,46 @@ def _off_the_servers_processor() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _slow_section(bench: Bench, effort: Effort, progress: Console) -> Section:
-    """Measure what one receiver that hangs does to the others, in turns."""
+def _slow_section(bench: Bench, options: Options) -> Section:
+    """Measure what one receiver that hangs costs the others."""
     bench.throughput(bench.webhooks * 5)  # warm up
-    alone, beside = [], []
-    for number in range(effort.rounds):
-        progress.print(f"one that hangs, round {number + 1} of {effort.rounds}", style="dim")
-        alone.append(_p99(bench.latencies(_LATENCIES)))
-        with bench.one_that_hangs():
-            beside.append(_p99(bench.latencies(_LATENCIES)))
+
+    def beside() -> float:
+        with bench.hanging_webhook():
+            return percentile(bench.latencies(_LATENCIES), 99)
+
+    runs = options.in_turns(
+        "a receiver that hangs", beside, lambda: percentile(bench.latencies(_LATENCIES), 99)
+    )
+    name = f"event to the last of {_OTHERS} others, 99th percentile"
     return Section(
         title="Webhooks: one receiver that hangs, the baseline being without it",
-        figures=[
-            Figure(
-                f"event to the last of {_OTHERS} others, 99th percentile",
-                "ms",
-                beside,
-                baseline=alone,
-                target=_UNHURT,
-            )
-        ],
+        figures=[compared(name, "ms", runs, float, _UNHURT)],
     )
 
 
-def _p99(values: list[float]) -> float:
-    return sorted(values)[int(len(values) * 0.99)]
-
-
-def _section(bench: Bench, title: str, effort: Effort, progress: Console) -> Section:
+def _section(bench: Bench, title: str, options: Options) -> Section:
     figures: list[Figure] = []
     for webhooks in (_FEW, _MANY):
         if bench.webhooks <= webhooks:
-            bench.have_webhooks(webhooks)
-            figures += _figures(bench, effort, progress)
+            bench.add_webhooks(webhooks)
+            figures += _figures(bench, options)
     return Section(title=f"Webhooks, {title}", figures=figures)
 
 
-def _figures(bench: Bench, effort: Effort, progress: Console) -> list[Figure]:
-    deliveries = max(effort.seconds * _PER_SECOND, bench.webhooks)
-    name = f"{bench.webhooks:,} webhook{'s'[: bench.webhooks > 1]}"
-    ours, theirs = [], []
+def _figures(bench: Bench, options: Options) -> list[Figure]:
+    deliveries = max(options.seconds * _PER_SECOND, bench.webhooks)
+    name = plural(bench.webhooks, "webhook")
     bench.throughput(bench.webhooks)  # warm up
-    for number in range(effort.rounds):
-        progress.print(f"{name}, round {number + 1} of {effort.rounds}", style="dim")
-        ours.append(bench.throughput(deliveries))
-        theirs.append(bench.baseline(deliveries))
+    runs = options.in_turns(
+        name, lambda: bench.throughput(deliveries), lambda: bench.baseline(deliveries)
+    )
     figures = [
-        Figure(
-            f"{name}: deliveries",
-            "1/s",
-            [per_second for per_second, _ in ours],
-            baseline=[per_second for per_second, _ in theirs],
-            target=_THROUGHPUT,
-        ),
-        Figure(
-            f"{name}: processor time",
-            "us/delivery",
-            [cpu * 1e6 for _, cpu in ours],
-            baseline=[cpu * 1e6 for _, cpu in theirs],
-        ),
+        compared(f"{name}: deliveries", "1/s", runs, lambda run: run[0], _THROUGHPUT),
+        compared(f"{name}: processor time", "us/delivery", runs, lambda run: run[1] * 1e6),
     ]
     if bench.webhooks == _FEW:
-        progress.print(f"{name}, event to first byte", style="dim")
+        options.progress(f"{name}, event to first byte")
         found = bench.latencies(_LATENCIES)
         figures += [
             Figure(
@@ -288,6 +259,6 @@ def _figures(bench: Bench, effort: Effort, progress: Console) -> list[Figure]:
                 [statistics.median(found)],
                 target=_LATENCY,
             ),
-            Figure(f"{name}: event to first byte, 99th percentile", "ms", [_p99(found)]),
+            Figure(f"{name}: event to first byte, 99th percentile", "ms", [percentile(found, 99)]),
         ]
     return figures
