@@ -17,6 +17,13 @@ from typing import Final
 
 import aiohttp
 import msgspec
+from tests.security.attacks import (
+    PINGS,
+    TRAILER_LINES,
+    TRAILER_VALUE,
+    send_repeatedly,
+    upgrade,
+)
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -38,16 +45,6 @@ _BLOCK: Final = 65_536
 _PAUSE: Final = 0.05
 """Seconds before an attacker connects again."""
 
-_UPGRADE: Final = (
-    b"GET /api/v1/daemon/connect HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\n"
-    b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
-)
-_CHUNKED: Final = (
-    b"POST /api/v1/auth/login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
-)
-_EMPTY_PING: Final = b"\x89\x80\0\0\0\0"
 _LARGE_FRAME: Final = b"\x81\xff" + MAX_FRAME_BYTES.to_bytes(8, "big") + b"\0\0\0\0"
 """The beginning of a text frame that is as long as one may be, masked with zeros."""
 
@@ -88,23 +85,21 @@ class Attack:
 
     async def trailer_lines(self) -> None:
         """Send requests whose chunked bodies end in trailer lines without end."""
-        line = b"X-Trailer: " + b"a" * 64 + b"\r\n"
-        await self._at_once(4, lambda: self._pour(_CHUNKED, line * (_BLOCK // len(line))))
+        await self._at_once(4, lambda: self._flood(*TRAILER_LINES))
 
     async def trailer_value(self) -> None:
         """Send requests whose chunked bodies end in one trailer without end."""
-        await self._at_once(4, lambda: self._pour(_CHUNKED + b"X-Trailer: ", b"a" * _BLOCK))
+        await self._at_once(4, lambda: self._flood(*TRAILER_VALUE))
 
     async def pings(self) -> None:
         """Send empty WebSocket pings on sockets without a token."""
-        pings = _EMPTY_PING * (_BLOCK // len(_EMPTY_PING))
-        await self._at_once(4, lambda: self._pour(b"", pings, upgraded=True))
+        await self._at_once(4, lambda: self._flood_socket(b"", PINGS))
 
     async def sockets(self) -> None:
         """Hold sockets without a token, each with a megabyte of a frame that does not end."""
         await self._at_once(
             150,
-            lambda: self._pour(_LARGE_FRAME, b"a" * _BLOCK, upgraded=True, most=1_000_000),
+            lambda: self._flood_socket(_LARGE_FRAME, b"a" * _BLOCK, most=1_000_000),
             pause=1,
         )
 
@@ -191,21 +186,21 @@ class Attack:
             for _ in range(number):
                 group.create_task(again_and_again())
 
-    async def _pour(
-        self, head: bytes, block: bytes, *, upgraded: bool = False, most: float = math.inf
+    async def _flood(
+        self, head: bytes, block: bytes, most: float = math.inf, *, upgraded: bool = False
     ) -> None:
         """Send `head`, then blocks up to `most` bytes; return once the connection has ended."""
         reader, writer = await asyncio.open_connection(_HOST, self.aim.port)
         try:
             if upgraded:
-                writer.write(_UPGRADE)
+                writer.write(upgrade())
                 answer = await reader.readuntil(b"\r\n\r\n")
                 status = answer.split(b" ", 2)[1].decode()
                 self.counts[f"handshakes {status}"] += 1
                 if status != "101":
                     return
             writer.write(head)
-            sending = asyncio.create_task(self._blocks(writer, block, most))
+            sending = asyncio.create_task(send_repeatedly(writer, block, most, self._count))
             try:
                 while await reader.read(_BLOCK):  # pongs, answers
                     pass
@@ -215,14 +210,8 @@ class Attack:
         finally:
             writer.transport.abort()
 
-    async def _blocks(self, writer: asyncio.StreamWriter, block: bytes, most: float) -> None:
-        sent = 0
-        with suppress(OSError):
-            while sent < most:
-                await self._count(len(block))
-                writer.write(block)
-                sent += len(block)
-                await writer.drain()
+    async def _flood_socket(self, head: bytes, block: bytes, most: float = math.inf) -> None:
+        await self._flood(head, block, most, upgraded=True)
 
     async def _as_machine(
         self, flood: Callable[[ClientConnection, Welcome], Awaitable[None]]

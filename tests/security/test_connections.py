@@ -13,17 +13,17 @@ from websockets.frames import Frame, Opcode
 from outrider.contract.frames import MAX_HELLO_BYTES
 from tests.rig.machine import ScriptedMachine, hello, socket
 from tests.rig.samples import CHAT
+from tests.security.attacks import (
+    CHUNKED,
+    PINGS,
+    POST,
+    TRAILER_LINES,
+    TRAILER_VALUE,
+    send_repeatedly,
+    upgrade,
+)
 from tests.security.conftest import StartTarget
 from tests.security.target import MB, Target
-
-POST = "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\n"
-CHUNKED = (POST + "Transfer-Encoding: chunked\r\n\r\n").encode()
-UPGRADE = (
-    "GET /api/v1/daemon/connect HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
-    "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-)
-PING = Frame(Opcode.PING, b"").serialize(mask=True, extensions=[])
 
 PATIENCE = 60.0
 """Seconds for what takes the service 20: a head, or a body without progress."""
@@ -36,13 +36,7 @@ async def flood(target: Target, begin: bytes, endless: bytes, most: int) -> int:
     """
     _, writer = await target.connect()
     writer.write(begin)
-    sent = 0
-    with suppress(ConnectionError):
-        while sent < most:
-            writer.write(endless)
-            await writer.drain()
-            sent += len(endless)
-    return sent
+    return await send_repeatedly(writer, endless, most)
 
 
 async def until_ended(reader: asyncio.StreamReader) -> bytes:
@@ -61,26 +55,25 @@ class TestWhatFollowsTheHead:
     @pytest.mark.parametrize(
         ("begin", "endless"),
         [
-            pytest.param(CHUNKED + b"0\r\n", b"X-Y: " + b"z" * 995 + b"\r\n", id="trailers"),
-            pytest.param(CHUNKED + b"0\r\nX: ", b"z" * 1000, id="one trailer's value"),
-            pytest.param(CHUNKED + b"0\r\n", b"z" * 1000, id="one trailer's name"),
-            pytest.param(CHUNKED + b"1;", b"z" * 1000, id="a chunk's extension"),
-            pytest.param(CHUNKED, b"1;zzzzzzzzzzzzzzzzzzzz\r\nx\r\n" * 40, id="every extension"),
-            pytest.param(b"\r\n", b"\r\n" * 500, id="blank lines"),
-            pytest.param(POST.encode(), b"X-Y: " + b"z" * 995 + b"\r\n", id="headers"),
-            pytest.param(POST.encode() + b"X: ", b"z" * 1000, id="one header's value"),
+            pytest.param(*TRAILER_LINES, id="trailers"),
+            pytest.param(*TRAILER_VALUE, id="one trailer's value"),
+            pytest.param(CHUNKED + b"0\r\n", b"z" * 64_000, id="one trailer's name"),
+            pytest.param(CHUNKED + b"1;", b"z" * 64_000, id="a chunk's extension"),
+            pytest.param(CHUNKED, b"1;zzzzzzzzzzzzzzzzzzzz\r\nx\r\n" * 2560, id="every extension"),
+            pytest.param(b"\r\n", b"\r\n" * 32_000, id="blank lines"),
+            pytest.param(POST.encode(), TRAILER_LINES[1], id="headers"),
+            pytest.param(POST.encode() + b"X: ", b"z" * 64_000, id="one header's value"),
         ],
     )
     async def test_endless(self, target: Target, begin: bytes, endless: bytes) -> None:
         most = 200 * MB
         async with target.grows_at_most(10 * MB):
-            sent = await flood(target, begin, endless * 64, most)
+            sent = await flood(target, begin, endless, most)
         # The network's buffers hold some of it.
         assert sent < 20 * MB
 
     async def test_on_many_connections_at_once(self, target: Target) -> None:
-        begin, endless = CHUNKED + b"0\r\n", b"X-Y: " + b"z" * 995 + b"\r\n"
-        floods = [flood(target, begin, endless * 64, 5 * MB) for _ in range(100)]
+        floods = [flood(target, *TRAILER_LINES, 5 * MB) for _ in range(100)]
         async with target.grows_at_most(60 * MB):
             assert await target.healthy_meanwhile(asyncio.gather(*floods)) >= 1
 
@@ -140,14 +133,13 @@ class TestFramesWithoutACredential:
     @pytest.mark.parametrize("token", [None, "omt_" + "x" * 43], ids=["none", "unknown"])
     async def test_tiny_frames(self, target: Target, token: str | None) -> None:
         reader, writer = await target.connect()
-        credential = "" if token is None else f"Authorization: Bearer {token}\r\n"
-        writer.write((UPGRADE + credential + "\r\n").encode())
+        writer.write(upgrade(token))
         received = asyncio.create_task(until_ended(reader))
 
         async def pings() -> None:
             with suppress(ConnectionError):
                 while not received.done():
-                    writer.write(PING * 10_000)
+                    writer.write(PINGS)
                     await writer.drain()
                     await asyncio.sleep(0.05)
 
@@ -165,7 +157,7 @@ class TestFramesWithoutACredential:
         connections = [await target.connect() for _ in range(50)]
         async with target.grows_at_most(20 * MB):
             for _, writer in connections:
-                writer.write((UPGRADE + "\r\n").encode() + large)
+                writer.write(upgrade() + large)
             ends = [until_ended(reader) for reader, _ in connections]
             assert await target.healthy_meanwhile(asyncio.gather(*ends)) >= 1
 
@@ -174,7 +166,7 @@ class TestFramesWithoutACredential:
         statuses = []
         for _ in range(60):
             reader, writer = await target.connect()
-            writer.write((UPGRADE + "\r\n").encode())
+            writer.write(upgrade())
             statuses.append((await reader.readline()).split()[1])
             writer.transport.abort()
         assert statuses.count(b"101") == 30
@@ -201,7 +193,7 @@ class TestFramesOfAMachine:
         async with target.grows_at_most(4 * MAX_HELLO_BYTES):
             connections = [await target.connect() for _ in range(20)]
             for _, writer in connections:
-                writer.write(f"{UPGRADE}Authorization: Bearer {token}\r\n\r\n".encode())
+                writer.write(upgrade(token))
                 with suppress(ConnectionError):
                     await writer.drain()
             for (reader, writer), _ in zip(connections, range(20), strict=True):
