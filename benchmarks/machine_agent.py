@@ -4,9 +4,11 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import psutil
@@ -14,6 +16,8 @@ import psutil
 from benchmarks.processes import BenchmarkError, Program, Stage
 from benchmarks.service import Server
 from outrider.daemon.settings import DaemonSettings
+
+_TURN_SECONDS: Final = 60.0
 
 
 class MachineAgent:
@@ -88,14 +92,10 @@ class MachineAgent:
             raise BenchmarkError(f"POST {path}: {answer.text[:1000]}")
         return answer.json()
 
-    def launch(self, kind: str, directory: Path) -> tuple[str, str]:
-        """Launch an agent; return its session's id and target id."""
+    def launch(self, kind: str, directory: Path) -> "Agent":
+        """Launch an agent."""
         launched = self.post(f"/shortcuts/{self.id}/launch", {"type": kind, "dir": str(directory)})
-        return launched["sessionId"], launched["sessionTargetId"]
-
-    def stop(self, kind: str, session: str) -> None:
-        """Stop an agent."""
-        self.post(f"/shortcuts/{self.id}/stop", {"type": kind, "sessionId": session})
+        return Agent(self, kind, launched["sessionId"], launched["sessionTargetId"])
 
     def sessions(self) -> list[dict[str, str]]:
         """Return the sessions that the machine has reported."""
@@ -106,7 +106,7 @@ class MachineAgent:
         """Stop what was launched, and end the machine agent."""
         with contextlib.suppress(httpx.HTTPError, BenchmarkError):
             for session in self.sessions():
-                self.stop(session["type"], session["id"])
+                Agent(self, session["type"], session["id"], session["targetId"]).stop()
         self.client.close()
         tmux = ["tmux", "-L", self.tmux_socket, "kill-server"]
         subprocess.run(tmux, check=False, capture_output=True, env=self._here.environment({}))
@@ -118,3 +118,55 @@ class MachineAgent:
             self.id = machine["id"]
             return bool(self.get(f"/daemons/{self.id}/status").get("availableProviders"))
         return False
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A launched agent, driven over REST."""
+
+    machine: MachineAgent
+    kind: str
+    session: str
+    target: str
+
+    def send(self, message: str) -> None:
+        """Send a message."""
+        self.post("chat", {"message": message})
+
+    def status(self) -> dict[str, Any]:
+        """Return its status now."""
+        status: dict[str, Any] = self.get("status")
+        return status
+
+    def get(self, path: str) -> Any:
+        """Return what a GET of a path of its session answers."""
+        return self.machine.get(f"/shortcuts/{self.target}/{path}")
+
+    def post(self, path: str, body: Mapping[str, str]) -> Any:
+        """Return what a POST to a path of its session answers."""
+        return self.machine.post(f"/shortcuts/{self.target}/{path}", body)
+
+    def newest_message(self) -> str:
+        """Return the newest message's text."""
+        messages = self.get("chat?limit=1")["messages"]
+        text: str = messages[-1]["content"] if messages else ""
+        return text
+
+    def wait_until_idle(self) -> float:
+        """Wait for the end of its turn; return when it was seen (epoch seconds).
+
+        Raises:
+            BenchmarkError: it did not end within a minute, or failed.
+        """
+        deadline = time.time() + _TURN_SECONDS
+        while (status := self.status()["status"]) == "generating":
+            if time.time() > deadline:
+                raise BenchmarkError(f"a turn has not ended within {_TURN_SECONDS:g} s")
+        if status != "idle":
+            raise BenchmarkError(f"a turn has ended in {status}")
+        return time.time()
+
+    def stop(self) -> None:
+        """Stop it."""
+        body = {"type": self.kind, "sessionId": self.session}
+        self.machine.post(f"/shortcuts/{self.machine.id}/stop", body)

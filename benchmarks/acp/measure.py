@@ -4,8 +4,9 @@ import statistics
 import time
 from typing import Final
 
-from benchmarks.acp.rig import Agent, Rig, rig
+from benchmarks.acp.rig import Rig, rig
 from benchmarks.command import Options
+from benchmarks.machine_agent import Agent
 from benchmarks.processes import stage
 from benchmarks.report import Figure, Report, Section, Target, percentile
 
@@ -65,7 +66,7 @@ def _delays_of(agent: Agent, count: int) -> list[float]:
 
     The agent calls its session by the time at which it writes that.
     """
-    agent.say(f"clock {count}")
+    agent.send(f"clock {count}")
     found: list[float] = []
     known = agent.status()["title"]
     while (status := agent.status())["status"] == "generating":
@@ -113,31 +114,31 @@ def _lags(agents: list[Agent], seconds: int) -> list[float]:
     Each chunk is the time at which the agent writes it.
     """
     for agent in agents:
-        agent.say(f"paced {seconds * PACE}")
+        agent.send(f"paced {seconds * PACE}")
     found: list[float] = []
     while any(agent.status()["status"] == "generating" for agent in agents):
         for agent in agents:
-            times = agent.newest().split()
+            times = agent.newest_message().split()
             if len(times) > 1:
                 found.append((time.time() - float(times[-1])) * 1000)
         time.sleep(0.05)
     ended = time.time()
-    texts = [agent.newest().split() for agent in agents]
+    texts = [agent.newest_message().split() for agent in agents]
     assert all(len(times) == seconds * PACE for times in texts), "chunks are missing"
     return [*found, (ended - max(float(times[-1]) for times in texts)) * 1000]
 
 
 def _rate(agent: Agent) -> float:
     """Return the chunks per second that a paced agent has written."""
-    times = [float(time) for time in agent.newest().split()]
+    times = [float(time) for time in agent.newest_message().split()]
     return (len(times) - 1) / (times[-1] - times[0])
 
 
 def _flood(agent: Agent) -> float:
     """Return the chunks per second that are taken from an agent that writes as fast as it can."""
     began = time.time()
-    agent.say(f"stream {_FLOOD}")
-    return _FLOOD / (agent.wait() - began)
+    agent.send(f"stream {_FLOOD}")
+    return _FLOOD / (agent.wait_until_idle() - began)
 
 
 def _memory(machine: Rig, options: Options) -> Section:
@@ -146,8 +147,8 @@ def _memory(machine: Rig, options: Options) -> Section:
     before, _ = machine.daemon.memory()
     agents = [_used(machine) for _ in range(_SESSIONS)]
     after, _ = machine.daemon.memory()
-    agents[0].say(f"big {_LARGE}")
-    agents[0].wait()
+    agents[0].send(f"big {_LARGE}")
+    agents[0].wait_until_idle()
     large, _ = machine.daemon.memory()
     for agent in [warm, *agents]:
         agent.stop()
@@ -172,6 +173,6 @@ def _memory(machine: Rig, options: Options) -> Section:
 def _used(machine: Rig) -> Agent:
     """Launch an agent and have a turn with it."""
     agent = machine.launch()
-    agent.say("tool")
-    agent.wait()
+    agent.send("tool")
+    agent.wait_until_idle()
     return agent

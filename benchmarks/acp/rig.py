@@ -1,20 +1,18 @@
 """Scripted agents on a machine of their own: the real service, the real daemon, all over REST."""
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
-from benchmarks.machine_agent import MachineAgent
-from benchmarks.processes import REPOSITORY, BenchmarkError, Program, Stage
+from benchmarks.machine_agent import Agent, MachineAgent
+from benchmarks.processes import REPOSITORY, Program, Stage
 from benchmarks.service import Installation
 
 AGENT: Final = REPOSITORY / "tests/daemon/agents/acp/scripted_agent.py"
 
 _EMAIL: Final = "acp@outrider.invalid"
 _KIND: Final = "scripted"
-_TURN_SECONDS: Final = 60.0
 
 
 class Rig:
@@ -39,52 +37,9 @@ class Rig:
         """The machine agent's process."""
         return self.machine.program
 
-    def launch(self) -> "Agent":
+    def launch(self) -> Agent:
         """Launch an agent."""
-        session, target = self.machine.launch(_KIND, self._project)
-        return Agent(self.machine, target, session)
-
-
-class Agent:
-    """A launched agent, driven over REST."""
-
-    def __init__(self, machine: MachineAgent, target: str, session: str) -> None:
-        self._machine = machine
-        self._path = f"/shortcuts/{target}"
-        self._session = session
-
-    def say(self, text: str) -> None:
-        """Send a message."""
-        self._machine.post(f"{self._path}/chat", {"message": text})
-
-    def status(self) -> dict[str, Any]:
-        """Return its status now."""
-        status: dict[str, Any] = self._machine.get(f"{self._path}/status")
-        return status
-
-    def newest(self) -> str:
-        """Return the newest message's text."""
-        messages = self._machine.get(f"{self._path}/chat?limit=1")["messages"]
-        text: str = messages[-1]["content"] if messages else ""
-        return text
-
-    def wait(self) -> float:
-        """Wait for the end of its turn; return when it was seen (epoch seconds).
-
-        Raises:
-            BenchmarkError: it did not end within a minute, or failed.
-        """
-        deadline = time.time() + _TURN_SECONDS
-        while (status := self.status()["status"]) == "generating":
-            if time.time() > deadline:
-                raise BenchmarkError(f"a turn has not ended within {_TURN_SECONDS:g} s")
-        if status != "idle":
-            raise BenchmarkError(f"a turn has ended in {status}")
-        return time.time()
-
-    def stop(self) -> None:
-        """Stop it."""
-        self._machine.stop(_KIND, self._session)
+        return self.machine.launch(_KIND, self._project)
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def _section(here: Stage, kind: AgentKind, options: Options) -> Section:
         launches = []
         for _ in range(2):
             launches.append(machine.launch())
-            machine.stop()
+            machine.agent.stop()
         launches.append(machine.launch())
         options.progress(f"{kind.type}: twenty turns")
         turns = take_turns(machine, here.environment({}))
@@ -56,7 +56,7 @@ def _section(here: Stage, kind: AgentKind, options: Options) -> Section:
         if not any("daemon_that_is_killed" in test for test in kind.cannot):
             options.progress(f"{kind.type}: a daemon that is killed")
             restarts = [_restart(machine) for _ in range(3)]
-        machine.stop()
+        machine.agent.stop()
     return Section(title=f"Agents: {kind.type}", figures=_figures(launches, turns, costs, restarts))
 
 
@@ -66,10 +66,10 @@ def _costs(machine: Rig) -> tuple[float, float]:
     idle = _cost(machine)
     # 40 words of the answer, one by one, for longer than is measured
     pause = (_COST_SECONDS + 2 * _SETTLE) / 40
-    machine.say(f"slowly now SLOW:{pause:.2f}")
+    machine.agent.send(f"slowly now SLOW:{pause:.2f}")
     time.sleep(_SETTLE)
     generating = _cost(machine)
-    if machine.status() != "generating":
+    if machine.agent.status()["status"] != "generating":
         raise BenchmarkError(f"{machine.kind.type}: the turn was over before it was measured")
     _wait_for(machine, "idle", 30)
     return idle, generating
@@ -83,7 +83,7 @@ def _cost(machine: Rig) -> float:
 
 def _restart(machine: Rig) -> float:
     """Kill the daemon in the middle of a turn; return the seconds from its start to the status."""
-    machine.say("hold on SLOW:0.2")
+    machine.agent.send("hold on SLOW:0.2")
     machine.machine.kill()
     began = time.perf_counter()
     machine.machine.start()
@@ -95,7 +95,7 @@ def _restart(machine: Rig) -> float:
 
 def _wait_for(machine: Rig, status: str, seconds: float) -> None:
     """Ask for the status until it is this one; a machine that is away has none."""
-    path = f"/api/v1/shortcuts/{machine.target}/status"
+    path = f"/api/v1/shortcuts/{machine.agent.target}/status"
     wanted = f'"status":"{status}"'
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -14,7 +14,7 @@ import psutil
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import StubModel, agent_environment, stub_model
 
-from benchmarks.machine_agent import MachineAgent
+from benchmarks.machine_agent import Agent, MachineAgent
 from benchmarks.processes import REPOSITORY, BenchmarkError, Stage
 from benchmarks.service import Installation
 
@@ -41,26 +41,13 @@ class Rig:
         self.machine = MachineAgent(
             here, self.server, code, folder / "config", settings=environment
         )
-        self.session = self.target = ""
+        self.agent: Agent
 
     def launch(self) -> float:
         """Launch an agent; return the seconds until it was ready for a message."""
         began = time.perf_counter()
-        self.session, self.target = self.machine.launch(self.kind.type, self._project)
+        self.agent = self.machine.launch(self.kind.type, self._project)
         return time.perf_counter() - began
-
-    def stop(self) -> None:
-        """Stop the agent."""
-        self.machine.stop(self.kind.type, self.session)
-
-    def say(self, message: str) -> None:
-        """Send the agent a message."""
-        self.machine.post(f"/shortcuts/{self.target}/chat", {"message": message})
-
-    def status(self) -> str:
-        """Return the agent's status now."""
-        status: str = self.machine.get(f"/shortcuts/{self.target}/status")["status"]
-        return status
 
     def daemon_seconds(self) -> float:
         """Return the processor seconds of the daemon so far, those of its tmux client with it."""

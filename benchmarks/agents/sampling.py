@@ -29,7 +29,7 @@ class Sampler:
 
     def __init__(self, rig: Rig) -> None:
         self._url = urlsplit(rig.server.url)
-        self._path = f"/api/v1/shortcuts/{rig.target}/status"
+        self._path = f"/api/v1/shortcuts/{rig.agent.target}/status"
         self._headers = rig.server.headers
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -83,7 +83,7 @@ class Screen:
     """
 
     def __init__(self, rig: Rig, pattern: str, environment: Mapping[str, str]) -> None:
-        target = f"=outrider:={rig.session}"
+        target = f"=outrider:={rig.agent.session}"
         self._command = ["tmux", "-L", rig.machine.tmux_socket, "capture-pane", "-p", "-t", target]
         self._pattern = re.compile(pattern)
         self._environment = environment

@@ -46,7 +46,7 @@ def take_turns(rig: Rig, environment: dict[str, str]) -> Turns:
     """Have the turns with an agent that is idle.
 
     Raises:
-        BenchmarkError: the agent does not do what it was told to.
+        BenchmarkError: the agent does not do what it was asked to.
     """
     turns = Turns()
     with Sampler(rig) as sampler:
@@ -88,11 +88,11 @@ def _approval(
     time.sleep(_PAUSE)
     answering = time.time()
     _check(turns, sampler.between(asks.answered, answering), {"waiting_approval"}, message)
-    rig.machine.post(f"/shortcuts/{rig.target}/approve", {"action": "approve"})
+    rig.agent.post("approve", {"action": "approve"})
     approved = time.time()
     ended = _until(rig, sampler, "idle", approved)
     last = max(entry["t"] for entry in as_json(rig.model.log) if entry["ev"] == "last")
-    if last > answering:  # the model was told what came of it
+    if last > answering:  # the model got the command's result
         turns.idle.append(max(0.0, ended.answered - last))
         _check(turns, sampler.between(approved, last), {"generating"}, message)
     _rest(turns, sampler, ended, message)
@@ -101,7 +101,7 @@ def _approval(
 def _send(rig: Rig, turns: Turns, message: str) -> tuple[float, float]:
     """Send a message; return when, and when it was accepted."""
     sent = time.time()
-    rig.say(message)
+    rig.agent.send(message)
     accepted = time.time()
     turns.accepted.append(accepted - sent)
     return sent, accepted
@@ -134,7 +134,7 @@ def _until(rig: Rig, sampler: Sampler, status: str, after: float) -> Sample:
     sample = sampler.first(status, after, _LIMIT)
     if sample is None:
         newest = sampler.samples[-1].status if sampler.samples else "nothing"
-        shown = rig.machine.get(f"/shortcuts/{rig.target}/chat/debug")["bundle"]["parser"]
+        shown = rig.agent.get("chat/debug")["bundle"]["parser"]
         raise BenchmarkError(
             f"{rig.kind.type}: never {status}, but {newest}; {sampler.failure or shown}"
         )
