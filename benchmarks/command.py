@@ -39,7 +39,7 @@ class Options:
 
     def progress(self, text: str) -> None:
         """Print to standard error what is measured now."""
-        _progress.print(text)
+        _progress.print(text, soft_wrap=True)
 
     def each_round(self, name: str) -> Iterator[int]:
         """Return the numbers of the rounds, and print the progress of each."""

@@ -126,7 +126,7 @@ class Program:
 
 
 class Stage:
-    """A temporary directory and the programs that run in it, all of them gone at the end."""
+    """A temporary directory and the programs that run in it; both are removed at the end."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -176,7 +176,7 @@ class Stage:
 
 @contextlib.contextmanager
 def stage() -> Iterator[Stage]:
-    """Give a stage for the length of a block; a signal does not interrupt how it ends."""
+    """Provide a stage for the length of a block; a signal does not interrupt how it ends."""
     here = Stage(Path(tempfile.mkdtemp(prefix="outrider-bench-")))
     try:
         yield here

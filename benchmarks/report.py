@@ -26,7 +26,7 @@ class Target(msgspec.Struct, frozen=True):
     of: Literal["value", "ratio"] = "value"
 
     def met_by(self, value: float) -> bool:
-        """Tell whether `value` is within the bound."""
+        """Return whether `value` is within the bound."""
         return value >= self.limit if self.bound == "at least" else value <= self.limit
 
 

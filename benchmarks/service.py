@@ -33,7 +33,7 @@ _client: Final = httpx.Client(
 
 @dataclass(frozen=True)
 class Server:
-    """Something that answers the API: where it is, and the key that opens it (if any)."""
+    """A server of the API: its address, and a key (if any)."""
 
     program: Program
     url: str
@@ -50,7 +50,7 @@ class Server:
         return f"ws{self.url.removeprefix('http')}/api/v1/daemon/connect"
 
     def answers(self, path: str) -> bool:
-        """Tell whether a GET of `path` gives a 200 now."""
+        """Return whether a GET of `path` gives a 200 now."""
         try:
             return _client.get(self.url + path, headers=self.headers).status_code == 200
         except httpx.TransportError:
@@ -121,22 +121,29 @@ class Installation:
         """The address that the service has while it runs."""
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self, cpus: Sequence[int] = ()) -> Program:
-        """Start the service, without waiting for it."""
-        return self._stage.start(self._name, ["-m", "outrider", "serve"], self.settings, cpus)
-
-    def serve(self, key: str, cpus: Sequence[int] = ()) -> Server:
-        """Start the service and wait until it is ready."""
-        server = Server(self.start(cpus), self.url, key)
-        server.program.wait_until(lambda: server.answers("/readyz"), "ready")
+    def serve(
+        self,
+        key: str,
+        cpus: Sequence[int] = (),
+        *,
+        module: str = "outrider",
+        options: Sequence[str] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> Server:
+        """Start `python -m MODULE serve OPTIONS` and wait until it is ready."""
+        arguments = ["-m", module, "serve", *options]
+        settings = {**self.settings, **(settings or {})}
+        program = self._stage.start(self._name, arguments, settings, cpus)
+        server = Server(program, self.url, key)
+        program.wait_until(lambda: server.answers("/readyz"), "ready", 60)
         return server
 
     def new_key(self, email: str) -> str:
-        """Make an account without limits and return a key of it with every scope."""
+        """Create an account without limits; return a key of it with every scope."""
         return self.new_account(email)[1]
 
     def new_account(self, email: str) -> tuple[str, str]:
-        """Make an account without limits; return its id and a key of it with every scope."""
+        """Create an account without limits; return its id and a key of it with every scope."""
         account: str = self._admin("account", "create", "--email", email, "--plan", "enterprise")[
             "accountId"
         ]

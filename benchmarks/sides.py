@@ -14,10 +14,10 @@ from benchmarks.wrk import Load, Request, load
 _EMAIL: Final = "bench@outrider.invalid"
 
 
-class Known(msgspec.Struct, frozen=True):
-    """What both sides know: an account, its key, and its machine."""
+class Account(msgspec.Struct, frozen=True):
+    """An account of both sides, its key, and its machine."""
 
-    account: str
+    id: str
     key: str
     daemon_id: str
 
@@ -58,7 +58,7 @@ class Run(msgspec.Struct):
 
 @contextmanager
 def side_by_side(
-    here: Stage, start_baseline: Callable[[Stage, Installation, Known], Server]
+    here: Stage, start_baseline: Callable[[Stage, Installation, Account], Server]
 ) -> Iterator[Sides]:
     """Start the service, and what it is compared with; end both behind the block.
 
@@ -72,7 +72,7 @@ def side_by_side(
         outrider = installation.serve(key, served)
         running.callback(outrider.program.end)
         daemon_id, token = enroll(outrider, installation.new_code(_EMAIL))
-        baseline = start_baseline(here, installation, Known(account, key, daemon_id))
+        baseline = start_baseline(here, installation, Account(account, key, daemon_id))
         running.callback(baseline.program.end)
         sides = Sides(outrider, baseline, daemon_id)
         path = sides.requests()["GET …/status"].path

@@ -7,7 +7,7 @@ from benchmarks.command import Options
 from benchmarks.processes import Stage, split_processors, stage
 from benchmarks.report import Figure, Report, Section, Target, compared
 from benchmarks.service import Installation, Server
-from benchmarks.sides import Known, Sides, in_turns, side_by_side
+from benchmarks.sides import Account, Sides, in_turns, side_by_side
 from benchmarks.wrk import require_wrk
 
 CONNECTIONS: Final = 32
@@ -32,21 +32,15 @@ def benchmark(options: Options) -> Report:
     )
 
 
-def _bypassed(here: Stage, installation: Installation, known: Known) -> Server:
+def _bypassed(here: Stage, installation: Installation, account: Account) -> Server:
     """Start the same build with the access layer bypassed, on a copy of the data."""
     copy = Installation(here, "bypassed", copy_of=installation)
-    server = Server(
-        here.start(
-            "bypassed",
-            ["-m", "benchmarks.access.bypassed", "serve"],
-            {**copy.settings, "ACCOUNT": known.account},
-            split_processors()[0],
-        ),
-        copy.url,
-        known.key,
+    return copy.serve(
+        account.key,
+        split_processors()[0],
+        module="benchmarks.access.bypassed",
+        settings={"ACCOUNT": account.id},
     )
-    server.program.wait_until(lambda: server.answers("/readyz"), "ready")
-    return server
 
 
 def _compare(name: str, sides: Sides, options: Options) -> list[Figure]:

@@ -44,7 +44,7 @@ class Rig:
 
 @contextmanager
 def rig(here: Stage) -> Iterator[Rig]:
-    """Give a rig for the length of a block."""
+    """Provide a rig for the length of a block."""
     made = Rig(here)
     try:
         yield made

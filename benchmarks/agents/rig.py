@@ -62,7 +62,7 @@ class Rig:
 
 @contextmanager
 def rig(here: Stage, kind: AgentKind) -> Iterator[Rig]:
-    """Give a machine for agents of this kind, for the length of a block."""
+    """Provide a machine for agents of this kind, for the length of a block."""
     folder = here.directory / f"{kind.type}-model"
     folder.mkdir()
     with stub_model(folder) as model:

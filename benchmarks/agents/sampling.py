@@ -1,4 +1,4 @@
-"""What was seen of an agent and when: its status over REST, and a dialog on its screen."""
+"""Observes an agent: its status over REST, and a dialog on its screen, each with its time."""
 
 import json
 import re
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Asks for an agent's status again and again, in a thread of its own."""
+    """Polls an agent's status, in a thread of its own."""
 
     def __init__(self, rig: Rig) -> None:
         self._url = urlsplit(rig.server.url)
@@ -70,16 +70,16 @@ class Sampler:
                 body = connection.getresponse().read()
                 status = json.loads(body).get("status") or body.decode()
                 self.samples.append(Sample(asked, time.time(), status))
-        except Exception as error:  # noqa: BLE001  # told by whoever waits for a sample
+        except Exception as error:  # noqa: BLE001  # who waits for a sample reports it
             self.failure = error
         finally:
             connection.close()
 
 
 class Screen:
-    """Looks at an agent's screen until a pattern is on it, in a thread of its own.
+    """Watches an agent's screen for a pattern, in a thread of its own.
 
-    `seen` is when that was, None while it was not.
+    `seen` is when it first was there, None before.
     """
 
     def __init__(self, rig: Rig, pattern: str, environment: Mapping[str, str]) -> None:

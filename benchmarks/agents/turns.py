@@ -1,4 +1,4 @@
-"""Twenty turns with one agent, and what was seen of each."""
+"""Twenty turns with one agent, and the samples of each."""
 
 import time
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class Turns:
 
 
 def take_turns(rig: Rig, environment: dict[str, str]) -> Turns:
-    """Have the turns with an agent that is idle.
+    """Take twenty turns with an idle agent.
 
     Raises:
         BenchmarkError: the agent does not do what it was asked to.
@@ -142,7 +142,7 @@ def _until(rig: Rig, sampler: Sampler, status: str, after: float) -> Sample:
 
 
 def _rest(turns: Turns, sampler: Sampler, ended: Sample, message: str) -> None:
-    """See to it that an agent whose turn is over rests."""
+    """Check that the agent stays idle after its turn."""
     time.sleep(_PAUSE)
     _check(turns, sampler.between(ended.answered, time.time()), {"idle"}, f"after {message}")
 

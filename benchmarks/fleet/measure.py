@@ -59,7 +59,7 @@ def benchmark(options: Options) -> Report:
 
 
 def _costs(server: Server, fleet: Fleet, count: int, options: Options) -> list[Figure]:
-    """Have every machine connect, and return what that costs, then and at rest."""
+    """Connect every machine; return what that costs, and what they cost at rest and at work."""
     program = server.program
     before, cpu = program.memory(), program.cpu_seconds()
     options.progress(f"{count:,} machines connect")

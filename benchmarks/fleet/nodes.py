@@ -241,12 +241,8 @@ def _workers(cluster: Cluster, options: Options) -> Section:
     for workers in _WORKERS:
         options.progress(f"workers: {workers}")
         installation = cluster.installation(f"workers-{workers}")
-        arguments = ["-m", "outrider", "serve"]
-        if workers > 1:
-            arguments += ["--workers", str(workers)]
-        program = cluster.here.start("workers", arguments, installation.settings)
-        server = Server(program, installation.url, cluster.key)
-        program.wait_until(lambda: server.answers("/readyz"), "ready", 60)  # noqa: B023
+        arguments = ["--workers", str(workers)] if workers > 1 else []
+        server = installation.serve(cluster.key, options=arguments)
         fleet = Fleet(cluster.here, cluster.machines, cluster.file, [server.websocket_url])
         fleet.connect(PER_ACCOUNT)
         runs = [_load(server, request, 32, options.seconds) for _ in range(options.rounds)]
@@ -258,7 +254,7 @@ def _workers(cluster: Cluster, options: Options) -> Section:
             )
         )
         fleet.end()
-        program.end()
+        server.program.end()
     baseline = _bare(cluster, options)
     for figure in figures:
         figure.baseline = baseline
@@ -321,7 +317,7 @@ def _daemon_of(body: bytes) -> str:
 
 
 def _subscribe(server: Server) -> None:
-    """Have the account's events stored, for a receiver that is not there."""
+    """Add a webhook that nothing listens on, so that the account's events are stored."""
     session = server.log_in(EMAIL)
     server.add_webhook(session, f"http://127.0.0.1:{free_port()}/", "machine:disconnected")
 

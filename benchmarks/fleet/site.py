@@ -40,7 +40,7 @@ class Fleet:
         self.simulator = SimulatorClient(control)
 
     def connect(self, count: int, seconds: float = 300) -> tuple[float, FleetStatus]:
-        """Have so many machines connected; return how long that took."""
+        """Connect machines until `count` are connected; return how long that took."""
         began = time.perf_counter()
         self.simulator.send(Connect(count, _AT_ONCE))
         status = self.simulator.wait_for(count, seconds)

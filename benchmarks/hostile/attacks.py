@@ -76,7 +76,7 @@ class Aim(msgspec.Struct, frozen=True):
 
 
 class Attack:
-    """An attack under way; `counts` has what came of it."""
+    """An attack; `counts` has its outcomes."""
 
     def __init__(self, aim: Aim) -> None:
         self.aim = aim

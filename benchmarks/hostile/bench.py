@@ -45,7 +45,7 @@ class Bench(msgspec.Struct, frozen=True):
 
 @contextmanager
 def service(here: Stage, name: str) -> Iterator[Bench]:
-    """Give a service with a client whose machine answers, and an attacker with an account."""
+    """Provide a service with a client whose machine answers, and an attacker with an account."""
     served, loading = split_processors()
     installation = Installation(here, name)
     server = installation.serve(installation.new_key(_OTHER_CLIENT), served)
@@ -66,7 +66,7 @@ def service(here: Stage, name: str) -> Iterator[Bench]:
 
 @contextmanager
 def machine(here: Stage, name: str) -> Iterator[Bench]:
-    """Give a service with a real machine agent that runs an agent; commands time out after 2 s."""
+    """Provide a service and a real machine agent with an agent; commands time out after 2 s."""
     served, loading = split_processors()
     installation = Installation(here, name, settings={"OUTRIDER_COMMAND_TIMEOUT": "2"})
     server = installation.serve(installation.new_key(_ATTACKER), loading)

@@ -52,7 +52,7 @@ _STATUS_PAYLOAD = Raw(b"{}")
 
 @dataclass
 class Bare:
-    """All that the baseline knows: its keys, its one machine, and who waits for it."""
+    """The state of the baseline: its keys, its one machine, and the commands in flight."""
 
     accounts: dict[str, str]
     daemon_id: str
@@ -62,12 +62,12 @@ class Bare:
     daemons: bytes = b'{"daemons":[]}'
 
     def known(self, request: Request) -> bool:
-        """Tell whether the request has a key."""
+        """Return whether the request has a key."""
         header = request.headers.get("authorization", "")
         return header.removeprefix("Bearer ") in self.accounts
 
     async def ask(self, command: str, payload: Raw) -> Response:
-        """Have the machine do something and return its result as a response."""
+        """Send a command to the machine and return its result as a response."""
         if self.send is None:
             return Response(status_code=503)
         number = str(next(self.numbers))

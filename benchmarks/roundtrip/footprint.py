@@ -7,7 +7,7 @@ from benchmarks.command import Options
 from benchmarks.machine_agent import MachineAgent
 from benchmarks.processes import Program, Stage
 from benchmarks.report import Figure, Section, Target
-from benchmarks.service import Installation, Server
+from benchmarks.service import Installation
 
 _EMAIL: Final = "idle@outrider.invalid"
 _MEGABYTE: Final = 1e6
@@ -58,9 +58,7 @@ def measure(here: Stage, options: Options) -> Section:
 
 def _start(installation: Installation) -> Start:
     began = time.perf_counter()
-    program = installation.start()
-    server = Server(program, installation.url, key="")
-    program.wait_until(lambda: server.answers("/readyz"), "ready", 60)
+    program = installation.serve("").program
     seconds, cpu = time.perf_counter() - began, program.cpu_seconds()
     start = Start(seconds, cpu, *_memory(program))
     program.end()

@@ -10,7 +10,7 @@ from benchmarks.processes import BenchmarkError, Stage, free_port, split_process
 from benchmarks.report import Report, Section, Target, compared, plural
 from benchmarks.roundtrip import footprint
 from benchmarks.service import Installation, Server
-from benchmarks.sides import Known, Run, Sides, in_turns, side_by_side
+from benchmarks.sides import Account, Run, Sides, in_turns, side_by_side
 from benchmarks.wrk import Request, require_wrk
 
 ALONE: Final = 1
@@ -28,8 +28,8 @@ def benchmark(options: Options) -> Report:
     return Report(benchmark="roundtrip", sections=[*sections, at_rest])
 
 
-def _bare(here: Stage, _: Installation, known: Known) -> Server:
-    return start_baseline(here, known.daemon_id, known.key, split_processors()[0])
+def _bare(here: Stage, _: Installation, account: Account) -> Server:
+    return start_baseline(here, account.daemon_id, account.key, split_processors()[0])
 
 
 def start_baseline(here: Stage, daemon_id: str, key: str, cpus: Sequence[int] = ()) -> Server:

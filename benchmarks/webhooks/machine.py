@@ -1,6 +1,6 @@
-"""The machine whose agent's events are told: a flood of them, or one at a time.
+"""The machine that sends an agent's events: many at once, or one at a time.
 
-One at a time they take the real way out: the machine agent's journal, outbox and link.
+One at a time they pass through the real machine agent's journal, outbox and link.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from outrider.daemon.settings import Connection
 
 
 async def flood(url: str, token: str, count: int) -> float:
-    """Tell so many events as fast as they are taken; return when the first went out.
+    """Send `count` events as fast as the service reads them; return when the first was sent.
 
     That is `time.perf_counter`'s. Returns once the service has acknowledged them all.
     """
@@ -52,7 +52,7 @@ async def flood(url: str, token: str, count: int) -> float:
 
 @asynccontextmanager
 async def outbox(server: str, daemon_id: str, token: str, file: Path) -> AsyncIterator[Outbox]:
-    """Give the outbox of a connected machine agent."""
+    """Provide the outbox of a connected machine agent."""
     journal = Journal(file)
     outbox = Outbox(journal)
     connected, stop = asyncio.Event(), asyncio.Event()
