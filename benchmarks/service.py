@@ -192,3 +192,16 @@ def enroll(server: Server, code: str) -> tuple[str, str]:
     )
     enrolled = answer.raise_for_status().json()
     return enrolled["daemonId"], enrolled["token"]
+
+
+def status_path(daemon_id: str) -> str:
+    """Return the path of the status of a simulated machine's first agent."""
+    return f"/api/v1/shortcuts/{daemon_id}:cli:claude-code/status"
+
+
+def start_scripted_machine(here: Stage, server: Server, daemon_id: str, token: str) -> Program:
+    """Start a `benchmarks.scripted_machine`, and wait until it answers."""
+    arguments = ["-m", "benchmarks.scripted_machine", server.websocket_url]
+    program = here.start("scripted machine", arguments, {"TOKEN": token}, split_processors()[1])
+    program.wait_until(lambda: server.answers(status_path(daemon_id)), "connected")
+    return program

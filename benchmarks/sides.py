@@ -8,7 +8,7 @@ import msgspec
 
 from benchmarks.command import Options
 from benchmarks.processes import Stage, split_processors
-from benchmarks.service import Installation, Server, enroll
+from benchmarks.service import Installation, Server, enroll, start_scripted_machine, status_path
 from benchmarks.wrk import Load, Request, load
 
 _EMAIL: Final = "bench@outrider.invalid"
@@ -32,9 +32,7 @@ class Sides(msgspec.Struct, frozen=True):
     def requests(self) -> dict[str, Request]:
         """Return the requests to measure, by the name that the report gives them."""
         return {
-            "GET …/status": Request(
-                "GET", f"/api/v1/shortcuts/{self.daemon_id}:cli:claude-code/status"
-            ),
+            "GET …/status": Request("GET", status_path(self.daemon_id)),
             "POST …/command read_chat": Request(
                 "POST",
                 f"/api/v1/daemons/{self.daemon_id}/command",
@@ -65,7 +63,7 @@ def side_by_side(
     Args:
         start_baseline: given the service's installation, return the other side, ready.
     """
-    served, loading = split_processors()
+    served, _ = split_processors()
     installation = Installation(here, "outrider")
     account, key = installation.new_account(_EMAIL)
     with ExitStack() as running:
@@ -75,16 +73,8 @@ def side_by_side(
         baseline = start_baseline(here, installation, Account(account, key, daemon_id))
         running.callback(baseline.program.end)
         sides = Sides(outrider, baseline, daemon_id)
-        path = sides.requests()["GET …/status"].path
         for server in (outrider, baseline):
-            machine = here.start(
-                "scripted machine",
-                ["-m", "benchmarks.scripted_machine", server.websocket_url],
-                {"TOKEN": token},
-                loading,
-            )
-            running.callback(machine.end)
-            machine.wait_until(lambda server=server: server.answers(path), "connected")  # type: ignore[misc]
+            running.callback(start_scripted_machine(here, server, daemon_id, token).end)
         yield sides
 
 

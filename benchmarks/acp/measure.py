@@ -7,7 +7,7 @@ from typing import Final
 from benchmarks.acp.rig import Rig, rig
 from benchmarks.command import Options
 from benchmarks.machine_agent import Agent
-from benchmarks.processes import stage
+from benchmarks.processes import BenchmarkError, stage
 from benchmarks.report import Figure, Report, Section, Target, percentile
 
 PACE: Final = 1000
@@ -73,6 +73,8 @@ def _delays_of(agent: Agent, count: int) -> list[float]:
         if status["title"] != known:
             known = status["title"]
             found.append((time.time() - float(known)) * 1000)
+    if not found:
+        raise BenchmarkError("a turn was over before its status was read: use more --seconds")
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from benchmarks.command import Options
 from benchmarks.fleet.control import GetStatus, SetTurnRate
 from benchmarks.fleet.enrollment import MACHINES, PER_ACCOUNT
-from benchmarks.fleet.site import Fleet, started
+from benchmarks.fleet.site import Fleet, started, status_request
 from benchmarks.processes import BenchmarkError, split_processors, stage
 from benchmarks.report import Figure, Report, Section, Target, compared, plural
 from benchmarks.service import Server
@@ -102,11 +102,7 @@ def _busy(server: Server) -> list[float]:
 def _latencies(server: Server, fleet: Fleet, name: str, options: Options) -> dict[int, list[Run]]:
     """Ask the account's connected machines for their agent's status, in turns."""
     connected = fleet.simulator.send(GetStatus()).connected
-    paths = [
-        f"/api/v1/shortcuts/{machine.daemon_id}:cli:claude-code/status"
-        for machine in fleet.machines[: min(connected, PER_ACCOUNT)]
-    ]
-    request = Request("GET", paths[0], others=tuple(paths[1:]))
+    request = status_request(fleet.machines[: min(connected, PER_ACCOUNT)])
     runs: dict[int, list[Run]] = {}
     for connections in _CONNECTIONS:
         _load(server, request, connections, seconds=1)  # warm up

@@ -26,11 +26,11 @@ from benchmarks.command import Options
 from benchmarks.fleet.control import DisableReconnect
 from benchmarks.fleet.enrollment import MACHINES, PER_ACCOUNT, enroll
 from benchmarks.fleet.machine import Enrolled
-from benchmarks.fleet.site import EMAIL, Fleet, raise_file_limit
+from benchmarks.fleet.site import EMAIL, Fleet, raise_file_limit, status_request
 from benchmarks.processes import BenchmarkError, Stage, free_port, stage
 from benchmarks.report import Figure, Report, Section, Target, compared, plural
 from benchmarks.roundtrip.measure import start_baseline
-from benchmarks.service import Installation, Server
+from benchmarks.service import Installation, Server, status_path
 from benchmarks.wrk import Load, Request, load, require_wrk
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
@@ -95,11 +95,6 @@ class Cluster:
             time.monotonic(), commits, rows, info["total_commands_processed"], info["used_memory"]
         )
 
-    def paths(self, machines: list[Enrolled]) -> Request:
-        """Return the request for the status of these machines' agents, in turns."""
-        first, *others = (_path(machine) for machine in machines)
-        return Request("GET", first, others=tuple(others))
-
 
 class Used(NamedTuple):
     """What PostgreSQL and Redis have done by a moment (seconds), and Redis' memory in bytes."""
@@ -137,7 +132,7 @@ def _crossing(cluster: Cluster, one: Server, other: Server, options: Options) ->
     """Ask machines of one node by that one and by the other, in turns."""
     fleet = Fleet(cluster.here, cluster.machines, cluster.file, [one.websocket_url])
     fleet.connect(PER_ACCOUNT)
-    request = cluster.paths(cluster.machines[:PER_ACCOUNT])
+    request = status_request(cluster.machines[:PER_ACCOUNT])
     figures = []
     for connections in (1, 32):
         runs = options.in_turns(
@@ -236,7 +231,7 @@ def _stores(cluster: Cluster, before: Used, count: int, options: Options) -> lis
 
 def _workers(cluster: Cluster, options: Options) -> Section:
     """Measure one, two and four processes on one port, beside the bare baseline of one."""
-    request = cluster.paths(cluster.machines[:PER_ACCOUNT])
+    request = status_request(cluster.machines[:PER_ACCOUNT])
     figures = []
     for workers in _WORKERS:
         options.progress(f"workers: {workers}")
@@ -272,7 +267,7 @@ def _bare(cluster: Cluster, options: Options) -> list[float]:
     fleet = Fleet(cluster.here, cluster.machines, cluster.file, [server.websocket_url])
     fleet.connect(1)
     runs = [
-        _load(server, cluster.paths([machine]), 32, options.seconds) for _ in range(options.rounds)
+        _load(server, status_request([machine]), 32, options.seconds) for _ in range(options.rounds)
     ]
     fleet.end()
     server.program.end()
@@ -293,7 +288,7 @@ class StatusClients(Clients):
 
     async def _ask(self) -> None:
         while not self.is_ending:
-            url = random.choice(self._urls) + _path(random.choice(self._machines))
+            url = random.choice(self._urls) + status_path(random.choice(self._machines).daemon_id)
             await self.request("commands", "GET", url)
             await asyncio.sleep(0.02)
 
@@ -324,10 +319,6 @@ def _subscribe(server: Server) -> None:
 
 def _load(server: Server, request: Request, connections: int, seconds: int) -> Load:
     return load(server, request, connections=connections, seconds=seconds, cpus=[])
-
-
-def _path(machine: Enrolled) -> str:
-    return f"/api/v1/shortcuts/{machine.daemon_id}:cli:claude-code/status"
 
 
 async def _rows(url: str, query: str) -> list[Any]:

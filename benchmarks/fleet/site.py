@@ -9,7 +9,8 @@ from benchmarks.fleet.control import Connect, FleetStatus, SimulatorClient
 from benchmarks.fleet.enrollment import enroll
 from benchmarks.fleet.machine import Enrolled
 from benchmarks.processes import BenchmarkError, Program, Stage, split_processors
-from benchmarks.service import Installation, Server
+from benchmarks.service import Installation, Server, status_path
+from benchmarks.wrk import Request
 
 EMAIL: Final = "fleet@outrider.invalid"
 
@@ -65,6 +66,12 @@ def started(here: Stage, count: int) -> tuple[Server, Fleet]:
     machines = enroll(database, account, count, file)
     server = installation.serve(key, split_processors()[0])
     return server, Fleet(here, machines, file, [server.websocket_url])
+
+
+def status_request(machines: list[Enrolled]) -> Request:
+    """Return the request for the status of these machines' agents, in turns."""
+    first, *others = (status_path(machine.daemon_id) for machine in machines)
+    return Request("GET", first, others=tuple(others))
 
 
 def raise_file_limit(wanted: int) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.hostile.attacks import Aim
 from benchmarks.machine_agent import MachineAgent
 from benchmarks.processes import BenchmarkError, Program, Stage, split_processors
-from benchmarks.service import Installation, Server, enroll
+from benchmarks.service import Installation, Server, enroll, start_scripted_machine, status_path
 
 _OTHER_CLIENT: Final = "client@outrider.invalid"
 _ATTACKER: Final = "attacker@outrider.invalid"
@@ -46,19 +46,16 @@ class Bench(msgspec.Struct, frozen=True):
 @contextmanager
 def service(here: Stage, name: str) -> Iterator[Bench]:
     """Provide a service with a client whose machine answers, and an attacker with an account."""
-    served, loading = split_processors()
+    served, _ = split_processors()
     installation = Installation(here, name)
     server = installation.serve(installation.new_key(_OTHER_CLIENT), served)
     daemon_id, token = enroll(server, installation.new_code(_OTHER_CLIENT))
-    arguments = ["-m", "benchmarks.scripted_machine", server.websocket_url]
-    machine = here.start("scripted machine", arguments, {"TOKEN": token}, loading)
-    path = f"/api/v1/shortcuts/{daemon_id}:cli:claude-code/status"
-    machine.wait_until(lambda: server.answers(path), "connected")
+    machine = start_scripted_machine(here, server, daemon_id, token)
     key = installation.new_key(_ATTACKER)
     attacking_id, attacking_token = enroll(server, installation.new_code(_ATTACKER))
     aim = Aim(_port(server), key, token=attacking_token, daemon_id=attacking_id)
     try:
-        yield Bench(server, server.program, path, aim)
+        yield Bench(server, server.program, status_path(daemon_id), aim)
     finally:
         machine.end()
         server.program.end()
