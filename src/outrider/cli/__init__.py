@@ -1,8 +1,12 @@
 """The `outrider` command.
 
-`main` defines `up`, `serve`, `daemon` and `setup`; `admin` (with `admin_account`) and `providers`
-are groups of subcommands. `workers` is the supervisor of `serve --workers`. `running` and
-`database_command` are what commands share, `logs` and `environment` set up every run.
+    main ─┬─ up, serve, daemon, setup
+          ├─ admin ─ admin_account        subcommands that work on the database
+          └─ providers                    subcommands about the agents of this machine
+
+`workers` supervises the worker processes of `serve --workers`. `running` has what all commands
+share (event loop, signals, errors), `database_command` what the commands on the database share.
+`logs` and `environment` configure logging and check environment variables at every start.
 """
 
 from outrider.imports import without

@@ -130,20 +130,22 @@ def capture(
 ) -> None:
     """Show the screen of a running agent, and how its status is determined."""
     from outrider.cli.running import run
-    from outrider.daemon.agents.inspection import look_at
+    from outrider.daemon.agents.inspection import inspect_session
     from outrider.daemon.settings import DaemonSettings
 
-    look = run(look_at(DaemonSettings.from_environment(), session))
-    typer.echo(look.screen.rstrip("\n"))
+    report = run(inspect_session(DaemonSettings.from_environment(), session))
+    typer.echo(report.screen.rstrip("\n"))
     typer.echo("─" * 40)
-    typer.echo(f"type:      {look.type}")
-    typer.echo(f"title:     {look.title or '-'}")
-    typer.echo(f"screen:    {look.screen_status or 'no rule matches'}, by the rule {look.rule!r}")
-    typer.echo(f"record:    {look.record_activity or 'none'}")
-    typer.echo(f"status:    {look.status}")
-    if look.error is not None:
-        typer.echo(f"error:     {look.error}")
-    _show_question(look.pending)
+    typer.echo(f"type:      {report.type}")
+    typer.echo(f"title:     {report.title or '-'}")
+    typer.echo(
+        f"screen:    {report.screen_status or 'no rule matches'}, by the rule {report.rule!r}"
+    )
+    typer.echo(f"record:    {report.record_activity or 'none'}")
+    typer.echo(f"status:    {report.status}")
+    if report.error is not None:
+        typer.echo(f"error:     {report.error}")
+    _show_question(report.pending)
 
 
 def _show_question(pending: "PendingAction | None") -> None:

@@ -86,7 +86,7 @@ async def run_daemon(
                 if await providers.refresh():
                     _log.info("provider files reloaded")
                     _log_errors(providers)
-                    await sessions.restore_rest()
+                    await sessions.retry_restore()
                     outbox.report()
 
             router = Router(command_handlers(sessions, terminals, reload))

@@ -1,10 +1,10 @@
-"""What the machine agent must not forget: a small SQLite file in its configuration directory.
+"""The journal: the machine agent's durable state, in a small SQLite file.
 
-Every call is a few rows on a local file, so it is made on the event loop directly.
+Every call reads or writes a few rows of a local file, so it runs directly on the event loop.
 
 A record that cannot be read (damaged, or written by a newer version) is moved to the table
-`unreadable`, with an error in the log: it must not keep the daemon from starting, nor the
-records behind it from being sent.
+`unreadable` and an error is logged: it must not prevent the daemon from starting, or the records
+after it from being sent.
 """
 
 import sqlite3
@@ -65,7 +65,7 @@ _COLUMNS: Final[dict[_Table, tuple[str, str]]] = {
     "events": ("seq", "event"),
     "refusals": ("seq", "refusal"),
 }
-"""Of each table with records, the columns of the key and of the record."""
+"""The key column and the record column of each table with records."""
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError, TypeError)
 
@@ -74,16 +74,17 @@ RecordT = TypeVar("RecordT")
 _log = structlog.get_logger(__name__)
 
 MAX_EVENTS: Final = 100_000
-"""Events that wait for the service; beyond it the oldest are dropped."""
+"""Events that wait for the service; beyond this limit the oldest are dropped."""
 
 MAX_REFUSALS: Final = 1_000
-"""Refusals that wait for the service; beyond it the oldest are dropped."""
+"""Refusals that wait for the service; beyond this limit the oldest are dropped."""
 
 
 def recorded_sessions(path: Path) -> list[SessionRecord]:
-    """Return the sessions of a journal, oldest first; writes nothing, whoever has it open.
+    """Return the sessions of a journal, oldest first, without writing to it.
 
-    Returns an empty list where there is no journal, and leaves out what cannot be read.
+    It may be open in a running daemon. Without a journal, the list is empty; records that cannot
+    be read are left out.
     """
     if not path.exists():
         return []
@@ -100,14 +101,14 @@ def recorded_sessions(path: Path) -> list[SessionRecord]:
 
 
 class Journal:
-    """The durable memory of one machine agent.
+    """The journal of one machine agent; created with mode 0600 if it does not exist.
 
     Args:
-        max_events: events that wait for the service; beyond it the oldest are dropped.
-        max_refusals: refusals that wait for the service; beyond it the oldest are dropped.
+        max_events: events that wait for the service; beyond the limit the oldest are dropped.
+        max_refusals: refusals that wait for the service; beyond the limit the oldest are dropped.
 
     Raises:
-        sqlite3.Error: the file is damaged, or cannot be used.
+        sqlite3.Error: the file is damaged or cannot be opened.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Journal:
     ) -> None:
         self._max_events = max_events
         self._max_refusals = max_refusals
-        path.touch(0o600)  # nobody else's, whoever may look into the directory
+        path.touch(0o600)  # private, even in a readable directory
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.text_factory = lambda data: data.decode(errors="replace")
         (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
@@ -127,15 +128,15 @@ class Journal:
         self._db.executescript(_SCHEMA)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def sessions(self) -> list[SessionRecord]:
-        """Return every session that was not removed, oldest first."""
+        """Return every session, oldest first."""
         return [record for _, record in self._read("sessions", SessionRecord, "ORDER BY id")]
 
     def save_session(self, record: SessionRecord) -> None:
-        """Remember this session, or what has changed about it."""
+        """Insert or update a session."""
         self._db.execute(
             "INSERT INTO sessions VALUES (?, ?)"
             " ON CONFLICT (id) DO UPDATE SET record = excluded.record",
@@ -143,7 +144,7 @@ class Journal:
         )
 
     def remove_session(self, session_id: str) -> None:
-        """Delete a session with all that hangs on it."""
+        """Delete a session with its queue and its message ids."""
         self._db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 
     def queue(self, session_id: str) -> list[tuple[str, ChatInput]]:
@@ -151,25 +152,25 @@ class Journal:
         return self._read("queue", ChatInput, "WHERE session_id = ? ORDER BY rowid", session_id)
 
     def enqueue(self, session_id: str, message_id: str, message: ChatInput) -> None:
-        """Remember a message that waits."""
+        """Append a message to the queue of a session."""
         self._db.execute(
             "INSERT INTO queue VALUES (?, ?, ?)",
             (session_id, message_id, msgspec.json.encode(message)),
         )
 
     def dequeue(self, message_id: str) -> None:
-        """Delete a message that waits no more."""
+        """Delete a message from the queue."""
         self._db.execute("DELETE FROM queue WHERE message_id = ?", (message_id,))
 
     def message_ids(self, session_id: str) -> dict[str, str]:
-        """Return, by the agent's own key for it, the id of each message sent through here."""
+        """Return the ids of the messages sent through Outrider, by their keys in the transcript."""
         rows = self._db.execute(
             "SELECT native, message_id FROM message_ids WHERE session_id = ?", (session_id,)
         )
         return dict(rows.fetchall())
 
     def save_message_id(self, session_id: str, agent_key: str, message_id: str) -> None:
-        """Remember that the agent records the message `message_id` under the key `agent_key`."""
+        """Save that the message `message_id` has the key `agent_key` in the agent's transcript."""
         self._db.execute(
             "INSERT OR IGNORE INTO message_ids VALUES (?, ?, ?)",
             (session_id, agent_key, message_id),
@@ -198,7 +199,7 @@ class Journal:
         return dropped
 
     def events(self, after: int, limit: int) -> list[tuple[int, AgentEvent]]:
-        """Return the events behind the number `after`, oldest first."""
+        """Return up to `limit` events after the number `after`, oldest first."""
         return self._read_page("events", AgentEvent, after, limit)
 
     def acknowledge_events(self, acknowledged: int) -> None:
@@ -206,12 +207,12 @@ class Journal:
         self._db.execute("DELETE FROM events WHERE seq <= ?", (acknowledged,))
 
     def is_numbered(self) -> bool:
-        """Return whether `renumber_events` has been called: the service knows the numbers."""
+        """Return whether the service knows the numbers: `renumber_events` was called."""
         (welcomed,) = self._db.execute("SELECT welcomed FROM numbering").fetchone()
         return bool(welcomed)
 
     def renumber_events(self, acknowledged: int) -> None:
-        """Give the waiting events the numbers after `acknowledged`, in their order."""
+        """Renumber the waiting events from `acknowledged` + 1 on, in their order."""
         with self._transaction():
             waiting = self._db.execute("SELECT event FROM events ORDER BY seq").fetchall()
             self._db.execute("DELETE FROM events")
@@ -231,7 +232,7 @@ class Journal:
             self.acknowledge_refusals(seq - self._max_refusals)
 
     def refusals(self, after: int, limit: int) -> list[tuple[int, Refused]]:
-        """Return the refusals behind the number `after`, oldest first."""
+        """Return up to `limit` refusals after the number `after`, oldest first."""
         return self._read_page("refusals", Refused, after, limit)
 
     def acknowledge_refusals(self, acknowledged: int) -> None:
@@ -241,17 +242,21 @@ class Journal:
     def _read_page(
         self, table: _Table, kind: type[RecordT], after: int, limit: int
     ) -> list[tuple[Any, RecordT]]:
-        """Return up to `limit` records behind the number `after`; none only if there is none."""
+        """Return up to `limit` records after the number `after`; empty only if there are none.
+
+        A page may consist of unreadable records only. These are set aside while reading, and an
+        empty page would look like the end, so the next page is read.
+        """
         while True:
             before = self._db.total_changes
             page = self._read(table, kind, "WHERE seq > ? ORDER BY seq LIMIT ?", after, limit)
-            if page or self._db.total_changes == before:  # none was set aside either
+            if page or self._db.total_changes == before:  # no record was set aside
                 return page
 
     def _read(
         self, table: _Table, kind: type[RecordT], where: str, *values: object
     ) -> list[tuple[Any, RecordT]]:
-        """Return keys and records of a table; set aside those that cannot be read."""
+        """Return the keys and records of a table; set aside records that cannot be read."""
         key, column = _COLUMNS[table]
         query = f"SELECT rowid, {key}, {column} FROM {table} {where}"  # noqa: S608  # constants
         found = []

@@ -42,8 +42,8 @@ from outrider.daemon.agents.core_protocol import (
     Save,
     SetTimer,
     Submit,
-    TakeBack,
     Tick,
+    Withdraw,
 )
 from tests.daemon.agents.playbook import (
     ANSWER_TIMEOUT,
@@ -371,9 +371,9 @@ def test_a_queued_message_can_be_taken_back(generating: Playbook) -> None:
     generating.play(submit(1), submit(2))
     assert (
         generating
-        >> TakeBack(3, "msg_1")
+        >> Withdraw(3, "msg_1")
         << [Dequeue("msg_1"), Reply(3)]
-        >> TakeBack(4, "msg_1")
+        >> Withdraw(4, "msg_1")
         << Refused(4, 409, "not in the queue")
         >> sees(IDLE)
         << [COMPLETED, *CHANGED, for_message()]
@@ -384,7 +384,7 @@ def test_a_queued_message_can_be_taken_back(generating: Playbook) -> None:
 
 def test_a_message_that_is_being_delivered_cannot_be_taken_back(generating: Playbook) -> None:
     generating.play(submit(1), sees(IDLE))
-    assert generating >> TakeBack(2, "msg_1") << Refused(2, 409) >> Ready() << deliver(1)
+    assert generating >> Withdraw(2, "msg_1") << Refused(2, 409) >> Ready() << deliver(1)
 
 
 # Controls

@@ -383,9 +383,9 @@ async def test_a_session_is_found_again_once_its_provider_file_is_corrected(desk
         await desk.sessions.restore()
     assert [s.id for s in desk.sessions.describe()] == [other.record.id]
     assert [log["session"] for log in logs] == [session.record.id]
-    await desk.sessions.restore_rest()
+    await desk.sessions.retry_restore()
     assert len(desk.sessions.describe()) == 1
     desk.provider.error = None
-    await asyncio.gather(*(desk.sessions.restore_rest() for _ in range(3)))
+    await asyncio.gather(*(desk.sessions.retry_restore() for _ in range(3)))
     assert [s.id for s in desk.sessions.describe()] == [other.record.id, session.record.id]
     assert len(desk.provider.made) == 2

@@ -1,38 +1,39 @@
-"""The state machine of one session, free of I/O: what to do about what happens to its agents.
+"""The state machine of one session, free of I/O: it takes events and yields commands.
 
-An IDE has several agents, one of which is selected; any other session has one. The rules are the
-same for all kinds of agents and stand here only: the queue, who may answer a question, one act at
-a time, which observations are repeated or out of date, and the events that follow from a status.
+An IDE has several agents, one of which is selected; any other session has one. This module alone
+has the rules that all kinds of agents share: the queue, who may answer a question, one act at a
+time, which observations are repeated or outdated, and the events that follow from a status.
 
     adapter, requests, timer ─ events ─▶ AgentCore.handle ─ commands ─▶ AgentSession (session.py)
 
-`handle` takes an event and yields commands. The caller carries out each command before it asks
-for the next one, runs `handle` to its end, and does not call it from inside a command. Time comes
-in as an argument. What outlives the daemon is in the `SessionRecord` and in the journal's queue.
+`handle` takes an event and yields commands. The caller executes each command before it requests
+the next one, exhausts the iterator, and does not call `handle` while it executes a command. The
+time is an argument. The `SessionRecord` and the journal's queue are all that survives a restart.
 
-An act is what an agent is made to do: `Deliver` a message, `Choose` an option, `Change` controls,
-`InterruptAgent`. At most one is under way; the others wait, before the queue. Every act runs
-through the same steps, and the checks stand between `Ready` and the act, so that they see the
-agent as it is when it is acted upon:
+An act is an operation on an agent: `Deliver` a message, `Choose` an option, `Change` controls,
+`InterruptAgent`. At most one is in progress; the others wait, ahead of the queue. Every act goes
+through the same steps. The checks are between `Ready` and the act, so that they apply to the
+agent's state at the moment of the act:
 
     Prepare ──▶ Ready ──▶ checks ──▶ the act ──▶ Done ──▶ its effect is observed ──▶ Reply
                  │          │           │                          │ Tick
                  └── Failed ┴───────────┴──────────────────────────┴──▶ Refuse, or Postpone
 
-Invariants, for a daemon that is killed at any moment:
+Invariants, if the daemon is killed at any moment:
 
-- A queued message is in the journal (`Enqueue`) before its sender is told that it is accepted,
-  and leaves the journal (`Dequeue`) only after the agent has taken it, or after `MAX_ATTEMPTS` at
-  which it did not: that is an error, which is emitted. Killed in between, it is
-  delivered again after the restart, under the same id, and `Agent.deliver` does not give an
-  agent a message that it has taken already. So it is given once, and never lost.
-- A message that is not queued is accepted only after the agent has taken it. Killed before that,
-  its sender was told nothing, and nothing sends it again.
-- An event is emitted before the record says so (`Emit`, then `Save`). Killed in between, the next
-  daemon emits it again: at least once, never lost. Killed after `Save`, it is not repeated.
-- An answer is not in the journal. Killed before the agent has it, the question is asked again
-  after the restart; killed after it, the agent has gone on. The adapter derives the id of a
-  question from the question, so that the same one keeps its id, and its event is not repeated.
+- A queued message is in the journal (`Enqueue`) before its sender gets the reply, and is removed
+  (`Dequeue`) only after the agent has accepted it, or after `MAX_ATTEMPTS` failed deliveries; then
+  an error is emitted. If the daemon is killed in between, the message is delivered again after the
+  restart under the same id, and `Agent.deliver` skips a message that the agent has accepted
+  already. So it is delivered exactly once and never lost.
+- The reply to a message that is not queued is sent only after the agent has accepted it. If the
+  daemon is killed before that, its sender gets no reply, and the message is not sent again.
+- An event is emitted before it is recorded as emitted (`Emit`, then `Save`). If the daemon is
+  killed in between, the next one emits it again: at least once. After `Save` it is not repeated.
+- Answers are not in the journal. If the daemon is killed before the agent has received one, the
+  question is pending again after the restart; after that, the agent has continued. The adapter
+  derives the id of a question from its content, so that it keeps its id, and its event is not
+  repeated.
 """
 
 from collections import deque
@@ -71,8 +72,8 @@ from outrider.daemon.agents.core_protocol import (
     Save,
     SetTimer,
     Submit,
-    TakeBack,
     Tick,
+    Withdraw,
 )
 from outrider.daemon.session_record import SessionRecord
 
@@ -80,26 +81,26 @@ MAX_QUEUED: Final = 16
 """Messages that may wait while an agent is generating."""
 
 INTERRUPT_TIMEOUT: Final = 10.0
-"""Seconds within which an agent that was interrupted must have ended its turn."""
+"""Seconds within which an interrupted agent must end its turn."""
 
 RETRY_AFTER: Final = 30.0
-"""Seconds after which a queued message that was not taken is tried again; at once on a change."""
+"""Seconds after which a failed delivery of a queued message is retried; at once on a change."""
 
 MAX_ATTEMPTS: Final = 5
-"""Times that the agent is given a queued message, before it is dropped with an error."""
+"""Failed deliveries of a queued message, after which it is dropped with an error."""
 
 _MAX_ANSWERED: Final = 64
-"""Ids of answered actions that are remembered: more than a screen can be late by."""
+"""Ids of answered actions that are kept, so that outdated observations of them are ignored."""
 
 
 @dataclass
 class _Job:
-    """An act that waits or is under way.
+    """An act that is waiting or in progress.
 
     Attributes:
-        request: who waits for it; None for a message from the queue.
-        submit: the message to go on with once controls are changed or the turn is over.
-        done: the act is done, and only its effect is awaited.
+        request: the request to reply to; None for a message from the queue.
+        submit: the message to continue with after the controls were changed or the turn ended.
+        done: the act was executed, and its effect has not been observed yet.
     """
 
     act: Act
@@ -112,17 +113,17 @@ class AgentCore:
     """The state of one session.
 
     Args:
-        record: what the journal knows of the session; changed in place, persisted by `Save`.
+        record: the session's record; changed in place, written to the journal by `Save`.
         agents: the name of each agent by its type; the first is selected unless the record
             names another.
-        queue: the messages that the journal has for it, in order.
-        answer_timeout: seconds within which a question that was answered must be gone.
+        queue: the queued messages from the journal, in order.
+        answer_timeout: seconds within which an answered question must disappear.
         now: epoch milliseconds.
 
     Attributes:
         selected: the type of the agent that messages and answers go to.
-        observation: the state of the selected agent, as a client is to see it.
-        updated_at: when that changed last, in epoch milliseconds.
+        observation: the state of the selected agent, as clients see it.
+        updated_at: time of its last change in epoch milliseconds.
     """
 
     def __init__(
@@ -143,19 +144,19 @@ class AgentCore:
         self._observations: dict[str, Observation] = {}
         self._is_first = True  # this daemon has observed nothing yet
         self._queue = deque(queue)
-        self._retry_on_change = False  # the oldest message was not taken: try again after a change
-        self._retry_timer = False  # the timer that is set is for that
-        self._attempts = 0  # times that the oldest message was not taken
+        self._retry_on_change = False  # a delivery from the queue failed: retry after a change
+        self._retry_timer = False  # the current timer is for that retry
+        self._attempts = 0  # failed deliveries of the oldest queued message
         self._jobs: deque[_Job] = deque()
         self._job: _Job | None = None
         self._answered_ids: deque[str] = deque(maxlen=_MAX_ANSWERED)
         self._answer_timeout = answer_timeout
         self._is_closed = False
 
-    # What it shows
+    # State
 
     def agent(self, wanted: str | None) -> str:
-        """Return the type of the agent of this type or name; without one, the selected agent's.
+        """Return the type of the agent with this type or name; for None, of the selected one.
 
         Raises:
             ApiError: 404, the session has no such agent.
@@ -175,28 +176,31 @@ class AgentCore:
         return self._observations.get(agent, Observation(status="idle"))
 
     def agents(self) -> list[AgentSummary]:
-        """Return the agents that the session lists; none where it is one agent itself."""
+        """Return the agents that the session lists; empty for a session with a single agent."""
         return [
             AgentSummary(type=kind, name=name, status=self.observation_of(kind).status)
             for kind, name in self._agents.items()
             if self.observation_of(kind).listed
         ]
 
-    # What happens
+    # Events
 
     def handle(self, event: Event, now: int) -> Iterator[Command]:
-        """Take what happened at `now` (epoch milliseconds); yield what is to be done, in order."""
+        """Process an event at `now` (epoch milliseconds); yield the commands to execute, in order.
+
+        Errors of requests become `Refuse` commands; nothing is raised.
+        """
         self._now = now
         match event:
             case Observed():
                 yield from self._observe(event)
-            case Submit() | Answer() | Interrupt() | TakeBack():
+            case Submit() | Answer() | Interrupt() | Withdraw():
                 try:
                     yield from self._request(event)
                 except ApiError as error:
                     yield Refuse(event.request, error)
             case Ready():
-                yield from self._act_if_right()
+                yield from self._act_if_valid()
             case Done(offered):
                 yield from self._done(offered=offered)
             case Failed(error):
@@ -207,75 +211,80 @@ class AgentCore:
                 yield from self._close()
         yield from self._begin_next()
 
-    def _request(self, event: Submit | Answer | Interrupt | TakeBack) -> Iterator[Command]:
+    def _request(self, event: Submit | Answer | Interrupt | Withdraw) -> Iterator[Command]:
         match event:
             case Submit():
                 yield from self._submit(event)
             case Answer():
                 yield from self._answer(event)
             case Interrupt():
-                if self._takes_messages:
+                if self._accepts_messages:
                     raise conflict(f"{self._name} is not generating: there is nothing to interrupt")
                 self._jobs.append(_Job(InterruptAgent(self.selected), event.request))
-            case TakeBack():
-                yield from self._take_back(event)
+            case Withdraw():
+                yield from self._withdraw(event)
 
     # Observations
 
     def _observe(self, event: Observed) -> Iterator[Command]:
-        agent, seen, listed = event.agent, event.observation, self.agents()
-        self._observations[agent] = seen
+        agent, observation, agents_before = event.agent, event.observation, self.agents()
+        self._observations[agent] = observation
         if agent != self.selected:
-            if self.agents() != listed:
+            if self.agents() != agents_before:
                 self.updated_at = self._now
                 yield Publish()
-        elif seen.pending is None or seen.pending.id not in self._answered_ids:
-            yield from self._update(seen)  # else it is older than the answer
+        elif observation.pending is None or observation.pending.id not in self._answered_ids:
+            # An observation of a question that was answered was made before the answer took
+            # effect. Clients already see `generating`, so it is kept, but not published.
+            yield from self._update(observation)
         job = self._job
         if job is not None and job.done and self._has_effect(job):
             yield SetTimer(None)
             yield from self._complete(job)
 
-    def _update(self, seen: Observation) -> Iterator[Command]:
-        """Make this the selected agent's state, with the events that follow from it."""
-        if seen == self.observation and not self._is_first:
+    def _update(self, observation: Observation) -> Iterator[Command]:
+        """Set the selected agent's state; yield the events that follow from the change."""
+        if observation == self.observation and not self._is_first:
             return
-        before, self.observation = self.observation, seen
+        before, self.observation = self.observation, observation
         self.updated_at = self._now
-        moved = (seen.status, seen.pending, seen.error) != (
+        changed = (observation.status, observation.pending, observation.error) != (
             before.status,
             before.pending,
             before.error,
         )
-        if moved or self._is_first:
+        if changed or self._is_first:
             self._is_first = False
             self.record.last_activity_at = self._now
-            yield from self._events(seen)
+            yield from self._events(observation)
             yield Save()
         self._retry_on_change = False
         yield Publish()
 
-    def _events(self, seen: Observation) -> Iterator[Command]:
-        """Yield the events of a status; then the record says that they have been emitted.
+    def _events(self, observation: Observation) -> Iterator[Command]:
+        """Yield the events of a status and record that they were emitted.
 
-        A turn begins when an agent starts to generate and ends when it is idle again, or fails;
-        an approval in between belongs to it. So each turn has one `generating_started`, and one
-        `generating_completed` or `error`, and each question one `waiting_approval`.
+        A turn begins when an agent starts to generate and ends when it is idle again or fails; an
+        approval in between is part of it. So each turn has one `generating_started` and one
+        `generating_completed` or `error`, and each question has one `waiting_approval`.
+
+        The record is changed after each `yield`, that is, after the event was emitted: `Save` must
+        never persist an event that is not in the outbox.
         """
-        record, title = self.record, seen.title
-        if seen.status != "error":
+        record, title, pending = self.record, observation.title, observation.pending
+        if observation.status != "error":
             record.emitted_error = None
-        match seen.status:
+        match observation.status:
             case "generating" if record.generating_since is None:
                 yield Emit(EventName.GENERATING_STARTED, title)
                 record.generating_since = self._now
-            case "waiting_approval" if seen.pending and seen.pending.id != record.emitted_action:
-                yield Emit(EventName.WAITING_APPROVAL, title, message=seen.pending.message)
-                record.emitted_action = seen.pending.id
+            case "waiting_approval" if pending and pending.id != record.emitted_action:
+                yield Emit(EventName.WAITING_APPROVAL, title, message=pending.message)
+                record.emitted_action = pending.id
             case "error":
-                error = seen.error or ""
+                error = observation.error or ""
                 if record.emitted_error != error:
-                    yield Emit(EventName.ERROR, title, message=seen.error)
+                    yield Emit(EventName.ERROR, title, message=observation.error)
                 record.generating_since, record.emitted_error = None, error
             case "idle" if record.generating_since is not None:
                 duration = max(0, self._now - record.generating_since) / 1000
@@ -283,8 +292,8 @@ class AgentCore:
                 record.generating_since = None
 
     @property
-    def _takes_messages(self) -> bool:
-        """Whether the agent takes a message now: it is idle, or a turn failed and it still runs."""
+    def _accepts_messages(self) -> bool:
+        """Whether the agent accepts a message: it is idle, or its turn failed but it is running."""
         return self.observation.status in {"idle", "error"} and not self.observation.gone
 
     @property
@@ -304,7 +313,7 @@ class AgentCore:
             yield from self._accept_message(event)
 
     def _select(self, wanted: str | None) -> Iterator[Command]:
-        """Make the agent that is meant the one that messages and answers go to."""
+        """Select the agent that messages and answers go to."""
         agent = self.agent(wanted)
         if agent == self.selected:
             return
@@ -318,13 +327,13 @@ class AgentCore:
         yield from self._update(self._observations.get(agent, Observation(status="idle")))
 
     def _accept_message(self, event: Submit) -> Iterator[Command]:
-        """Deliver a message now, or queue it while the agent is at work."""
+        """Deliver a message now, or queue it while the agent is generating."""
         if event.message is None:
             yield self._accepted(event.request, None)
             return
         self._check_can_send()
-        if not self._delivers and self.observation.status != "generating":
-            self._jobs.append(self._direct(event, event.message))
+        if not self._has_pending_delivery and self.observation.status != "generating":
+            self._jobs.append(self._delivery_job(event, event.message))
         elif event.delivery == "interrupt":
             interrupt = InterruptAgent(self.selected)
             self._jobs.append(_Job(interrupt, event.request, submit=event))
@@ -333,7 +342,7 @@ class AgentCore:
         else:
             yield from self._enqueue(event.request, event.message_id, event.message)
 
-    def _direct(self, event: Submit, message: ChatInput) -> _Job:
+    def _delivery_job(self, event: Submit, message: ChatInput) -> _Job:
         return _Job(Deliver(self.selected, event.message_id, message), event.request)
 
     def _enqueue(self, request: int, message_id: str, message: ChatInput) -> Iterator[Command]:
@@ -347,11 +356,11 @@ class AgentCore:
         self._retry_on_change = False
         yield self._accepted(request, message_id, queued=True)
 
-    def _take_back(self, event: TakeBack) -> Iterator[Command]:
-        """Remove a message from the queue, unless the agent is being given it."""
+    def _withdraw(self, event: Withdraw) -> Iterator[Command]:
+        """Remove a message from the queue, unless its delivery is in progress."""
         job = self._job
-        under_way = job is not None and job.request is None
-        waiting = list(self._queue)[1:] if under_way else list(self._queue)
+        is_in_progress = job is not None and job.request is None
+        waiting = list(self._queue)[1:] if is_in_progress else list(self._queue)
         found = next((entry for entry in waiting if entry[0] == event.message_id), None)
         if found is None:
             raise conflict(f"The message {event.message_id} is not in the queue any more")
@@ -374,9 +383,9 @@ class AgentCore:
 
     def _check_runs(self) -> None:
         if self.observation.gone:
-            raise self._gone()
+            raise self._gone_error()
 
-    def _gone(self) -> ApiError:
+    def _gone_error(self) -> ApiError:
         why = (self.observation.error or "The agent has ended").rstrip(".")
         return ApiError(500, f"{why}. Launch it again")
 
@@ -393,24 +402,26 @@ class AgentCore:
         return bool(self._queue or self._jobs or self._job)
 
     @property
-    def _delivers(self) -> bool:
-        """Whether another message is before this one: it waits, or is being delivered."""
+    def _has_pending_delivery(self) -> bool:
+        """Whether another message is ahead of a new one: it is queued or being delivered."""
         acts = [*self._jobs, *([self._job] if self._job else [])]
-        return bool(self._queue) or any(isinstance(one.act, Deliver) for one in acts)
+        return bool(self._queue) or any(isinstance(job.act, Deliver) for job in acts)
 
     # Answers
 
     def _answer(self, event: Answer) -> Iterator[Command]:
         yield from self._select(event.answer.agent_type)
-        pending, option = self._to_answer(event.answer)
-        self._answered_ids.append(pending.id)  # from here on every other caller is refused
+        pending, option = self._find_answer(event.answer)
+        # From here on other answers are refused. The question disappears for clients at once, and
+        # comes back if the act fails (`_fail`).
+        self._answered_ids.append(pending.id)
         yield from self._update(
             replace(self.observation, status="generating", pending=None, error=None)
         )
         self._jobs.append(_Job(Choose(self.selected, pending, option), event.request))
 
-    def _to_answer(self, answer: ResolveAction) -> tuple[PendingAction, ActionOption]:
-        """Return the question that is answered, and the option that is chosen."""
+    def _find_answer(self, answer: ResolveAction) -> tuple[PendingAction, ActionOption]:
+        """Return the pending action of an answer, and the chosen option."""
         wanted, pending = answer.action_id, self.observation.pending
         if wanted is not None and wanted in self._answered_ids:
             raise conflict(f"The action {wanted} has been answered already")
@@ -423,17 +434,17 @@ class AgentCore:
             raise conflict(
                 f"The action {wanted} is not pending any more; the agent now asks {pending.id}"
             )
-        return pending, _chosen(pending, answer)
+        return pending, _choose_option(pending, answer)
 
     # Acts
 
     def _begin_next(self) -> Iterator[Command]:
-        """Begin the next act: what somebody waits for, then the oldest message of the queue."""
+        """Start the next act: requests first, then the oldest message of the queue."""
         if self._job is not None or self._is_closed:
             return
         if self._jobs:
             self._job = self._jobs.popleft()
-        elif self._queue and self._takes_messages and not self._retry_on_change:
+        elif self._queue and self._accepts_messages and not self._retry_on_change:
             self._job = _Job(Deliver(self.selected, *self._queue[0]), None)
         else:
             if self._retry_on_change and not self._retry_timer and not self.observation.gone:
@@ -443,8 +454,8 @@ class AgentCore:
         act = self._job.act
         yield Prepare(act.agent, for_message=isinstance(act, Deliver))
 
-    def _act_if_right(self) -> Iterator[Command]:
-        """Act, if that is still right: the agent has been looked at again."""
+    def _act_if_valid(self) -> Iterator[Command]:
+        """Yield the act if it is still valid; the agent has just been observed again."""
         job = self._job
         if job is None:
             return
@@ -454,15 +465,15 @@ class AgentCore:
                 self._check_can_send()
             else:
                 self._check_runs()
-            if isinstance(act, Choose) and not self._asks(act):
-                raise _asks_something_else()
+            if isinstance(act, Choose) and not self._is_pending(act):
+                raise _question_changed()
         except ApiError as error:
             yield from self._fail(error)
             return
-        if isinstance(act, InterruptAgent) and self._takes_messages:
-            yield from self._complete(job)  # the turn has ended by itself
-        elif job.request is None and not self._takes_messages:
-            self._job = None  # a person has begun a turn: the queue waits for its end
+        if isinstance(act, InterruptAgent) and self._accepts_messages:
+            yield from self._complete(job)  # the turn has ended in the meantime
+        elif job.request is None and not self._accepts_messages:
+            self._job = None  # a person has started a turn: the queue waits for its end
         else:
             yield act
 
@@ -471,7 +482,7 @@ class AgentCore:
         if job is None:
             return
         if not offered:
-            yield from self._fail(_asks_something_else())
+            yield from self._fail(_question_changed())
         elif self._has_effect(job):
             yield from self._complete(job)
         else:
@@ -481,20 +492,21 @@ class AgentCore:
             yield SetTimer(self._answer_timeout if is_answer else INTERRUPT_TIMEOUT)
 
     def _has_effect(self, job: _Job) -> bool:
-        """Tell whether the agent is seen to have reacted to an act that is done."""
+        """Return whether the effect of an executed act has been observed."""
         match job.act:
             case Choose() as choice:
-                return not self._asks(choice)
+                return not self._is_pending(choice)
             case InterruptAgent():
-                return self._takes_messages or self.observation.gone
+                return self._accepts_messages or self.observation.gone
         return True
 
-    def _asks(self, choice: Choose) -> bool:
-        seen = self._observations.get(choice.agent)
-        return seen is not None and seen.pending is not None and seen.pending.id == choice.action.id
+    def _is_pending(self, choice: Choose) -> bool:
+        observation = self._observations.get(choice.agent)
+        pending = None if observation is None else observation.pending
+        return pending is not None and pending.id == choice.action.id
 
     def _complete(self, job: _Job) -> Iterator[Command]:
-        """End an act that is done; go on with what it was done for."""
+        """End an act whose effect was observed; reply, or continue with its message."""
         self._job = None
         act, submit, request = job.act, job.submit, job.request
         if request is None:
@@ -508,7 +520,7 @@ class AgentCore:
         elif submit is None:
             yield Reply(request)
         elif isinstance(act, InterruptAgent) and submit.message is not None:
-            self._jobs.appendleft(self._direct(submit, submit.message))
+            self._jobs.appendleft(self._delivery_job(submit, submit.message))
         else:
             try:
                 yield from self._accept_message(submit)
@@ -528,8 +540,8 @@ class AgentCore:
         if job is None:
             return
         if self.observation.gone and error.status >= 500:
-            error = self._gone()
-        if isinstance(job.act, Choose):  # as if it had not been given: it can be given again
+            error = self._gone_error()
+        if isinstance(job.act, Choose):  # undo `_answer`: the question can be answered again
             self._answered_ids.remove(job.act.action.id)
             yield from self._update(self._observations[job.act.agent])
         if job.request is not None:
@@ -538,9 +550,10 @@ class AgentCore:
             yield from self._postpone(job.act.message_id, error)
 
     def _postpone(self, message_id: str, error: ApiError) -> Iterator[Command]:
-        """Try the oldest queued message again later, unless the agent will never take it.
+        """Retry the oldest queued message later, or drop it if the agent will never accept it.
 
-        That one is dropped, which is an error, so that those behind it have their turn.
+        Dropping it is an error, and makes room for the messages behind it. A conflict (409) or an
+        agent that is gone does not count as an attempt.
         """
         if error.status != 409 and not self.observation.gone:
             self._attempts += 1
@@ -568,21 +581,21 @@ class AgentCore:
 
     def _close(self) -> Iterator[Command]:
         self._is_closed = True
-        stopped = [*([self._job] if self._job else []), *self._jobs]
+        jobs = [*([self._job] if self._job else []), *self._jobs]
         self._job = None
         self._jobs.clear()
         yield SetTimer(None)
-        for one in stopped:
-            if one.request is not None:
-                yield Refuse(one.request, ApiError(500, "The session was stopped"))
+        for job in jobs:
+            if job.request is not None:
+                yield Refuse(job.request, ApiError(500, "The session was stopped"))
 
 
-def _asks_something_else() -> ApiError:
+def _question_changed() -> ApiError:
     return conflict("The agent asks something else by now, or nothing")
 
 
-def _chosen(pending: PendingAction, answer: ResolveAction) -> ActionOption:
-    """Return the option that an answer names, or the mildest one that does what it says."""
+def _choose_option(pending: PendingAction, answer: ResolveAction) -> ActionOption:
+    """Return the option that an answer names; without one, `…_once` before `…_always`."""
     wanted = "allow" if answer.action == "approve" else "reject"
     if answer.option_id is not None:
         for option in pending.options:

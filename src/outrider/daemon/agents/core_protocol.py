@@ -1,4 +1,4 @@
-"""The events that the core of a session takes and the commands that it yields (see core.py)."""
+"""The events that the agent core processes and the commands that it yields (see core.py)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from outrider.daemon.agents.adapter import Observation
 
 @dataclass(frozen=True)
 class Observed:
-    """The adapter has looked at an agent. Repeated observations are harmless."""
+    """The adapter has observed an agent. Repeated observations are harmless."""
 
     agent: str
     observation: Observation
@@ -23,11 +23,11 @@ class Observed:
 
 @dataclass(frozen=True)
 class Submit:
-    """Somebody sends a message, changes controls, or both.
+    """A client sends a message, changes controls, or both.
 
-    `request` names the caller in the reply. Without `message`, only controls are changed. Without
-    `agent`, it is for the selected one. `delivery` says what to do while the agent is at work:
-    queue the message, interrupt the turn first, or refuse.
+    `request` identifies the request in the reply. Without `message`, only controls are changed.
+    Without `agent`, the selected one is used. `delivery` says what to do while the agent is
+    generating: queue the message, interrupt the turn first, or refuse.
     """
 
     request: int
@@ -40,7 +40,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Answer:
-    """Somebody answers the pending action."""
+    """A client answers the pending action."""
 
     request: int
     answer: ResolveAction
@@ -48,14 +48,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Interrupt:
-    """Somebody wants the current turn to end."""
+    """A client interrupts the current turn."""
 
     request: int
 
 
 @dataclass(frozen=True)
-class TakeBack:
-    """Somebody takes a queued message back."""
+class Withdraw:
+    """A client withdraws a queued message."""
 
     request: int
     message_id: str
@@ -63,34 +63,34 @@ class TakeBack:
 
 @dataclass(frozen=True)
 class Ready:
-    """`Prepare` is done: the agent can be acted upon, and its present state has been observed."""
+    """`Prepare` succeeded: the agent can be acted upon and its current state was observed."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """The act is done. `offered` is false where the agent does not offer the chosen option."""
+    """The act was executed. `offered` is false if the agent does not offer the chosen option."""
 
     offered: bool = True
 
 
 @dataclass(frozen=True)
 class Failed:
-    """`Prepare` or the act has failed; nothing of it is left in the agent's input."""
+    """`Prepare` or the act has failed; the agent's input is empty."""
 
     error: ApiError
 
 
 @dataclass(frozen=True)
 class Tick:
-    """The time of the last `SetTimer` has passed."""
+    """The timer of the last `SetTimer` has expired."""
 
 
 @dataclass(frozen=True)
 class Close:
-    """The session ends, or the daemon does: nothing is begun any more."""
+    """The session or the daemon is stopping: no further act is started."""
 
 
-Event = Observed | Submit | Answer | Interrupt | TakeBack | Ready | Done | Failed | Tick | Close
+Event = Observed | Submit | Answer | Interrupt | Withdraw | Ready | Done | Failed | Tick | Close
 
 
 # Commands
@@ -98,9 +98,9 @@ Event = Observed | Submit | Answer | Interrupt | TakeBack | Ready | Done | Faile
 
 @dataclass(frozen=True)
 class Prepare:
-    """Get the agent ready to be acted upon and observe it; then `Ready` or `Failed`.
+    """Prepare the agent for an act and observe it; then `Ready` or `Failed`.
 
-    `for_message` says that a message is to be typed: its input must be there.
+    `for_message` is true if a message is to be typed, which needs the agent's input.
     """
 
     agent: str
@@ -109,7 +109,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Deliver:
-    """Give the agent a message; then `Done` once it has taken it, or `Failed`."""
+    """Deliver a message; then `Done` once the agent has accepted it, or `Failed`."""
 
     agent: str
     message_id: str
@@ -135,14 +135,14 @@ class Change:
 
 @dataclass(frozen=True)
 class InterruptAgent:
-    """Have the agent end its turn; then `Done` or `Failed`."""
+    """Interrupt the agent's turn; then `Done` or `Failed`."""
 
     agent: str
 
 
 @dataclass(frozen=True)
 class SetTimer:
-    """Have `Tick` come after so many seconds, in place of an earlier one; None: not at all."""
+    """Send `Tick` after `seconds`, in place of an earlier timer; None cancels the timer."""
 
     seconds: float | None
 
@@ -179,12 +179,12 @@ class Emit:
 
 @dataclass(frozen=True)
 class Publish:
-    """Tell the service the session's new state."""
+    """Send the session's new state to the service."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Answer a request. `result` is None if success is all there is to say."""
+    """Reply to a request that succeeded. `result` is None if it has no result."""
 
     request: int
     result: Result | None = None
@@ -200,7 +200,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Postpone:
-    """Log that a queued message was not taken; it is tried again once the status has changed."""
+    """Log a failed delivery of a queued message; it is retried once the status has changed."""
 
     message_id: str
     error: ApiError

@@ -1,6 +1,7 @@
-"""What a person who writes a provider file asks: what is there, does it start, why this status.
+"""Inspection for authors of provider files: list providers, try a start, explain a status.
 
-Nothing here needs the daemon, and nothing disturbs one that runs.
+Used by `outrider providers`. It neither needs a running daemon nor interferes with one: it uses
+its own journal, and its own tmux server to start agents.
 """
 
 import asyncio
@@ -36,15 +37,12 @@ SETTLE_TIMEOUT: Final = 3.0
 
 
 class InspectionError(OutriderError):
-    """What was asked about is not there."""
+    """The provider or session to inspect does not exist or cannot be inspected."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """A provider that this machine knows, and the file that describes it (or changes it last).
-
-    `install` says how to install it.
-    """
+class ProviderInfo:
+    """A known provider and the last file that describes it. `install` says how to install it."""
 
     description: Description
     install: str
@@ -52,10 +50,10 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Start:
-    """How an agent started: what it was then seen to do, why, and after how many seconds.
+class StartResult:
+    """The result of a start: the seconds that it took, and the first state of the agent.
 
-    `failure` says why it did not start; there is no more to tell then.
+    If the agent did not start, only `seconds` and `failure` are set.
     """
 
     seconds: float
@@ -68,11 +66,11 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a running agent shows, its status, and what that was judged from.
+class AgentReport:
+    """The screen and the status of a running agent, and what the status was derived from.
 
-    `rule` is the one that fits the screen and `screen_status` what it says; `record_activity`
-    is what the agent's own record says, None where it has none or that is mute.
+    `rule` is the rule that matches the screen and `screen_status` its status; `record_activity`
+    is the state by the agent's transcript, None if it has none or the transcript does not tell.
     """
 
     type: str
@@ -86,17 +84,17 @@ class Look:
     screen: str
 
 
-def known_providers(settings: DaemonSettings) -> list[Known]:
-    """Return every provider that this machine knows, by type; also those whose file is wrong."""
-    with _Bench(settings, "outrider") as bench:
+def known_providers(settings: DaemonSettings) -> list[ProviderInfo]:
+    """Return every known provider, sorted by type, including those with an invalid file."""
+    with _Context(settings, "outrider") as context:
         return [
-            Known(provider.describe(), provider.spec.install, bench.providers.path(kind))
-            for kind, provider in sorted(bench.providers.items())
+            ProviderInfo(provider.describe(), provider.spec.install, context.providers.path(kind))
+            for kind, provider in sorted(context.providers.items())
         ]
 
 
 async def version(path: str, environment: Mapping[str, str] | None = None) -> str | None:
-    """Return the first line with a digit that the program says of its version, None without one."""
+    """Run `path --version`; return the first line with a digit, None if there is none."""
     with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
         try:
             process = await start(
@@ -105,53 +103,56 @@ async def version(path: str, environment: Mapping[str, str] | None = None) -> st
         except OSError:
             return None
         try:
-            said = await asyncio.wait_for(process.output(), VERSION_TIMEOUT)
+            output = await asyncio.wait_for(process.output(), VERSION_TIMEOUT)
         except TimeoutError:
             return None
         finally:
             await process.group.end(0.5)
             process.close()
-    lines = said.decode("utf-8", "replace").splitlines()
+    lines = output.decode("utf-8", "replace").splitlines()
     return next((line.strip() for line in lines if any(map(str.isdigit, line))), None)
 
 
-async def try_start(settings: DaemonSettings, kind: str) -> Start:
-    """Start an agent of this type in an empty directory, look until it is ready or asks, end it.
+async def try_start(settings: DaemonSettings, kind: str) -> StartResult:
+    """Start an agent in an empty directory, wait until it is ready or asks a question, end it.
 
-    It runs as the daemon would run it from this shell, in a tmux server of its own.
+    It has the environment that a daemon started from this shell would give it, and its own tmux
+    server.
 
     Raises:
-        InspectionError: there is no such type, or its provider file is wrong.
+        InspectionError: there is no such type, or its provider file is invalid.
     """
     with (
-        _Bench(settings, f"outrider-check-{uuid.uuid4().hex[:8]}") as bench,
+        _Context(settings, f"outrider-check-{uuid.uuid4().hex[:8]}") as context,
         tempfile.TemporaryDirectory(prefix="outrider-check-", ignore_cleanup_errors=True) as folder,
     ):
-        provider = bench.provider(kind)
+        provider = context.provider(kind)
         try:
             return await _start(provider, folder)
         finally:
-            await bench.tmux.close()
-            _socket(bench.tmux).unlink(missing_ok=True)  # tmux leaves it behind
+            await context.tmux.close()
+            _socket(context.tmux).unlink(missing_ok=True)  # tmux leaves it behind
 
 
-async def _start(provider: Provider, folder: str) -> Start:
-    began = time.monotonic()
+async def _start(provider: Provider, folder: str) -> StartResult:
+    started_at = time.monotonic()
     try:
         adapter = await provider.launch(_record(provider.describe(), folder))
     except ApiError as error:
-        return Start(time.monotonic() - began, failure=start_failure(provider.spec, error).message)
+        failure = start_failure(provider.spec, error).message
+        return StartResult(time.monotonic() - started_at, failure=failure)
     try:
-        seconds = time.monotonic() - began
-        told: list[Observation] = []
-        adapter.observe(lambda _, seen: told.append(seen))  # begins with the present state
-        evidence, seen = adapter.evidence(), told[0]
-        return Start(
+        seconds = time.monotonic() - started_at
+        observations: list[Observation] = []
+        # `observe` calls the observer at once with the current state.
+        adapter.observe(lambda _, observation: observations.append(observation))
+        evidence, observation = adapter.evidence(), observations[0]
+        return StartResult(
             seconds,
-            failure=seen.error,
-            status=seen.status,
+            failure=observation.error,
+            status=observation.status,
             rule=_text(evidence, "rule"),
-            pending=seen.pending,
+            pending=observation.pending,
             title=(_text(evidence, "title") or "").strip(),
             screen=_text(evidence, "screen") or "",
         )
@@ -159,42 +160,42 @@ async def _start(provider: Provider, folder: str) -> Start:
         await adapter.close()
 
 
-async def look_at(settings: DaemonSettings, session_id: str) -> Look:
-    """Look at a running agent in its terminal, and judge what it shows.
+async def inspect_session(settings: DaemonSettings, session_id: str) -> AgentReport:
+    """Read the terminal of a running agent and derive its status.
 
     Raises:
         InspectionError: no such session, or it has no terminal.
     """
-    record = _recorded(settings, session_id)
-    with _Bench(settings, settings.tmux_socket) as bench:
+    record = _find_record(settings, session_id)
+    with _Context(settings, settings.tmux_socket) as context:
         try:
-            provider = bench.provider(record.type)
+            provider = context.provider(record.type)
             if not isinstance(provider, CliProvider):
                 raise InspectionError(f"{record.name} does not run in a terminal")
-            if await bench.tmux.find(record.id) is None:
+            if await context.tmux.find(record.id) is None:
                 raise InspectionError(f"The terminal of {record.id} is gone: stop the session")
             adapter = await provider.restore(record)
             assert isinstance(adapter, CliAgent)
-            seen = await _settled(adapter)
+            observation = await _wait_until_settled(adapter)
             evidence = adapter.evidence()
             await adapter.detach()
         finally:
-            await bench.tmux.close()
-    return Look(
+            await context.tmux.close()
+    return AgentReport(
         type=record.type,
-        status=seen.status,
+        status=observation.status,
         rule=_text(evidence, "rule"),
         screen_status=_text(evidence, "screenStatus"),
         record_activity=_text(evidence, "recordActivity"),
-        error=seen.error,
-        pending=seen.pending,
+        error=observation.error,
+        pending=observation.pending,
         title=(_text(evidence, "title") or "").strip(),
         screen=_text(evidence, "screen") or "",
     )
 
 
-class _Bench:
-    """The machine's providers over a journal of their own, so that the daemon's is left alone."""
+class _Context:
+    """The machine's providers with a temporary journal, so that the daemon's is not used."""
 
     def __init__(self, settings: DaemonSettings, socket: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="outrider-")
@@ -209,7 +210,7 @@ class _Bench:
             own=settings.config_dir / "providers",
         )
 
-    def __enter__(self) -> "_Bench":
+    def __enter__(self) -> "_Context":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -228,17 +229,17 @@ class _Bench:
 
 
 def _socket(tmux: Tmux) -> Path:
-    """Return where a tmux server has its socket."""
+    """Return the path of a tmux server's socket."""
     return Path(os.environ.get("TMUX_TMPDIR", "/tmp")) / f"tmux-{os.getuid()}" / tmux.socket  # noqa: S108
 
 
-def _record(described: Description, folder: str) -> SessionRecord:
+def _record(description: Description, folder: str) -> SessionRecord:
     now = epoch_millis()
     return SessionRecord(
         id=new_id("session"),
-        kind=described.category,
-        type=described.type,
-        name=described.display_name,
+        kind=description.category,
+        type=description.type,
+        name=description.display_name,
         path=folder,
         model=None,
         created_at=now,
@@ -246,8 +247,8 @@ def _record(described: Description, folder: str) -> SessionRecord:
     )
 
 
-def _recorded(settings: DaemonSettings, session_id: str) -> SessionRecord:
-    """Return the session with this id, or target id, from the daemon's journal."""
+def _find_record(settings: DaemonSettings, session_id: str) -> SessionRecord:
+    """Return the record of the session with this id, or target id, from the daemon's journal."""
     records = recorded_sessions(settings.journal_file)
     wanted = session_id.rpartition(":")[2]
     for record in records:
@@ -257,14 +258,14 @@ def _recorded(settings: DaemonSettings, session_id: str) -> SessionRecord:
     raise InspectionError(f"This machine has no session {session_id!r}; it has {known or 'none'}")
 
 
-async def _settled(adapter: CliAgent) -> Observation:
-    """Look until screen and record agree, for a while."""
+async def _wait_until_settled(adapter: CliAgent) -> Observation:
+    """Observe the agent until screen and transcript agree, for up to `SETTLE_TIMEOUT` seconds."""
     deadline = time.monotonic() + SETTLE_TIMEOUT
-    seen = await adapter.look()
+    observation = await adapter.look()
     while not adapter.evidence()["settled"] and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
-        seen = await adapter.look()
-    return seen
+        observation = await adapter.look()
+    return observation
 
 
 def _text(evidence: Mapping[str, Any], name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Every session of this machine: launch, find, stop, and find again after a restart."""
+"""All sessions of this machine: launch, find and stop them, and restore them after a restart."""
 
 import asyncio
 import time
@@ -44,10 +44,10 @@ class Sessions:
 
     Args:
         daemon_id: this machine, for target ids.
-        providers: by type; those that this machine knows.
-        on_change: told of a session that is new or has changed.
-        on_remove: told the id of a session that no longer exists.
-        emit: takes each agent event, in order.
+        providers: the known providers by type.
+        on_change: called with each session that is new or has changed.
+        on_remove: called with the id of each session that was removed.
+        emit: called with each agent event, in order.
     """
 
     def __init__(
@@ -69,42 +69,42 @@ class Sessions:
         self._emit = emit
         self._clock = clock
         self._sessions: dict[str, AgentSession] = {}
-        self._unrestored: dict[str, SessionRecord] = {}
+        self._pending_records: dict[str, SessionRecord] = {}
 
     def describe(self) -> list[Session]:
         """Return every session, oldest first."""
         return [session.describe() for session in self._sessions.values()]
 
     def providers(self) -> list[Description]:
-        """Return every provider that this machine knows."""
+        """Return every known provider."""
         return [provider.describe() for provider in self._providers.values()]
 
     async def restore(self) -> None:
-        """Find the sessions again that ran before this daemon started.
+        """Restore the sessions that were running before this daemon started.
 
-        Those whose provider file is wrong stay as they are until `restore_rest`.
+        Sessions whose provider file is invalid stay pending until `retry_restore`.
         """
         for record in self._journal.sessions():
             if record.type in self._providers:
-                self._unrestored[record.id] = record
+                self._pending_records[record.id] = record
             else:
-                _log.warning("session dropped: its provider is gone", session=record.id)
+                _log.warning("session dropped: its provider was removed", session=record.id)
                 self._journal.remove_session(record.id)
-        await self.restore_rest()
-        for record in self._unrestored.values():
-            _log.error("session not restored: its provider file is wrong", session=record.id)
+        await self.retry_restore()
+        for record in self._pending_records.values():
+            _log.error("session not restored: its provider file is invalid", session=record.id)
 
-    async def restore_rest(self) -> None:
-        """Find those sessions again whose provider file has been corrected meanwhile."""
-        for record in list(self._unrestored.values()):
+    async def retry_restore(self) -> None:
+        """Restore the pending sessions whose provider file has been corrected since."""
+        for record in list(self._pending_records.values()):
             provider = self._providers.get(record.type)
             if provider is None or provider.describe().error is not None:
                 continue
-            if self._unrestored.pop(record.id, None) is None:
-                continue  # another call has taken it
+            if self._pending_records.pop(record.id, None) is None:
+                continue  # a concurrent call restores it: each record is popped before any await
             try:
                 self._follow(record, await provider.restore(record))
-            except Exception:  # noqa: BLE001  # whatever is wrong with one record
+            except Exception:  # noqa: BLE001  # one record must not keep the others from restoring
                 _log.exception("session not restored", session=record.id, type=record.type)
 
     async def launch_cli(self, request: LaunchCli) -> Launched:
@@ -123,23 +123,23 @@ class Sessions:
         return await self._launch(provider, request.dir, request.model, adapter_state)
 
     async def stop(self, request: StopCli) -> Stopped:
-        """Stop the session that `request` names, and leave nothing of it running.
+        """Stop the session that `request` identifies, and all its processes.
 
         Raises:
-            ApiError: 404, none such runs; 409, several do; 400, unknown type.
+            ApiError: 404, no such session; 409, several match; 400, unknown type.
         """
         if request.cli_type not in self._providers:
             raise self._unknown_type(request.cli_type, "cliType")
-        wanted = None if request.dir is None else str(expanded(request.dir, "dir"))
-        named = None
+        path = None if request.dir is None else str(expanded(request.dir, "dir"))
+        requested = None
         if request.session_id is not None or request.target is not None:
-            named = self.find(request)
+            requested = self.find(request)
         candidates = [
             session
             for session in self._sessions.values()
             if session.record.type == request.cli_type
-            and named in (None, session)
-            and wanted in (None, session.record.path)
+            and requested in (None, session)
+            and path in (None, session.record.path)
         ]
         if not candidates:
             raise not_found(f"No {request.cli_type} session runs here that fits this request")
@@ -157,17 +157,16 @@ class Sessions:
         return Stopped(stopped=[session.record.id])
 
     def find(self, query: NamesSession) -> AgentSession:
-        """Return the session that a command is for.
+        """Return the session that a command addresses; without an address, the latest active one.
 
         Raises:
-            ApiError: 404, this machine does not exist; 400, `target` and `session_id` name
-                different ones.
+            ApiError: 404, no such session; 400, `target` and `session_id` name different ones.
         """
-        named = None if query.session_id is None else self._by_id(query.session_id)
+        requested = None if query.session_id is None else self._by_id(query.session_id)
         if query.target is None:
-            return named or self._latest(list(self._sessions.values()), "any agent")
-        found = self._of_target(query.target)
-        if named not in (None, found):
+            return requested or self._latest(list(self._sessions.values()), "any agent")
+        found = self._by_target(query.target)
+        if requested not in (None, found):
             raise bad_request(
                 f"The session {query.session_id!r} is not {query.target!r}, which is the session "
                 f"{found.record.id!r} now: name one of them. Nothing was done",
@@ -175,7 +174,7 @@ class Sessions:
             )
         return found
 
-    def _of_target(self, text: str) -> AgentSession:
+    def _by_target(self, text: str) -> AgentSession:
         target = parse_target(text)
         if target is None or target.daemon_id != self._daemon_id:
             raise not_found(f"{text!r} is not a target of this machine")
@@ -231,7 +230,9 @@ class Sessions:
             last_activity_at=now,
             adapter_state=adapter_state or {},
         )
-        self._journal.save_session(record)  # a daemon killed from here on finds the agent again
+        # Saved before the launch: if the daemon is killed during it, the next one finds the
+        # agent by this record, or ends what is left of it.
+        self._journal.save_session(record)
         try:
             adapter = await provider.launch(record)
         except BaseException as error:
@@ -281,7 +282,7 @@ class Sessions:
             raise not_found(f"This machine has no session {session_id!r}")
         return session
 
-    def _latest(self, sessions: list[AgentSession], wanted: str) -> AgentSession:
+    def _latest(self, sessions: list[AgentSession], description: str) -> AgentSession:
         if not sessions:
-            raise not_found(f"No session of {wanted} runs on this machine: launch one first")
+            raise not_found(f"No session of {description} runs on this machine: launch one first")
         return max(sessions, key=lambda session: session.record.last_activity_at)
