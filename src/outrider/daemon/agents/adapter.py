@@ -1,9 +1,9 @@
 """The interface between a session and the kind of agent that it drives.
 
-Whatever an agent uses (a terminal's screen, a protocol, a page), its adapter only observes,
-delivers and reads. What may be done, and when, is decided by the session's core (core.py). At
-most one of the methods of an adapter's agents is called at a time, `messages` aside; `deliver`,
-`choose` and `change` are called right after `ready`, and a message after `show`, too.
+For every kind of agent (terminal, protocol, IDE page), the adapter only observes, delivers and
+reads; the agent core (core.py) decides what may be done and when. Except for `messages`, at most
+one method of an adapter's agents is called at a time. `deliver`, `choose` and `change` are called
+right after `ready`; for `deliver`, `show` is called in between.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +23,12 @@ from outrider.contract.resources import (
 
 @dataclass(frozen=True)
 class Observation:
-    """The present state of an agent.
+    """The current state of an agent.
 
-    `pending` is set exactly while `status` is `waiting_approval`, and keeps its id for as
-    long as it is the same question. `error` says, while `status` is `error`, what the
-    person must do. `gone` means that the agent no longer runs, `listed` that the session lists
-    it among its agents (an IDE's agents, once its window has shown them).
+    `pending` is set only while `status` is `waiting_approval`, and keeps its id while the same
+    question is pending. `error` is set while `status` is `error`, and says what the user must do.
+    `gone` means that the agent no longer runs, `listed` that the session lists it among its
+    agents (those of an IDE, once its window has shown them).
     """
 
     status: AgentStatus
@@ -44,18 +44,18 @@ class Observation:
 
 
 Observer = Callable[[str, Observation], None]
-"""Takes the type of an agent and its state, on the event loop's thread.
+"""Called with the type of an agent and its state, on the event loop's thread, in order.
 
-Called in the order of what happens. Repeated observations are harmless.
+Repeated observations are harmless.
 """
 
 
 NoteRefusal = Callable[[str, str, str], None]
-"""Takes the session id, the action and the target of an agent's request that was refused."""
+"""Called with the session id, the action and the target of an agent's refused request."""
 
 
 class Camera(Protocol):
-    """What takes pictures of an agent's window."""
+    """Takes pictures of an agent's window."""
 
     async def screenshot(self, width: int | None) -> Picture:
         """Return a picture of the window, `width` pixels wide, of 4 MB at most.
@@ -73,59 +73,59 @@ class Camera(Protocol):
 
 
 class Agent(Protocol):
-    """One agent, as the session acts upon it."""
+    """The operations of a session on one agent."""
 
     @property
     def name(self) -> str:
         """Its name, for people."""
 
     async def ready(self) -> None:
-        """Return once the agent can be acted upon; its present state has been observed by then.
+        """Return once the agent can be acted upon and its current state was observed.
 
         Raises:
             ApiError: 500, the agent cannot be reached.
         """
 
     async def show(self) -> None:
-        """Make the agent's chat accept a message; a question that it asks then is observed.
+        """Make the agent's chat accept a message; a question that appears is observed.
 
         Raises:
-            ApiError: 500, it does not get there.
+            ApiError: 500, the chat could not be opened.
         """
 
     def check(self, message: ChatInput) -> None:
-        """Check that the agent can take such a message, before it is accepted.
+        """Check that the agent can accept such a message at all; called before it is queued.
 
         Raises:
-            ApiError: 400, it never can; the text says what to change.
+            ApiError: 400, it cannot; the text says what to change.
         """
 
     async def deliver(self, message_id: str, message: ChatInput) -> None:
-        """Give the agent a message and return once it has taken it.
+        """Deliver a message; return once the agent has accepted it.
 
-        Never answers early: the text has been seen in the agent's own record, or its
-        protocol has acknowledged it. By the return the agent has been observed `generating`,
-        and is not observed `idle` before it has dealt with this message. The user message
-        in `messages()` carries `message_id`, for ever.
+        Accepted means that the text is in the agent's own transcript, or that its protocol has
+        acknowledged it. When this returns, the agent has been observed `generating`, and it is
+        not observed `idle` before it has processed this message. The user message in `messages()`
+        permanently has the id `message_id`.
 
-        A message that the agent has taken already, from a daemon that was killed before it
-        could note that, is not given again.
+        Idempotent across restarts: a message that the agent accepted from a daemon that was
+        killed before it could record that is not delivered again.
 
         Raises:
-            ApiError: 500, the agent did not take it; its input is left empty.
+            ApiError: 500, the agent did not accept it; its input is empty.
         """
 
     async def choose(self, action: PendingAction, option: ActionOption) -> bool:
-        """Choose `option`, once; return whether the agent offers it. Nothing is typed if not.
+        """Choose `option` once; if the agent does not offer it, do nothing and return false.
 
-        That the question is gone is observed, within `answer_timeout` of the return.
+        The disappearance of the question is observed within `answer_timeout` of the return.
 
         Raises:
             ApiError: 500, the agent did not react.
         """
 
     async def change(self, values: Mapping[str, str | bool]) -> None:
-        """Change controls, by their ids; the new values have been observed by the return.
+        """Change controls by their ids; when this returns, the new values were observed.
 
         Raises:
             ApiError: 400, there is no such control, or it has no such value;
@@ -137,34 +137,35 @@ class Agent(Protocol):
 
 
 class Adapter(Protocol):
-    """What a session drives: one running agent, or an IDE with several.
+    """Drives one running agent, or an IDE with several.
 
-    Made by a `Provider`'s launch or restore. The adapter of a single agent is that agent, too.
+    Created by `launch` or `restore` of a `Provider`. The adapter of a single agent is also its
+    `Agent`.
     """
 
     @property
     def agents(self) -> Mapping[str, Agent]:
-        """The agents by their types; the one to be used by default is the first."""
+        """The agents by type; the first one is the default."""
 
     @property
     def answer_timeout(self) -> float:
-        """Seconds within which a question that was answered must be gone."""
+        """Seconds within which an answered question must disappear."""
 
     @property
     def camera(self) -> Camera | None:
-        """What takes pictures of its window, where it has one."""
+        """The camera for its window, None if it has no window."""
 
     def observe(self, observer: Observer) -> None:
-        """Call `observer` with the present state of each agent now, and after every change."""
+        """Call `observer` with the current state of each agent now, and after every change."""
 
     async def close(self) -> None:
-        """End the agent and every process of it. Harmless if it is gone already."""
+        """End the agent and all its processes. Idempotent."""
 
     async def detach(self) -> None:
-        """Stop observing, within 4 s: the daemon is about to stop.
+        """Stop observing within 4 s, because the daemon is stopping.
 
-        The agent keeps running if it can. One that cannot live without this daemon is ended,
-        and what `restore` needs is kept.
+        The agent keeps running if it can. One that depends on this daemon's process is ended, and
+        the state that `restore` needs is kept.
         """
 
     def evidence(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every provider of this machine, of whatever category, from its file."""
+"""All providers of this machine, of every category, from their files."""
 
 import asyncio
 import os

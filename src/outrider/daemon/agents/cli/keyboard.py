@@ -1,4 +1,4 @@
-"""Type into an agent's terminal."""
+"""Type messages and keys into an agent's terminal."""
 
 import asyncio
 import re
@@ -13,10 +13,10 @@ from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider_spec import fill_placeholders
 
 PASTE_TIMEOUT: Final = 3.0
-"""Seconds that a text may take to be drawn before it is submitted all the same."""
+"""Seconds to wait for a pasted text to appear; then it is submitted anyway."""
 
 CLEAR_TIMEOUT: Final = 0.5
-"""Seconds after which keys that clear the input and change nothing have found it empty."""
+"""Seconds to wait for an effect of the keys that clear the input; without one, it is empty."""
 
 MAX_LINES: Final = 500
 """Lines of a message that is typed line by line: each takes 30 ms or more."""
@@ -26,7 +26,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Keyboard:
-    """The keyboard of one agent. Its calls raise TmuxError where the terminal is gone."""
+    """The keyboard of one agent. All methods raise TmuxError if the terminal is gone."""
 
     def __init__(self, tmux: Tmux, pane: Pane, rules: ScreenRules, keys: Input) -> None:
         self._tmux = tmux
@@ -89,15 +89,15 @@ class Keyboard:
             deadline = time.monotonic() + CLEAR_TIMEOUT
             while shown.text == before.text:
                 if time.monotonic() > deadline:
-                    return  # there is nothing that these keys take away
+                    return  # the keys have no effect: the input is empty
                 await asyncio.sleep(0.02)
                 shown = await self._tmux.snapshot(self._pane)
 
 
 def lines_to_type(keys: Input, guards: Guards, message_id: str, text: str) -> list[str]:
-    """Return what is typed for a message, each to be submitted: one, unless `multi_line` is set.
+    """Return the texts to type and submit for a message: one, unless the input is single-line.
 
-    Text of several lines is one of them where the agent takes it as one message.
+    Otherwise the text may contain line breaks, which the agent accepts as part of one message.
     """
     lines = text.rstrip("\n").split("\n")
     if not keys.single_line:
@@ -114,5 +114,5 @@ def lines_to_type(keys: Input, guards: Guards, message_id: str, text: str) -> li
 
 
 def typeable(text: str) -> str:
-    """Return a message without the control characters that a terminal would act on."""
+    """Return a message without control characters, which a terminal would execute."""
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
