@@ -304,7 +304,8 @@ class TestTime:
         async with serving(SOON) as server, server.connection() as connection:
             server.app.go.clear()
             await connection.sends(GET)
-            await asyncio.sleep(3 * SOON.head)
+            async with server.connection() as silent:
+                await silent.is_dropped()  # at the end of the time that a client would have
             server.app.go.set()
             assert await connection.status() == 200
 

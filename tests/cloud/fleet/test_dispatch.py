@@ -315,14 +315,19 @@ class TestGracePeriod:
         assert shown["clis"][0]["status"] == "generating"
 
     async def test_a_reconnect_within_it_goes_on_as_before(self, start_site: StartSite) -> None:
-        owner = await (await start_site(grace_period=0.3)).account()
-        enrolled = await owner.enrolls()
+        owner = await (await start_site(grace_period=2)).account()
+        enrolled, other = await owner.enrolls(), await owner.machine()
         machine = await owner.machine(enrolled=enrolled)
         await machine.drops()
         again = (await owner.machine(enrolled=enrolled)).obliges()
         assert (await owner.api.get(status_of(again.id))).status_code == 200
-        await asyncio.sleep(0.5)  # past the end that the grace period would have had
-        assert len(await listed(owner)) == 1
+        await other.drops()
+
+        async def other_is_offline() -> bool:
+            return other.id not in {daemon["id"] for daemon in await listed(owner)}
+
+        await eventually(other_is_offline)  # its grace period began after the reconnect
+        assert [daemon["id"] for daemon in await listed(owner)] == [again.id]
         assert (await owner.api.get(status_of(again.id))).status_code == 200
 
     async def test_a_restart_of_the_service_begins_one(self, start_site: StartSite) -> None:

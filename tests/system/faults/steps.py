@@ -1,7 +1,6 @@
 """What tests of faults ask of nodes again and again."""
 
 import asyncio
-import time
 
 import httpx
 
@@ -28,19 +27,3 @@ async def listed(client: httpx.AsyncClient) -> set[str]:
     response = await client.get(f"{V1}/daemons")
     assert response.status_code == 200, response.text
     return {one["id"] for one in response.json()["daemons"]}
-
-
-class Timed:
-    """A response, and how long it took."""
-
-    def __init__(self, response: httpx.Response, seconds: float) -> None:
-        self.response = response
-        self.status = response.status_code
-        self.seconds = seconds
-
-
-async def timed(client: httpx.AsyncClient, path: str) -> Timed:
-    """Ask for a path, and tell how long the answer took."""
-    began = time.monotonic()
-    response = await client.get(path)
-    return Timed(response, time.monotonic() - began)

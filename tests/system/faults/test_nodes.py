@@ -1,7 +1,6 @@
 """A node that is killed, or stands still and goes on; two sockets of one machine. Issue 8."""
 
 import asyncio
-import time
 
 import httpx
 import pytest
@@ -14,9 +13,6 @@ from tests.system.faults.conftest import StartFleet
 from tests.system.faults.steps import answered, listed
 
 pytestmark = pytest.mark.faults
-
-PROMPT = 9.0
-"""Seconds after which nobody waits for a node any more that does not answer."""
 
 CONNECTED, DISCONNECTED = "machine:connected", "machine:disconnected"
 
@@ -36,7 +32,6 @@ class TestKilled:
                 await socket.takes("agent_status")
             await three.deliveries_are_over()  # what it has in hand comes a minute later
 
-            died = time.monotonic()
             await dying.dies()
             assert await listed(client) == {machine.id for machine in machines}, "the grace period"
 
@@ -47,11 +42,9 @@ class TestKilled:
                     await answered(three.client(each), machine, socket)
             for response in await asyncio.gather(*asked):
                 assert_error(response, 503)
-            assert time.monotonic() - died < PROMPT
             for machine in away:
                 gone = (DISCONNECTED, machine.id)
                 await eventually(lambda gone=gone: three.told()[gone] > 0, within=20)  # type: ignore[misc]
-            assert time.monotonic() - died > GRACE + NODE_TIMEOUT / 2
             await three.every_node_looks(NODE_TIMEOUT + GRACE, [asking, other])
             await three.deliveries_are_over()
 
@@ -78,14 +71,12 @@ class TestFrozen:
             await two.deliveries_are_over()
 
             frozen.freeze()
-            stopped = time.monotonic()
             lost = asyncio.create_task(there.get(staying.status))
             new = await moving.connects(other)
             await answered(there, moving, new)
             gone = (DISCONNECTED, staying.id)
             await eventually(lambda: two.told()[gone] > 0, within=20)
             assert_error(await lost, 503)
-            assert time.monotonic() - stopped < PROMPT + GRACE + NODE_TIMEOUT
             asked = asyncio.create_task(here.get(moving.status))  # waits in its port's queue
             frozen.go_on()
 

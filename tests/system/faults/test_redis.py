@@ -11,19 +11,13 @@ from tests.rig.patience import eventually
 from tests.servers.redis import Redis
 from tests.system.faults.cluster import V1, Servers
 from tests.system.faults.conftest import StartFleet
-from tests.system.faults.steps import listed, timed, works
+from tests.system.faults.steps import listed, works
 
 pytestmark = pytest.mark.faults
 
 FAULTS: dict[str, Callable[[Redis], None]] = {"stopped": Redis.stop, "frozen": Redis.freeze}
 
 BUS_DOWN = "bus down, Redis unavailable"
-
-LOCAL_SECONDS = 1.0
-"""What a command may take that needs no other node, once Redis is found to be away."""
-
-FOUND_SECONDS = 4.0
-"""How long that may take: a frozen server is told from a slow one by waiting."""
 
 
 async def healed(client: httpx.AsyncClient) -> bool:
@@ -44,22 +38,12 @@ async def test_without_it_each_node_serves_its_own_machines(
         assert await works(here, theirs)
 
         await asyncio.to_thread(FAULTS[fault], servers.redis)
-        first = await timed(here, mine.status)
-        assert (first.status, first.seconds < FOUND_SECONDS) == (200, True), first
-        refused = await timed(here, theirs.status)
-        assert_error(refused.response, 503)
-        assert refused.seconds < FOUND_SECONDS, refused
-
-        slowest = 0.0
         for _ in range(10):
-            local = await timed(here, mine.status)
-            assert local.status == 200, local.response.text
-            refused = await timed(here, theirs.status)
-            assert_error(refused.response, 503)
-            slowest = max(slowest, local.seconds, refused.seconds)
+            local = await here.get(mine.status)
+            assert local.status_code == 200, local.text
+            assert_error(await here.get(theirs.status), 503)
             assert await listed(here) == await listed(there) == both
             await asyncio.sleep(0.2)  # several of the moments at which Redis is tried again
-        assert slowest < LOCAL_SECONDS
         ready = await here.get("/readyz")
         assert (ready.status_code, ready.json()["database"]) == (503, "ok")
         assert ready.json()["redis"] != "ok"
