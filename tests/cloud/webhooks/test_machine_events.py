@@ -100,8 +100,8 @@ async def test_within_the_grace_period_nothing_fires(
         machine = await connects(me, enrolled)
     newer = await connects(me, enrolled)  # takes over from the older one
     other = await came_and_went(me, receiver, already=1)  # a grace period later
-    mine = [one for one in receiver.taken if one.json["daemonId"] != other]
-    assert [one.event for one in mine] == ["machine:connected"]
+    ours = [one for one in receiver.taken if one.json["daemonId"] != other]
+    assert [one.event for one in ours] == ["machine:connected"]
     await newer.drops()
     await receiver.takes(4)
     await connects(me, enrolled)

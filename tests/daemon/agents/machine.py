@@ -28,6 +28,7 @@ from outrider.contract.commands import (
 from outrider.contract.errors import ApiError
 from outrider.contract.events import AgentEvent
 from outrider.contract.resources import Message, Session
+from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.session import AgentSession
@@ -117,6 +118,7 @@ class Machine:
     environment: dict[str, str]
     socket: str
     project: Path
+    acp_timeouts: Timeouts = DEFAULT_TIMEOUTS
     events: list[AgentEvent] = field(default_factory=list)
     statuses: list[tuple[float, str]] = field(default_factory=list)
     refusals: list[tuple[str, str, str]] = field(default_factory=list)
@@ -136,6 +138,7 @@ class Machine:
                 journal=self.journal,
                 note_refusal=lambda *refused: self.refusals.append(refused),
                 environment=self.environment,
+                acp_timeouts=self.acp_timeouts,
             ),
             journal=self.journal,
             on_change=self._changed,

@@ -9,6 +9,7 @@ from typing import Final
 from outrider.contract.errors import ApiError
 from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
+from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
 from outrider.daemon.agents.acp.provider import AcpProvider, delete_other_chats
 from outrider.daemon.agents.acp.spec import AcpSpec
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
@@ -48,6 +49,7 @@ def load_providers(
     note_refusal: NoteRefusal,
     environment: Mapping[str, str] | None = None,
     own: Path | None = None,
+    acp_timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> "Providers":
     """Return every provider of the built-in files and of this machine's own ones, by type.
 
@@ -58,6 +60,7 @@ def load_providers(
         note_refusal: gets every refusal of a request of an agent, for the audit.
         environment: what agents inherit, by default the daemon's own.
         own: the directory of this machine's own files, `<config_dir>/providers` if not given.
+        acp_timeouts: how long agents that speak ACP may take.
     """
     given = os.environ if environment is None else environment
     chats, ides = config_dir / "chats", config_dir / "ides"
@@ -80,7 +83,14 @@ def load_providers(
                 )
             case "acp":
                 acp = decode(path, fields, AcpSpec)
-                return AcpProvider(acp, chats, given, clock=epoch_millis, note_refusal=note_refusal)
+                return AcpProvider(
+                    acp,
+                    chats,
+                    given,
+                    clock=epoch_millis,
+                    note_refusal=note_refusal,
+                    timeouts=acp_timeouts,
+                )
             case "ide":
                 ide, script = decode_ide(path, fields)
                 return IdeProvider(

@@ -8,7 +8,7 @@ import pytest
 
 from outrider.contract.commands import LaunchCli, SendChat, StopCli
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.acp import connection
+from outrider.daemon.agents.acp.connection import MAX_LINE, Timeouts
 from outrider.daemon.agents.acp.process import STDERR_KEPT
 from tests.daemon.agents.acp.conftest import provider_file
 from tests.daemon.agents.machine import Agent, Machine, running_in, until
@@ -166,8 +166,15 @@ async def test_it_does_not_end_when_its_input_is_closed(box: Machine) -> None:
     assert not running_in(box.folder / "home")
 
 
-async def test_it_reads_nothing_any_more(box: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "WRITE_TIMEOUT", 0.3)
+async def restart(box: Machine, timeouts: Timeouts) -> None:
+    """Start the machine agent again, whose agents may take so long from now on."""
+    await box.stop()
+    box.acp_timeouts = timeouts
+    await box.start()
+
+
+async def test_it_reads_nothing_any_more(box: Machine) -> None:
+    await restart(box, Timeouts(write=0.3))
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).suspend()
     with pytest.raises(ApiError) as refused:
@@ -178,10 +185,8 @@ async def test_it_reads_nothing_any_more(box: Machine, monkeypatch: pytest.Monke
     assert not running_in(box.folder / "home")
 
 
-async def test_a_change_that_is_never_answered(
-    box: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "ANSWER_TIMEOUT", 0.3)
+async def test_a_change_that_is_never_answered(box: Machine) -> None:
+    await restart(box, Timeouts(answer=5))  # a launch must be answered within it, too
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).suspend()
     with pytest.raises(ApiError) as refused:
@@ -197,11 +202,10 @@ async def test_rubbish_on_its_output(box: Machine) -> None:
     assert evidence["unreadableUpdates"] == 2
 
 
-async def test_a_line_without_an_end(box: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_LINE", 1_000_000)
+async def test_a_line_without_an_end(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert (await agent.turn("rubbish huge"))[1].content == "still here"
-    assert "a line of more than 1000000 bytes" in str(agent.evidence()["rubbish"])
+    assert f"a line of more than {MAX_LINE} bytes" in str(agent.evidence()["rubbish"])
 
 
 async def test_half_a_character(box: Machine) -> None:

@@ -18,7 +18,7 @@ from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, AgentStatus, Message, PendingAction
 from outrider.daemon.agents.acp.chat import Chat, SessionUpdates
 from outrider.daemon.agents.acp.client import Approvals, Client, Files
-from outrider.daemon.agents.acp.connection import AgentConnection
+from outrider.daemon.agents.acp.connection import AgentConnection, Timeouts
 from outrider.daemon.agents.acp.content import error_text
 from outrider.daemon.agents.acp.controls import Controls, Value, summary
 from outrider.daemon.agents.acp.login import Login
@@ -51,6 +51,7 @@ class AcpAgent:
         environment: Mapping[str, str],
         *,
         note_refusal: NoteRefusal,
+        timeouts: Timeouts,
     ) -> None:
         self._spec = spec
         self._record = record
@@ -85,6 +86,7 @@ class AcpAgent:
             client=self._client,
             on_update=self._updates.handle,
             on_change=self._lifecycle_changed,
+            timeouts=timeouts,
         )
         self._observer: Observer | None = None
         self._turn: Turn | None = None

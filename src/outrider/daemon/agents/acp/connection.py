@@ -11,7 +11,7 @@ stop the SDK's reading: lines that are no JSON, endless lines, answers of an une
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from acp import PROTOCOL_VERSION, RequestError
@@ -59,6 +59,16 @@ MAX_REQUESTS: Final = 128
 WRITE_TIMEOUT: Final = 10.0
 """Seconds that an agent may leave its standard input unread."""
 
+
+class Timeouts(NamedTuple):
+    """How long an agent may take, in seconds."""
+
+    answer: float = ANSWER_TIMEOUT
+    write: float = WRITE_TIMEOUT
+
+
+DEFAULT_TIMEOUTS: Final = Timeouts()
+
 _CHUNK: Final = 64 * 1024
 _UNREADABLE_KEPT: Final = 4 * 1024
 _UNREADABLE_PAUSE: Final = 0.001
@@ -82,7 +92,9 @@ class LineTransport:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         on_update: Callable[[Any], None],
+        write_timeout: float = WRITE_TIMEOUT,
     ) -> None:
+        self._write_timeout = write_timeout
         self._reader = reader
         self._writer = writer
         self._on_update = on_update
@@ -129,11 +141,11 @@ class LineTransport:
         self.drained.clear()
         self._writer.write(msgspec.json.encode(message, enc_hook=str) + b"\n")
         try:
-            async with asyncio.timeout(WRITE_TIMEOUT):
+            async with asyncio.timeout(self._write_timeout):
                 await self._writer.drain()
         except TimeoutError:
             raise ConnectionError(
-                f"The agent has not read its input for {WRITE_TIMEOUT:.0f} s"
+                f"The agent has not read its input for {self._write_timeout:.0f} s"
             ) from None
         self.drained.set()
 
@@ -225,8 +237,11 @@ class AgentConnection:
         writer: asyncio.StreamWriter,
         client: Client,
         on_update: Callable[[Any], None],
+        *,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self.transport = LineTransport(reader, writer, on_update)
+        self._answer_timeout = timeouts.answer
+        self.transport = LineTransport(reader, writer, on_update, timeouts.write)
         self._json_rpc = Connection(build_client_router(client), self.transport)
 
     async def close(self) -> None:
@@ -313,6 +328,6 @@ class AgentConnection:
         return await self._send(AGENT_METHODS[name], serialize_params(request))
 
     async def _send(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        async with asyncio.timeout(ANSWER_TIMEOUT):
+        async with asyncio.timeout(self._answer_timeout):
             answer = await self._json_rpc.send_request(method, dict(parameters))
         return answer if isinstance(answer, dict) else {}

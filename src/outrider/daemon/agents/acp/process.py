@@ -19,7 +19,7 @@ from acp.schema import InitializeResponse
 
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.acp.client import Client
-from outrider.daemon.agents.acp.connection import AgentConnection
+from outrider.daemon.agents.acp.connection import AgentConnection, Timeouts
 from outrider.daemon.agents.acp.login import Login
 from outrider.daemon.agents.acp.output_tail import OutputTail
 from outrider.daemon.agents.acp.spec import AcpSpec
@@ -155,10 +155,14 @@ class RunningAgent:
         process: AgentProcess,
         client: SdkClient,
         on_update: Callable[[Any], None],
+        *,
+        timeouts: Timeouts,
     ) -> None:
         self._spec = spec
         self._process = process
-        self.connection = AgentConnection(process.reader, process.writer, client, on_update)
+        self.connection = AgentConnection(
+            process.reader, process.writer, client, on_update, timeouts=timeouts
+        )
         self.agent: InitializeResponse | None = None
 
     async def open(
@@ -279,7 +283,9 @@ class AgentLifecycle:
         client: Client,
         on_update: Callable[[Any], None],
         on_change: Callable[[], None],
+        timeouts: Timeouts,
     ) -> None:
+        self._timeouts = timeouts
         self._spec = spec
         self._record = record
         self._environment = environment
@@ -377,7 +383,9 @@ class AgentLifecycle:
         except OSError as error:
             raise ApiError(500, f"{name} could not be started: {error.strerror}") from error
         client = cast("SdkClient", self._client)
-        self.running = running = RunningAgent(self._spec, process, client, self._on_update)
+        self.running = running = RunningAgent(
+            self._spec, process, client, self._on_update, timeouts=self._timeouts
+        )
         self._watch_task = asyncio.create_task(
             self._watch(running), name=f"watch {self._record.id}"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.acp.agent import AcpAgent
+from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
 from outrider.daemon.agents.acp.process import SESSION_KEY, cannot_reopen_message
 from outrider.daemon.agents.acp.spec import AcpSpec
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
@@ -23,6 +24,7 @@ class AcpProvider:
         folder: the directory of the chats, a file for each session.
         environment: what agents inherit, before the file's changes.
         note_refusal: gets every refusal of a request of an agent, for the audit.
+        timeouts: how long the agents may take.
     """
 
     def __init__(
@@ -33,7 +35,9 @@ class AcpProvider:
         *,
         clock: Clock,
         note_refusal: NoteRefusal,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
+        self._timeouts = timeouts
         self.spec = spec
         self._folder = folder
         self._inherited = environment
@@ -78,6 +82,7 @@ class AcpProvider:
             chat_log,
             self._environment(),
             note_refusal=self._note_refusal,
+            timeouts=self._timeouts,
         )
 
     def _arguments(self, record: SessionRecord) -> list[str]:
