@@ -1,7 +1,7 @@
 """Running tests marked `fuzz` for as long as one likes.
 
 A fuzz test is a hypothesis test with the mark `fuzz`. Without `OUTRIDER_FUZZ_SECONDS` it runs once,
-with its usual number of examples. With it, all selected fuzz tests share that many seconds evenly:
+with the same examples each time. With it, all selected fuzz tests share that many seconds evenly:
 each is run at least once, and again with new random examples until its share is used up. A failure
 ends the test at once; hypothesis stores the example in `.hypothesis/` and begins with it the next
 time.
@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 _LONGEST_PASS: Final = 120
 """Seconds that one run of a fuzz test may take, on top of its share."""
@@ -24,14 +25,21 @@ _SHARE: Final = pytest.StashKey[float]()
 settings.register_profile(
     "outrider",
     deadline=None,  # no test asserts a duration
-    derandomize=False,  # hypothesis would do so under CI=true, and each pass would be the same
+    derandomize=True,  # the same examples each time; `make fuzz` and `make test-security` vary them
+    max_examples=50,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
 # A test is repeated while its share of the time lasts, so a pass must be short.
-settings.register_profile("repeated", settings.get_profile("outrider"), max_examples=30)
+settings.register_profile(
+    "repeated",
+    settings.get_profile("outrider"),
+    derandomize=False,
+    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+    max_examples=30,
+)
 
 
 def load_profile() -> None:
