@@ -88,6 +88,15 @@ async def test_a_question_is_taken_out(terminal: Terminal) -> None:
     ]
 
 
+async def test_a_message_that_quotes_its_question_stays(terminal: Terminal) -> None:
+    """As in a Python console: the question stands in the line that was typed, too."""
+    terminal.scrollback.add_sent_message("msg_1", "input('y or n?') and None")
+    terminal.shows("> input('y or n?') and None")
+    terminal.asks("y or n?")
+    terminal.answered("y")
+    assert terminal.chat() == [("user", "input('y or n?') and None")]
+
+
 async def test_questions_are_taken_out_over_a_restart(terminal: Terminal) -> None:
     for number in range(3):
         terminal.asks(f"Number {number}?", "y/n:")

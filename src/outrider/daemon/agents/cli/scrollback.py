@@ -225,11 +225,11 @@ def _remove_questions(lines: Sequence[str], questions: Sequence[Sequence[str]]) 
     kept: list[str] = []
     done = 0
     for question in questions:
-        index = next(
-            (at for at in range(done, len(lines)) if _is_question_at(question, lines, at)), None
-        )
-        if index is None:
+        found = [at for at in range(done, len(lines)) if _is_question_at(question, lines, at)]
+        if not found:
             continue  # the agent has taken it off its screen
+        # A message may quote the question that it leads to: `input('y or n?')`.
+        index = next((at for at in found if lines[at].startswith(question[0])), found[0])
         kept += lines[done:index]
         before = lines[index][: lines[index].rindex(question[0])]
         kept += [before] if before.strip() else []
