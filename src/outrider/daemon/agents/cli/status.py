@@ -432,7 +432,8 @@ class StatusMonitor:
             if time.monotonic() > deadline:
                 return False
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), UNSETTLED_LOOK)
+                async with asyncio.timeout(UNSETTLED_LOOK):
+                    await self._changed.wait()
             self._changed.clear()
 
     async def _follow(self) -> None:
@@ -442,7 +443,8 @@ class StatusMonitor:
             else:
                 interval = GENERATING_LOOK if self.observation.status == "generating" else IDLE_LOOK
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), interval)
+                async with asyncio.timeout(interval):
+                    await self._changed.wait()
             self._changed.clear()
             await self.look()
             await asyncio.sleep(MIN_LOOK_INTERVAL)

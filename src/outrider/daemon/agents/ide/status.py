@@ -161,7 +161,8 @@ class StatusMonitor:
                 return done()
             self._updated.clear()
             try:
-                await asyncio.wait_for(self._updated.wait(), min(left, 0.5))
+                async with asyncio.timeout(min(left, 0.5)):
+                    await self._updated.wait()
             except TimeoutError:
                 self.refresh()
         return True

@@ -197,7 +197,8 @@ class Window:
                         await self._watch(page)
                 self._on_change()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wakeup.wait(), PING_INTERVAL if self._page else 1.0)
+                async with asyncio.timeout(PING_INTERVAL if self._page else 1.0):
+                    await self._wakeup.wait()
             if self._lost.is_set():
                 return
             if self._page is not None and not self._page.is_closed():
