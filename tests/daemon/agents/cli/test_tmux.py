@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from outrider.contract.commands import LaunchCli
 from outrider.contract.errors import ApiError
@@ -268,6 +269,24 @@ async def test_a_client_that_is_killed_is_replaced(tmux: Tmux, tmp_path: Path) -
         await slow
     assert not isinstance(lost.value, TmuxGone)
     assert (await tmux.snapshot(pane)).text.startswith("hello")
+
+
+@pytest.mark.parametrize("leaves_socket", [True, False])
+async def test_a_server_that_has_ended_is_gone(tmux: Tmux, leaves_socket: bool) -> None:
+    """It is neither started again by a look, nor asked for without end."""
+    pane = await tmux.open("a", ["cat"])
+    tmux.subscribe(pane, lambda: None)
+    server = int(*await tmux.run("display-message", "-p", "#{pid}"))
+    with capture_logs() as logs:
+        if leaves_socket:
+            os.kill(server, signal.SIGKILL)
+        else:
+            kill_server(tmux.socket)
+        for _ in range(5):
+            with pytest.raises(TmuxGone):
+                await tmux.snapshot(pane)
+        await tmux.close()
+    assert [entry["event"] for entry in logs].count("tmux server ended") <= 1
 
 
 async def test_a_line_without_an_end_breaks_nothing(tmux: Tmux) -> None:

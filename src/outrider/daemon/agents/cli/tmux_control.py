@@ -117,17 +117,18 @@ class ControlClient:
                 # The old client's reader must finish first: its last lines are replies to its own
                 # commands, and `_pending` is about to be replaced.
                 await asyncio.wait({self._reader}, timeout=_REPLY_TIMEOUT)
-            verb = (
-                ["new-session", "-A", "-s", SESSION, "-n", SESSION,
+            # Without `-N`, attaching where no server runs starts one, to say "no sessions".
+            arguments = (
+                ["-C", "new-session", "-A", "-s", SESSION, "-n", SESSION,
                  "-x", str(WIDTH), "-y", str(HEIGHT), *_PLACEHOLDER_COMMAND]
                 if create
-                else ["attach-session", "-t", f"={SESSION}"]
+                else ["-N", "-C", "attach-session", "-t", f"={SESSION}"]
             )  # fmt: skip
             loop = asyncio.get_running_loop()
             hello = _Reply(loop.create_future())
             try:
                 process = await start(
-                    ["tmux", "-u", "-L", self._socket, "-f", str(_CONF), "-C", *verb],
+                    ["tmux", "-u", "-L", self._socket, "-f", str(_CONF), *arguments],
                     stdin=PIPE,
                     stdout=PIPE,
                     env=_client_environment(os.environ),
@@ -139,14 +140,18 @@ class ControlClient:
             self._process = process
             self._pending = deque([hello])
             self._awaits_hello = True
-            self._reader = asyncio.create_task(self._read(process), name="tmux client")
-            try:
-                await asyncio.wait_for(asyncio.shield(hello.future), _CONNECT_TIMEOUT)
-            except TimeoutError:
+            self._reader = asyncio.create_task(self._read(process, hello), name="tmux client")
+            await asyncio.wait({hello.future}, timeout=_CONNECT_TIMEOUT)
+            if not hello.future.done():
                 process.kill()
-                raise TmuxError("tmux did not start in time") from None
-            except _Disconnected:
-                raise TmuxGone("There is no tmux server") from None
+                raise TmuxError("tmux did not start in time")
+            refusal = hello.future.exception()
+            if isinstance(refusal, _Disconnected):
+                raise TmuxGone("There is no tmux server")
+            if refusal is not None and not create:  # a server that is about to end, or another's
+                raise TmuxGone(f"The tmux server has no session of Outrider: {refusal}")
+            if refusal is not None:
+                raise refusal
         await self.run(
             ("refresh-client", "-C", f"{WIDTH}x{HEIGHT}"),
             ("refresh-client", "-B", "ended:%*:#{pane_dead}"),
@@ -194,14 +199,19 @@ class ControlClient:
         if process.stdin is not None:
             process.stdin.close()  # a control client ends with its input
         try:
-            await asyncio.wait_for(process.wait(), 5)
+            async with asyncio.timeout(5):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()
         await asyncio.wait({reader}, timeout=5)
 
-    async def _read(self, process: Child) -> None:
-        """Read the client's output until it ends or is out of step."""
+    async def _read(self, process: Child, hello: _Reply) -> None:
+        """Read the client's output until it ends or is out of step.
+
+        A client that was connected is replaced; one that could not connect is not, or a server
+        that has ended would be asked for without end.
+        """
         assert process.stdout is not None
         try:
             await self._dispatch(_lines(process.stdout))
@@ -215,14 +225,15 @@ class ControlClient:
                 _fail(reply, _Disconnected("The connection to tmux was lost"))
             self._pending.clear()
             self._reader = None
-        if not self._is_closed and self._has_subscribers():
+        was_connected = hello.future.done() and hello.future.exception() is None
+        if was_connected and not self._is_closed and self._has_subscribers():
             self._reconnect_task = asyncio.create_task(self._reconnect(), name="tmux reconnect")
 
     async def _dispatch(self, lines: AsyncIterator[str]) -> None:
         """Sort lines into replies and signals.
 
         Raises:
-            _OutOfStep: a reply has no command, or is that of another one.
+            _ProtocolError: a reply has no command, or is that of another one.
         """
         end: str | None = None  # what ends the reply that is being read
         reply: _Reply | None = None
