@@ -53,6 +53,7 @@ from outrider.cloud.fleet.nodes import Nodes
 from outrider.cloud.fleet.presence import Announcement, Presence
 from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.hosts import AllowedHosts
+from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries
@@ -115,11 +116,16 @@ class Service:
             registry=self._registry,
             clock=clock,
         )
-        self._intake = EventIntake(
-            database=database, subscriptions=subscriptions, queue=self._queue, clock=clock
-        )
         redis = _redis(settings, secret)
         self._bus = self._new_bus(redis)
+        self._feed = LiveFeed(self._bus)
+        self._intake = EventIntake(
+            database=database,
+            subscriptions=subscriptions,
+            queue=self._queue,
+            on_stored=self._feed.stored,
+            clock=clock,
+        )
         pending = PendingCommands()
         self._relay = CommandRelay(self._bus, pending, self._close_connection)
         self._directory = FleetDirectory(self._bus, database)
@@ -274,6 +280,7 @@ class Service:
                 _background(self._presence.run(), "save snapshots"),
                 _background(self._intake.run(), "store events"),
                 _background(self._queue.run(), "deliver"),
+                _background(self._feed.run(), "wake for events"),
                 _background(
                     run_periodically(self._prune, PRUNE_INTERVAL, "prune deliveries"),
                     "prune deliveries",
@@ -368,6 +375,7 @@ class Service:
 
     async def _bus_up(self) -> None:
         self._presence.republish()
+        self._feed.wake_all()
         await self._reconcile()
 
     async def _reconcile(self) -> None:

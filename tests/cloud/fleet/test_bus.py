@@ -1,16 +1,13 @@
 """What every bus promises, in memory and on Redis; and what only Redis can show."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
-from outrider.cloud.fleet.redis_bus import RedisBus
-from outrider.cloud.store.redis import Redis
+from tests.rig.buses import on_redis
 from tests.rig.patience import eventually
 from tests.rig.private import private
 from tests.servers.redis import Redis as RedisServer
@@ -29,37 +26,6 @@ def server() -> Iterator[RedisServer]:
 def cluster() -> Iterator[RedisCluster]:
     with private(RedisCluster) as redis:
         yield redis
-
-
-@asynccontextmanager
-async def on_redis(
-    server: RedisServer | RedisCluster, prefix: str = "test", changes: list[str] | None = None
-) -> AsyncIterator[RedisBus]:
-    """Run a bus until the end; `changes` gets "down" and "up"."""
-    changes = [] if changes is None else changes
-
-    async def up() -> None:
-        changes.append("up")
-
-    bus = RedisBus(Redis(server.url(), prefix), lambda: changes.append("down"), up)
-    running = asyncio.create_task(bus.run())
-    try:
-        own = secrets.token_hex(4)
-        await bus.subscribe(own, lambda _: None)
-        await eventually(lambda: is_heard(bus, own))
-        yield bus
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-        await bus.close()
-
-
-async def is_heard(bus: Bus, channel: str) -> bool:
-    """Tell whether what is published on a channel is heard."""
-    try:
-        return await bus.publish(channel, b"") > 0
-    except BusDown:
-        return False
 
 
 @pytest_asyncio.fixture(loop_scope="session", params=["memory", "server", "cluster"])

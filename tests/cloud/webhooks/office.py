@@ -62,10 +62,12 @@ class Office:
             limits=limits,
             poll_interval=poll_interval,
         )
+        self.accounts_stored: list[str] = []
         self.intake = EventIntake(
             database=database,
             subscriptions=self.subscriptions,
             queue=self.queue,
+            on_stored=self.accounts_stored.append,
             clock=clock,
             retry_interval=0.02,
         )

@@ -58,6 +58,7 @@ class EventIntake:
     """Stores events with their deliveries.
 
     Args:
+        on_stored: called with an account's id when events of it have been committed.
         clock: seconds since the epoch.
         retry_interval: seconds between tries while the database is unavailable.
     """
@@ -68,12 +69,14 @@ class EventIntake:
         database: Database,
         subscriptions: Subscriptions,
         queue: DeliveryQueue,
+        on_stored: Callable[[str], None],
         clock: Callable[[], float] = time.time,
         retry_interval: float = 1.0,
     ) -> None:
         self._database = database
         self._subscriptions = subscriptions
         self._queue = queue
+        self._on_stored = on_stored
         self._clock = clock
         self._retry_interval = retry_interval
         self._waiting: asyncio.Queue[_Pending] = asyncio.Queue(MAX_WAITING)
@@ -139,7 +142,7 @@ class EventIntake:
             for target in targets.values()
             if target.wants(name)
         ]
-        return MachineEvent(event, rows, self._queue)
+        return MachineEvent(event, rows, self._queue, self._on_stored)
 
     async def test(self, account_id: str, webhook_id: str) -> Delivery:
         """Deliver `webhook:test` to one webhook; return the delivery after its first attempt."""
@@ -248,6 +251,8 @@ class EventIntake:
         for delivery, claimed in rows:
             if delivery.event_id in new:
                 _enqueue(self._queue, delivery, claimed, body[delivery.event_id])
+        for account_id in {pending.event.account_id for pending in batch if pending.event}:
+            self._on_stored(account_id)
         for pending in batch:
             pending.stored()
 
@@ -262,11 +267,16 @@ class MachineEvent:
     """The event of a machine's change of presence and its deliveries, not stored yet."""
 
     def __init__(
-        self, event: Event, rows: list[tuple[Delivery, int]], queue: DeliveryQueue
+        self,
+        event: Event,
+        rows: list[tuple[Delivery, int]],
+        queue: DeliveryQueue,
+        on_stored: Callable[[str], None],
     ) -> None:
         self._event = event
         self._rows = rows
         self._queue = queue
+        self._on_stored = on_stored
 
     async def store(self, transaction: Transaction) -> None:
         """Store it, if a webhook is subscribed to it, in the transaction of the change."""
@@ -277,6 +287,7 @@ class MachineEvent:
         """Start its deliveries; call this after the transaction is committed."""
         for delivery, claimed in self._rows:
             _enqueue(self._queue, delivery, claimed, self._event.body)
+        self._on_stored(self._event.account_id)
 
 
 def _enqueue(queue: DeliveryQueue, delivery: Delivery, claimed: int, body: bytes) -> None:

@@ -1,0 +1,7 @@
+"""Live updates: the events of an account, to those that wait for them on any node.
+
+    feed  wake-ups: an event of an account was stored, on this node or another
+
+The database is the truth. A wake-up only says that reading again is worthwhile. It may come without
+a new event, and does not come while Redis fails, so whoever waits reads again from time to time.
+"""

@@ -1,0 +1,44 @@
+"""Buses of nodes on a Redis of the tests."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from outrider.cloud.fleet.bus import Bus, BusDown
+from outrider.cloud.fleet.redis_bus import RedisBus
+from outrider.cloud.store.redis import Redis
+from tests.rig.patience import eventually
+from tests.servers.redis import Redis as RedisServer
+from tests.servers.redis import RedisCluster
+
+
+@asynccontextmanager
+async def on_redis(
+    server: RedisServer | RedisCluster, prefix: str = "test", changes: list[str] | None = None
+) -> AsyncIterator[RedisBus]:
+    """Run a bus until the end; `changes` gets "down" and "up"."""
+    changes = [] if changes is None else changes
+
+    async def up() -> None:
+        changes.append("up")
+
+    bus = RedisBus(Redis(server.url(), prefix), lambda: changes.append("down"), up)
+    running = asyncio.create_task(bus.run())
+    try:
+        own = secrets.token_hex(4)
+        await bus.subscribe(own, lambda _: None)
+        await eventually(lambda: is_heard(bus, own))
+        yield bus
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await bus.close()
+
+
+async def is_heard(bus: Bus, channel: str) -> bool:
+    """Tell whether what is published on a channel is heard."""
+    try:
+        return await bus.publish(channel, b"") > 0
+    except BusDown:
+        return False
