@@ -74,7 +74,8 @@ class DecodeError(OutriderError):
 class Hello(Wire, tag="hello", kw_only=True):
     """Daemon → service, the first frame: the machine and its current state.
 
-    `last_event` is the number of the machine's newest event, 0 for none.
+    `last_event` is the number of the machine's newest event, 0 for none. `terminals` says that
+    the daemon takes the binary messages of `link.terminals`.
     """
 
     protocol: int
@@ -83,6 +84,7 @@ class Hello(Wire, tag="hello", kw_only=True):
     providers: Providers = []
     sessions: Sessions = []
     last_event: EventNumber = 0
+    terminals: bool = False
 
 
 class Welcome(Wire, tag="welcome", kw_only=True):

@@ -1,0 +1,488 @@
+r"""Terminals on a machine's link: their binary messages and the state of their streams; no I/O.
+
+A stream is one viewer of one terminal. The service opens it, and both ends send bytes:
+
+    service                                                    machine agent
+    open() ───────────── OPEN ───────────────▶ OpenRequested ─▶ attach, then opened()
+    Opened ◀──────────── OPENED ─────────────┘
+    DataReceived ◀────── DATA (output) ─────── send(), at most `room` bytes
+    consumed() ───────── WINDOW ─────────────▶ RoomAvailable
+    send(), resize() ─── DATA, RESIZE ───────▶ DataReceived, Resized
+    close() ──────────── CLOSED ─────────────▶ StreamClosed      (or the other way)
+
+`encode` and `decode` are the codec. `TerminalStreams` has the streams of one connection, at either
+end: report received messages to it, take its `events`, and pull what is to be sent with
+`next_message`, whenever the socket has nothing more urgent to send.
+
+Invariants:
+
+- Each direction of a stream has a window of `WINDOW` bytes. `send` accepts only what the window
+  allows, so what waits to be sent, and what has arrived and is not `consumed`, is bounded by it.
+- So everything that was sent before `close` can be sent without waiting for the other end.
+- Numbers of streams increase and are never reused on a connection: a message that was under way
+  when its stream was closed cannot be taken for one of another stream.
+- A malformed message never raises anything but `DecodeError`: if its header cannot be read, the
+  connection is to be closed; a fault within a stream closes only that stream.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from outrider.contract.commands import TerminalName
+from outrider.contract.frames import DecodeError
+from outrider.contract.structs import Wire
+from outrider.contract.text import Id, Text
+
+WINDOW: Final = 256 * 1024
+"""Bytes that may be under way in each direction of a stream."""
+
+MAX_DATA: Final = 16 * 1024
+"""Bytes in one DATA message: frames that wait behind one are not delayed by a large one."""
+
+MAX_STREAMS: Final = 64
+"""Streams of a machine; a further OPEN is refused."""
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024
+"""The longest message that is accepted."""
+
+_HEADER: Final = Struct(">BI")
+_GRANT: Final = Struct(">I")
+_GRANT_FROM: Final = WINDOW // 4
+"""Bytes consumed before the other end is granted more: one WINDOW message for many of DATA."""
+
+Columns = Annotated[int, Meta(ge=1, le=1000)]
+"""The width or the height of a terminal, in characters."""
+
+
+class Kind(IntEnum):
+    """The first byte of a message. Messages of other kinds are ignored."""
+
+    OPEN = 1
+    OPENED = 2
+    DATA = 3
+    RESIZE = 4
+    WINDOW = 5
+    CLOSED = 6
+
+
+class StreamCode(IntEnum):
+    """Why a stream was closed; each is a close code of a WebSocket too."""
+
+    ENDED = 1000
+    """The program has ended, or the viewer has left."""
+    GOING_AWAY = 1001
+    """The connection or this side is about to end: open the terminal again."""
+    BAD_MESSAGE = 4400
+    FORBIDDEN = 4403
+    NOT_FOUND = 4404
+    CONFLICT = 4409
+    """The agent has no terminal."""
+    TOO_MANY = 4429
+    FAILED = 4500
+
+
+# Messages
+
+
+class Open(Wire, kw_only=True):
+    """Service → daemon: open a stream to the terminal of a session, or to a named terminal.
+
+    A viewer in mode `read` types and resizes nothing.
+    """
+
+    session_id: Id | None = None
+    name: TerminalName | None = None
+    mode: Literal["write", "read"] = "write"
+    columns: Columns = 80
+    rows: Columns = 24
+
+    def __post_init__(self) -> None:
+        if (self.session_id is None) == (self.name is None):
+            raise ValueError("either `sessionId` or `name` must be given")
+
+
+class Opened(Wire, kw_only=True):
+    """Daemon → service: the stream is open; the terminal has this size now."""
+
+    columns: Columns
+    rows: Columns
+
+
+class Resize(Wire, kw_only=True):
+    """Service → daemon: the viewer's screen has this size now."""
+
+    columns: Columns
+    rows: Columns
+
+
+class Closed(Wire, kw_only=True):
+    """Either way: the stream is closed. `code` is a `StreamCode`; a newer peer may have others."""
+
+    code: Annotated[int, Meta(ge=1000, le=4999)]
+    reason: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Either way: bytes of the terminal, at least one."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Either way: the receiver of DATA has consumed this many bytes; as many more may be sent."""
+
+    count: int
+
+
+Message = Open | Opened | Resize | Closed | Data | Grant
+
+_JSON: Final[dict[Kind, type[Open] | type[Opened] | type[Resize] | type[Closed]]] = {
+    Kind.OPEN: Open,
+    Kind.OPENED: Opened,
+    Kind.RESIZE: Resize,
+    Kind.CLOSED: Closed,
+}
+_KINDS: Final = {kind: number for number, kind in _JSON.items()}
+
+
+class StreamError(DecodeError):
+    """The payload of a message is malformed: close its stream."""
+
+    def __init__(self, stream: int, reason: str) -> None:
+        super().__init__(reason)
+        self.stream = stream
+
+
+def encode(stream: int, message: Message) -> bytes:
+    """Return a message of a stream as the bytes of one binary WebSocket message."""
+    match message:
+        case Data(data):
+            return _HEADER.pack(Kind.DATA, stream) + data
+        case Grant(count):
+            return _HEADER.pack(Kind.WINDOW, stream) + _GRANT.pack(count)
+    return _HEADER.pack(_KINDS[type(message)], stream) + msgspec.json.encode(message)
+
+
+def decode(data: bytes) -> tuple[int, Message | None]:
+    """Return the stream and its message; None for a message of an unknown kind.
+
+    Raises:
+        StreamError: the payload is malformed: the stream is to be closed.
+        DecodeError: the header is: the connection is to be closed.
+    """
+    if len(data) < _HEADER.size:
+        raise DecodeError(f"A binary message of {len(data)} bytes has no header")
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise DecodeError(f"A binary message has more than {MAX_MESSAGE_BYTES} bytes")
+    number, stream = _HEADER.unpack_from(data)
+    try:
+        kind = Kind(number)
+    except ValueError:
+        return stream, None
+    payload = data[_HEADER.size :]
+    if kind is Kind.DATA:
+        if not payload:
+            raise StreamError(stream, "A DATA message is empty")
+        return stream, Data(payload)
+    if kind is Kind.WINDOW:
+        if len(payload) != _GRANT.size or not any(payload):
+            raise StreamError(stream, "A WINDOW message does not hold a number above 0")
+        return stream, Grant(_GRANT.unpack(payload)[0])
+    try:
+        return stream, msgspec.json.decode(payload, type=_JSON[kind])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise StreamError(stream, f"Not a valid {kind.name} message: {error}"[:200]) from error
+
+
+def renumbered(message: bytes, stream: int) -> bytes:
+    """Return a message that `decode` has accepted with another stream's number, for a relay."""
+    return _HEADER.pack(message[0], stream) + message[_HEADER.size :]
+
+
+# Events: what the caller has to know.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequested:
+    """The service opens a stream: call `opened` or `close`. Its data may arrive before that."""
+
+    stream: int
+    request: Open
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened:
+    """The machine has opened the stream."""
+
+    stream: int
+    opened: Opened
+
+
+@dataclass(frozen=True, slots=True)
+class DataReceived:
+    """Bytes have arrived: call `consumed` as soon as they are passed on."""
+
+    stream: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RoomAvailable:
+    """The other end has granted more: `room` has grown."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The viewer's screen has a new size."""
+
+    stream: int
+    size: Resize
+
+
+@dataclass(frozen=True, slots=True)
+class StreamClosed:
+    """The stream is closed, by the other end or because of a fault of the other end."""
+
+    stream: int
+    code: int
+    reason: str
+
+
+Event = OpenRequested | StreamOpened | DataReceived | RoomAvailable | Resized | StreamClosed
+
+
+class _Stream:
+    """The state of one stream. `outgoing` never has more than `credit` bytes."""
+
+    __slots__ = ("closing", "consumed", "credit", "greeting", "outgoing", "owed", "size")
+
+    def __init__(self, greeting: Open | None = None) -> None:
+        self.greeting: Open | Opened | None = greeting
+        self.outgoing = bytearray()
+        self.credit = WINDOW
+        """Bytes that may be sent, those in `outgoing` included."""
+        self.owed = 0
+        """Bytes that have arrived and are not granted again, whether consumed or not."""
+        self.consumed = 0
+        """Those of `owed` that are consumed."""
+        self.size: Resize | None = None
+        self.closing: Closed | None = None
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self.outgoing) or self.has_control or self.closing is not None
+
+    @property
+    def has_control(self) -> bool:
+        return self.greeting is not None or self.size is not None or self.consumed >= _GRANT_FROM
+
+
+class TerminalStreams:
+    """The streams of one connection, at one end.
+
+    Args:
+        is_machine: whether this is the machine's end: streams are opened by the service.
+    """
+
+    def __init__(self, *, is_machine: bool) -> None:
+        self._is_machine = is_machine
+        self._last = 0
+        self._streams: dict[int, _Stream] = {}
+        """In the order in which they may send: the one that has just sent comes last."""
+        self._refusals: dict[int, Closed] = {}
+        """Of streams that never came about, or broke the protocol: CLOSED is to be sent."""
+        self._events: list[Event] = []
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def __iter__(self) -> Iterator[int]:
+        """Return the numbers of the streams that are not closed."""
+        return iter([number for number, one in self._streams.items() if one.closing is None])
+
+    # Output
+
+    def events(self) -> list[Event]:
+        """Return the events that have happened, in this order; each is returned once."""
+        events, self._events = self._events, []
+        return events
+
+    def next_message(self) -> bytes | None:
+        """Return the next message to send, None if there is none; streams take turns."""
+        if self._refusals:
+            number = next(iter(self._refusals))
+            return encode(number, self._refusals.pop(number))
+        number = next((n for n, one in self._streams.items() if one.has_control), 0) or next(
+            (n for n, one in self._streams.items() if one.has_output), 0
+        )
+        if not number:
+            return None
+        stream = self._streams.pop(number)
+        message = _take(stream)
+        if not isinstance(message, Closed):
+            self._streams[number] = stream
+        return encode(number, message)
+
+    def room(self, stream: int) -> int:
+        """Return how many bytes `send` accepts now; 0 for a stream that is closed."""
+        one = self._streams.get(stream)
+        return 0 if one is None or one.closing is not None else one.credit - len(one.outgoing)
+
+    # What this end does. A stream that is closed already is ignored.
+
+    def open(self, request: Open) -> int | None:
+        """Open a stream and return its number; None if the connection has `MAX_STREAMS`."""
+        if len(self._streams) >= MAX_STREAMS:
+            return None
+        self._last += 1
+        self._streams[self._last] = _Stream(request)
+        return self._last
+
+    def opened(self, stream: int, columns: int, rows: int) -> None:
+        """Answer `OpenRequested`: the terminal is attached, and has this size."""
+        one = self._open(stream)
+        if one is not None:
+            one.greeting = Opened(columns=columns, rows=rows)
+
+    def send(self, stream: int, data: bytes) -> None:
+        """Send bytes, at most `room`.
+
+        Raises:
+            ValueError: there is not so much room.
+        """
+        one = self._open(stream)
+        if one is None:
+            return
+        if len(data) > one.credit - len(one.outgoing):
+            raise ValueError(f"Stream {stream} has no room for {len(data)} bytes")
+        one.outgoing += data
+
+    def resize(self, stream: int, columns: int, rows: int) -> None:
+        """Send the size of the viewer's screen; only the newest one waits."""
+        one = self._open(stream)
+        if one is not None:
+            one.size = Resize(columns=columns, rows=rows)
+
+    def consumed(self, stream: int, count: int) -> None:
+        """Report that received bytes are passed on: the other end may send as many more."""
+        one = self._open(stream)
+        if one is not None:
+            one.consumed = min(one.consumed + count, one.owed)
+
+    def close(self, stream: int, code: StreamCode, reason: str = "") -> None:
+        """Close a stream after what was sent on it."""
+        one = self._open(stream)
+        if one is not None:
+            one.closing = Closed(
+                code=code, reason=reason[:1024].replace("\0", "\N{REPLACEMENT CHARACTER}")
+            )
+
+    # Input
+
+    def receive(self, data: bytes) -> None:
+        """Report a binary message that has arrived.
+
+        Raises:
+            DecodeError: close the connection.
+        """
+        try:
+            number, message = decode(data)
+        except StreamError as error:
+            if error.stream in self._streams:
+                self._fail(error.stream, str(error))
+            elif self._is_machine and data[0] == Kind.OPEN and error.stream > self._last:
+                self._last = error.stream
+                self._refuse(error.stream, StreamCode.BAD_MESSAGE, str(error))
+            return
+        if isinstance(message, Open):
+            self._receive_open(number, message)
+            return
+        stream = self._open(number)
+        if stream is not None and message is not None:
+            self._receive(number, stream, message)
+        elif isinstance(message, Closed):
+            self._streams.pop(number, None)  # both ends have closed it
+
+    def _receive_open(self, number: int, request: Open) -> None:
+        if not self._is_machine:
+            raise DecodeError("Only the service opens streams")
+        if number <= self._last:
+            raise DecodeError(f"The number {number} of a stream is not above the last one")
+        self._last = number
+        if len(self._streams) >= MAX_STREAMS:
+            reason = f"{MAX_STREAMS} terminals are open on this machine: close one of them"
+            self._refuse(number, StreamCode.TOO_MANY, reason)
+            return
+        self._streams[number] = _Stream()
+        self._events.append(OpenRequested(number, request))
+
+    def _receive(self, number: int, stream: _Stream, message: Message) -> None:
+        match message:
+            case Data(data):
+                stream.owed += len(data)
+                if stream.owed > WINDOW:
+                    self._fail(number, "More bytes arrived than the window allows")
+                else:
+                    self._events.append(DataReceived(number, data))
+            case Grant(count):
+                if stream.credit + count > WINDOW:
+                    self._fail(number, "More bytes were granted than were sent")
+                else:
+                    stream.credit += count
+                    self._events.append(RoomAvailable(number))
+            case Resize() if self._is_machine:
+                self._events.append(Resized(number, message))
+            case Opened() if not self._is_machine:
+                self._events.append(StreamOpened(number, message))
+            case Closed(code=code, reason=reason):
+                del self._streams[number]
+                self._events.append(StreamClosed(number, code, reason))
+            case _:
+                self._fail(number, f"{type(message).__name__} came from the wrong end")
+
+    def _open(self, number: int) -> _Stream | None:
+        one = self._streams.get(number)
+        return None if one is None or one.closing is not None else one
+
+    def _fail(self, number: int, reason: str) -> None:
+        """Close a stream on which the other end broke the protocol, and drop what waits."""
+        stream = self._streams.pop(number)
+        self._refuse(number, StreamCode.BAD_MESSAGE, reason)
+        if stream.closing is None:
+            self._events.append(StreamClosed(number, StreamCode.BAD_MESSAGE, reason))
+
+    def _refuse(self, number: int, code: StreamCode, reason: str) -> None:
+        if len(self._refusals) >= MAX_STREAMS:
+            raise DecodeError("Too many streams are refused at once")
+        self._refusals[number] = Closed(code=code, reason=reason)
+
+
+def _take(stream: _Stream) -> Message:
+    """Remove and return the next message of a stream that has output."""
+    if stream.greeting is not None:
+        greeting, stream.greeting = stream.greeting, None
+        return greeting
+    if stream.size is not None:
+        size, stream.size = stream.size, None
+        return size
+    if stream.consumed >= _GRANT_FROM:
+        count, stream.consumed = stream.consumed, 0
+        stream.owed -= count
+        return Grant(count)
+    if stream.outgoing:
+        data = bytes(stream.outgoing[:MAX_DATA])
+        del stream.outgoing[:MAX_DATA]
+        stream.credit -= len(data)
+        return Data(data)
+    assert stream.closing is not None
+    return stream.closing
