@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from outrider.daemon.child import run as run_program
 from outrider.daemon.child import start
-from tests.rig.patience import PATIENCE
+from tests.rig.patience import PATIENCE, eventually
+from tests.rig.processes import is_alive
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 
@@ -124,6 +126,44 @@ def test_it_has_ended_whatever_it_left_running(run: Run) -> None:
         started.close()
 
     run(main)
+
+
+def test_a_program_that_is_run_to_its_end(run: Run) -> None:
+    async def main() -> None:
+        script = ["sh", "-c", "cat; echo $0 >&2; exit 3", "error"]
+        assert await run_program(script, seconds=PATIENCE, stdin=b"in ") == (3, b"in ")
+        with_errors = await run_program(script, seconds=PATIENCE, stderr=STDOUT)
+        assert with_errors == (3, b"error\n")
+
+    run(main)
+
+
+def test_a_program_that_does_not_read_its_input(run: Run) -> None:
+    async def main() -> None:
+        unread = b"x" * 1_000_000
+        assert await run_program(["true"], seconds=PATIENCE, stdin=unread) == (0, b"")
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["timeout", "cancelled"])
+def test_a_program_that_does_not_end_is_ended_with_what_it_started(
+    run: Run, tmp_path: Path, is_cancelled: bool
+) -> None:
+    async def main() -> None:
+        script = f"sleep 1000 & echo $! > {tmp_path}/started; mv {tmp_path}/started {tmp_path}/pid"
+        limit = PATIENCE if is_cancelled else 0.5
+        task = asyncio.create_task(run_program(["sh", "-c", f"{script}; wait"], seconds=limit))
+        if is_cancelled:
+            await eventually((tmp_path / "pid").exists)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else TimeoutError):
+            await task
+        await asyncio.sleep(0)
+
+    run(main)
+    started = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else None
+    assert started is None or not is_alive(int(started))
 
 
 @pytest.mark.parametrize("wrong", [["/nowhere/program"], ["tr\0ue"]])

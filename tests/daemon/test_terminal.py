@@ -18,6 +18,7 @@ from outrider.daemon.terminal import (
     Terminals,
 )
 from tests.daemon.conftest import eventually
+from tests.rig.processes import is_alive
 
 
 class Prompt:
@@ -54,13 +55,6 @@ def each_shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     if request.param == "sh":
         monkeypatch.setattr("shutil.which", lambda _: None)
     return str(request.param)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 async def pid_in(path: Path) -> int:

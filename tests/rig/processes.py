@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import psutil
 
 from tests.rig.patience import PATIENCE, eventually
 
@@ -33,6 +34,14 @@ def environment(data_dir: Path, **settings: str) -> dict[str, str]:
         "NO_COLOR": "1",
         **{f"OUTRIDER_{name.upper()}": value for name, value in settings.items()},
     }
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; one that has ended may not have been reaped yet."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Outcome:

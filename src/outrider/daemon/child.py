@@ -4,6 +4,8 @@
 and makes its copies of the child's standard descriptors inheritable, so that every command in a
 terminal would hold the pipes through which its shell gets commands and reports their end.
 
+`run` starts a program that is expected to end, and returns its output.
+
 `PipeReader` reads a pipe whose write end several processes may share, such as the output of a
 shell and of what it starts.
 """
@@ -14,6 +16,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Final
@@ -25,6 +28,7 @@ from outrider.daemon.processes import ProcessGroup
 
 _LIMIT: Final = 64 * 1024
 _CHUNK: Final = 64 * 1024
+_END_GRACE: Final = 0.5
 
 _turns: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
 """Held while a program is started, one lock for each event loop."""
@@ -176,6 +180,49 @@ async def start(
         for end in child_ends:
             os.close(end)
     return Child(process, transports, writer, output, errors)
+
+
+async def run(
+    argv: Sequence[str | Path],
+    *,
+    seconds: float,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    stderr: int = DEVNULL,
+) -> tuple[int, bytes]:
+    """Run a program; return its exit status and output, and end everything that it started.
+
+    It is ended as well if it takes longer than `seconds`, or if the caller is cancelled.
+
+    Args:
+        stdin: what it reads; None for nothing.
+        stderr: `DEVNULL`, or `STDOUT` to have it in the output.
+
+    Raises:
+        OSError: it cannot be started.
+        TimeoutError: it, or a process that holds its output, still runs after `seconds`.
+    """
+    process = await start(
+        argv,
+        cwd=cwd,
+        env=env,
+        stdin=DEVNULL if stdin is None else PIPE,
+        stdout=PIPE,
+        stderr=stderr,
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            if process.stdin is not None:
+                process.stdin.write(stdin or b"")
+                with suppress(ConnectionError):  # it has ended: its status says why
+                    await process.stdin.drain()
+                process.stdin.close()
+            output = await process.output()
+            return await process.wait(), output
+    finally:
+        await process.group.end(_END_GRACE)
+        process.close()
 
 
 async def _reader(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -28,6 +29,9 @@ DRAIN_SECONDS: Final = 3.0
 _REGISTRATION_SECONDS: Final = 2.0
 _REGISTRATION_POLL: Final = 0.02
 """How long, and how often, to retry a machine whose hello has not been answered yet."""
+
+_CANCEL_SECONDS: Final = 5.0
+"""How long to try to cancel a command on a machine that does not read."""
 
 _FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
 """The statuses that a machine may answer with; any other becomes a 500."""
@@ -265,8 +269,9 @@ class Dispatcher:
     async def _send_cancel(self, machine_id: str, command_id: str) -> None:
         # A machine that accepts no frames has not received the command either, or will have its
         # result dropped: nothing is to be reported.
-        with_bound = asyncio.wait_for(self._relay.send(machine_id, Cancel(id=command_id)), 5)
-        await asyncio.gather(with_bound, return_exceptions=True)
+        with suppress(TimeoutError, BusDown):
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await self._relay.send(machine_id, Cancel(id=command_id))
 
 
 def _fail(pending: _Pending) -> None:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import PIPE, STDOUT
+from subprocess import STDOUT
 from typing import Any, Final
 
 from outrider.contract.errors import ApiError, OutriderError
@@ -27,7 +27,7 @@ from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.sessions import epoch_millis
-from outrider.daemon.child import start
+from outrider.daemon.child import run
 from outrider.daemon.journal import Journal, recorded_sessions
 from outrider.daemon.session_record import SessionRecord
 from outrider.daemon.settings import DaemonSettings
@@ -97,18 +97,15 @@ async def version(path: str, environment: Mapping[str, str] | None = None) -> st
     """Run `path --version`; return the first line with a digit, None if there is none."""
     with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
         try:
-            process = await start(
-                [path, "--version"], cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT
+            _, output = await run(
+                [path, "--version"],
+                seconds=VERSION_TIMEOUT,
+                cwd=folder,
+                env=environment,
+                stderr=STDOUT,
             )
-        except OSError:
+        except OSError:  # it cannot be started, or takes too long
             return None
-        try:
-            output = await asyncio.wait_for(process.output(), VERSION_TIMEOUT)
-        except TimeoutError:
-            return None
-        finally:
-            await process.group.end(0.5)
-            process.close()
     lines = output.decode("utf-8", "replace").splitlines()
     return next((line.strip() for line in lines if any(map(str.isdigit, line))), None)
 

@@ -14,8 +14,6 @@ import json
 import platform
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from subprocess import PIPE
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +24,7 @@ from outrider.contract.errors import ApiError
 from outrider.contract.frames import PROTOCOL_VERSION
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
-from outrider.daemon.child import start
+from outrider.daemon.child import run
 from outrider.daemon.debug import worker
 from outrider.daemon.debug.bounds import size
 from outrider.daemon.processes import clean_environment
@@ -156,18 +154,9 @@ async def _versions(kind: str) -> dict[str, str]:
 
 async def _tmux_version() -> str | None:
     try:
-        process = await start(["tmux", "-V"], stdout=PIPE)
-    except OSError:
+        _, output = await run(["tmux", "-V"], seconds=_TMUX_SECONDS)
+    except OSError:  # there is none, or it takes too long
         return None
-    try:
-        async with asyncio.timeout(_TMUX_SECONDS):
-            output = await process.output()
-    except TimeoutError:
-        return None
-    finally:
-        process.kill()
-        await process.wait()
-        process.close()
     return output.decode("utf-8", "replace").strip().removeprefix("tmux ")[:40]
 
 
@@ -178,30 +167,19 @@ async def _redacted(parts: dict[str, Any]) -> ChatDebugged:
         ApiError: 500, it was not done within `_REDACTION_SECONDS`.
     """
     data = json.dumps(parts).encode()  # not msgspec: file names may have lone surrogates
-    process = await start(
-        [sys.executable, "-P", "-m", worker.__name__],
-        env=clean_environment(),
-        stdin=PIPE,
-        stdout=PIPE,
-    )
     try:
-        assert process.stdin is not None
-        async with asyncio.timeout(_REDACTION_SECONDS):
-            process.stdin.write(data)
-            with suppress(ConnectionError):  # it has ended; its exit code is checked below
-                await process.stdin.drain()
-            process.stdin.close()
-            output = await process.output()
+        status, output = await run(
+            [sys.executable, "-P", "-m", worker.__name__],
+            seconds=_REDACTION_SECONDS,
+            env=clean_environment(),
+            stdin=data,
+        )
     except TimeoutError as error:
         raise ApiError(
             500,
             f"Secrets could not be removed from the bundle within {_REDACTION_SECONDS:g} s: "
             "try again when the machine is less busy",
         ) from error
-    finally:
-        process.kill()
-        await process.wait()
-        process.close()
-    if process.returncode != 0:
-        raise RuntimeError(f"the redaction process ended with code {process.returncode}")
+    if status != 0:
+        raise RuntimeError(f"the redaction process ended with code {status}")
     return msgspec.json.decode(output, type=ChatDebugged)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from subprocess import PIPE, STDOUT
+from subprocess import STDOUT
 from typing import Final
 
 from outrider.contract.errors import ApiError
@@ -33,7 +33,7 @@ from outrider.daemon.agents.failure import output_end
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider_spec import fill_placeholders
 from outrider.daemon.agents.session import Clock
-from outrider.daemon.child import start
+from outrider.daemon.child import run
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
@@ -182,19 +182,16 @@ class CliProvider:
     ) -> None:
         name = self.spec.display_name
         try:
-            process = await start(words, cwd=cwd, env=environment, stdout=PIPE, stderr=STDOUT)
-        except OSError as error:
-            raise ApiError(500, f"{name} did not start: {words[0]}: {error}") from error
-        try:
-            output = await asyncio.wait_for(process.output(), limit)
+            status, output = await run(
+                words, seconds=limit, cwd=cwd, env=environment, stderr=STDOUT
+            )
         except TimeoutError:
             raise ApiError(
                 500, f"{name} did not start: {words[0]} took longer than {limit:.0f} s"
             ) from None
-        finally:
-            await process.group.end(0.5)
-            process.close()
-        if process.returncode:
+        except OSError as error:
+            raise ApiError(500, f"{name} did not start: {words[0]}: {error}") from error
+        if status:
             ending = output_end(output.decode("utf-8", "replace"))
             raise ApiError(500, f"{name} did not start: {words[0]} failed:\n{ending}")
 
