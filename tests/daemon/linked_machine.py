@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from outrider.contract.commands import CommandType
-from outrider.contract.events import AgentEvent, EventName
 from outrider.contract.frames import PROTOCOL_VERSION, Command, Snapshot, Welcome
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.resources import Provider, Session
@@ -19,33 +18,6 @@ from tests.daemon.scripted_service import Peer, ScriptedService
 from tests.rig.patience import PATIENCE
 
 TOKEN = "omt_secret-of-this-machine"
-
-
-def session(name: str, title: str = "") -> Session:
-    return Session(
-        id=name,
-        target_id=f"machine_1:session:{name}",
-        kind="cli",
-        type="codex",
-        name="Codex",
-        status="idle",
-        title=title,
-        created_at=1,
-        last_activity_at=1,
-    )
-
-
-def event(name: str) -> AgentEvent:
-    return AgentEvent(
-        id=name,
-        event=EventName.ERROR,
-        session_id="s",
-        ide_id="machine_1:cli:codex",
-        ide_type="codex",
-        chat_title=None,
-        duration=None,
-        timestamp=1,
-    )
 
 
 class Machine:

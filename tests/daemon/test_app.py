@@ -29,8 +29,8 @@ from outrider.daemon.settings import (
     NotEnrolledError,
     SettingsError,
 )
+from tests.contract.link.memory_log import agent_event
 from tests.daemon.conftest import eventually
-from tests.daemon.linked_machine import event
 from tests.daemon.scripted_service import Peer, ScriptedService
 
 
@@ -171,7 +171,7 @@ async def test_an_unreadable_record_does_not_keep_it_from_starting(
     service: ScriptedService, settings: DaemonSettings
 ) -> None:
     journal = Journal(settings.journal_file)
-    journal.add_event(event("evt_1"))
+    journal.add_event(agent_event("evt_1"))
     journal.close()
     with sqlite3.connect(settings.journal_file) as db:
         db.execute("INSERT INTO sessions VALUES ('session_1', '{\"kind\": 5}')")

@@ -9,7 +9,7 @@ import pytest
 from outrider.contract.events import Refused
 from outrider.contract.link.outbox import Outbox
 from outrider.daemon.journal import Journal
-from tests.daemon.linked_machine import event
+from tests.contract.link.memory_log import agent_event
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def journal(path: Path) -> Iterator[Journal]:
 
 def add(journal: Journal, *names: str) -> None:
     for name in names:
-        assert journal.add_event(event(name)) == 0
+        assert journal.add_event(agent_event(name)) == 0
 
 
 def refused(target: str) -> Refused:
@@ -84,7 +84,7 @@ def test_a_journal_that_lost_its_newest_goes_on_behind_the_service(journal: Jour
 def test_the_oldest_are_dropped_beyond_the_bound(path: Path) -> None:
     with closing(Journal(path, max_events=2)) as journal:
         add(journal, "a", "b")
-        assert journal.add_event(event("c")) == 1
+        assert journal.add_event(agent_event("c")) == 1
         assert waiting(journal) == [(2, "b"), (3, "c")]
 
 

@@ -11,7 +11,7 @@ from outrider.contract.commands import ChatInput, TextPart
 from outrider.contract.events import Refused
 from outrider.daemon.journal import Journal, recorded_sessions
 from outrider.daemon.session_record import SessionRecord
-from tests.daemon.linked_machine import event
+from tests.contract.link.memory_log import agent_event
 
 DAMAGE = [
     b"",
@@ -88,7 +88,7 @@ def test_a_session(journal: Journal, path: Path, data: object) -> None:
 def test_an_event(journal: Journal, path: Path, data: object) -> None:
     """A gap in the numbers, which a service takes for an event that was dropped."""
     for name in ("a", "b", "c"):
-        journal.add_event(event(name))
+        journal.add_event(agent_event(name))
     damage(path, "UPDATE events SET event = ? WHERE seq = 2", data)
     assert [(seq, kept.id) for seq, kept in journal.events(0, 10)] == [(1, "a"), (3, "c")]
     assert set_aside(path) == [("events", 2, data)]
@@ -96,7 +96,7 @@ def test_an_event(journal: Journal, path: Path, data: object) -> None:
 
 def test_a_page_of_unreadable_events_is_not_the_end(journal: Journal, path: Path) -> None:
     for index in range(10):
-        journal.add_event(event(str(index)))
+        journal.add_event(agent_event(str(index)))
     damage(path, "UPDATE events SET event = ? WHERE seq <= 9", b"{}")
     assert [seq for seq, _ in journal.events(0, 3)] == [10]
     assert len(set_aside(path)) == 9
@@ -130,7 +130,7 @@ def test_text_that_is_none_is_no_error(journal: Journal, path: Path) -> None:
 def test_a_damaged_page_is_found_when_it_is_opened(path: Path) -> None:
     journal = Journal(path)
     for index in range(500):
-        journal.add_event(event(str(index)))
+        journal.add_event(agent_event(str(index)))
     journal.close()
     data = bytearray(path.read_bytes())
     middle = len(data) // 2 // 4096 * 4096

@@ -43,15 +43,9 @@ from outrider.daemon.link import (
     UnsupportedVersionError,
 )
 from outrider.daemon.machine import describe_machine
+from tests.contract.link.memory_log import agent_event, session
 from tests.daemon.conftest import eventually
-from tests.daemon.linked_machine import (
-    TOKEN,
-    Machine,
-    connected,
-    event,
-    session,
-    status_query,
-)
+from tests.daemon.linked_machine import TOKEN, Machine, connected, status_query
 from tests.daemon.scripted_service import Peer, ScriptedService
 from tests.rig.patience import PATIENCE
 
@@ -62,7 +56,7 @@ async def test_it_says_hello_with_its_token_and_all_that_runs(
     machine: Machine, service: ScriptedService
 ) -> None:
     machine.sessions["a"] = session("a")
-    machine.outbox.event(event("evt_1"))
+    machine.outbox.event(agent_event("evt_1"))
     machine.start()
     peer = await service.connection()
     hello = await peer.hear(Hello)
@@ -82,7 +76,7 @@ async def test_nothing_but_the_hello_before_the_welcome(
     peer = await service.connection()
     await peer.hear(Hello)
     machine.change(session("a", "while it waits"))
-    machine.outbox.event(event("evt_1"))
+    machine.outbox.event(agent_event("evt_1"))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await peer.socket.recv()
@@ -198,7 +192,7 @@ async def test_what_an_agent_shows_is_cut_to_what_the_service_takes(
     machine.change(session("a", "two\nlines\x1b[2J"))
     (told,) = (await peer.hear(Change)).sessions
     assert told.title == "two�lines�[2J"
-    machine.outbox.event(msgspec.structs.replace(event("evt_1"), message="y" * 10_000))
+    machine.outbox.event(msgspec.structs.replace(agent_event("evt_1"), message="y" * 10_000))
     message = (await peer.hear(Event)).event.message
     assert message == "y" * 4095 + "…"
 
@@ -538,10 +532,10 @@ async def numbers(peer: Peer, count: int) -> list[tuple[int, str]]:
 async def test_events_are_told_again_until_they_are_acknowledged(
     machine: Machine, service: ScriptedService, journal: Journal
 ) -> None:
-    machine.outbox.event(event("evt_a"))
+    machine.outbox.event(agent_event("evt_a"))
     peer = await connected(machine, service)
-    machine.outbox.event(event("evt_b"))
-    machine.outbox.event(event("evt_c"))
+    machine.outbox.event(agent_event("evt_b"))
+    machine.outbox.event(agent_event("evt_c"))
     assert await numbers(peer, 3) == [(1, "evt_a"), (2, "evt_b"), (3, "evt_c")]
     await peer.say(Acknowledge(seq=1))
     await eventually(lambda: len(journal.events(0, 10)) == 2)
@@ -557,7 +551,7 @@ async def test_an_acknowledgement_deletes_only_what_was_told(
     machine: Machine, service: ScriptedService, journal: Journal
 ) -> None:
     for index in range(3):
-        machine.outbox.event(event(f"evt_{index}"))
+        machine.outbox.event(agent_event(f"evt_{index}"))
     machine.outbox.resume(1)
     machine.outbox.events_acknowledged(2**53 - 1)  # nobody has been told of any event yet
     assert len(journal.events(0, 10)) == 3
@@ -571,7 +565,7 @@ async def test_many_events_are_replayed_in_order(
     machine: Machine, service: ScriptedService
 ) -> None:
     for index in range(1, 501):
-        machine.outbox.event(event(f"evt_{index}"))
+        machine.outbox.event(agent_event(f"evt_{index}"))
     peer = await connected(machine, service)
     assert await numbers(peer, 500) == [(i, f"evt_{i}") for i in range(1, 501)]
 
@@ -582,7 +576,7 @@ async def test_a_flood_of_events_is_spread_over_time(
     """The service takes so many at once; the others wait, and commands do not wait for them."""
     machine.outbox = Outbox(journal, allowance=TokenBucket(rate=20, burst=100))
     for index in range(1, 131):
-        machine.outbox.event(event(f"evt_{index}"))
+        machine.outbox.event(agent_event(f"evt_{index}"))
     peer = await connected(machine, service)
     await numbers(peer, 100)
     await peer.say(status_query("cmd_1"))
@@ -635,6 +629,6 @@ async def test_a_service_that_acknowledges_no_refusals_is_no_harm(
             machine.outbox.refused(refused(str(index)))
         peer = await connected(machine, service)
         assert await targets(peer, 100) == [str(index) for index in range(50, 150)]
-        machine.outbox.event(event("evt_a"))
+        machine.outbox.event(agent_event("evt_a"))
         assert (await peer.hear(Event)).seq == 1
         await machine.close()

@@ -18,14 +18,9 @@ from outrider.contract.frames import (
 )
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import ReplacedError, SocketTiming, TokenRefusedError
+from tests.contract.link.memory_log import agent_event, session
 from tests.daemon.conftest import eventually
-from tests.daemon.linked_machine import (
-    Machine,
-    connected,
-    event,
-    session,
-    status_query,
-)
+from tests.daemon.linked_machine import Machine, connected, status_query
 from tests.daemon.scripted_service import Peer, ScriptedService
 from tests.rig.patience import PATIENCE
 
@@ -273,11 +268,11 @@ async def test_events_go_on_behind_the_acknowledged_one(
 ) -> None:
     older = await connected(machine, service)
     for name in ("evt_a", "evt_b"):
-        machine.outbox.event(event(name))
+        machine.outbox.event(agent_event(name))
     assert [(await older.hear(Event)).seq for _ in range(2)] == [1, 2]
     await older.say(GOODBYE)
     newer = await service.connection()
-    machine.outbox.event(event("evt_c"))
+    machine.outbox.event(agent_event("evt_c"))
     await newer.welcome(acknowledged=1)
     assert [(await newer.hear(Event)).seq for _ in range(2)] == [2, 3]
     await older.say(Acknowledge(seq=2))  # stored by the old node: it is true everywhere

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 from argon2 import PasswordHasher
@@ -33,6 +33,31 @@ CHEAP_HASHER: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 """Hashes passwords of users in microseconds, for tests that are not about the hash itself."""
 
 _numbers = itertools.count(1)
+
+
+class Account(NamedTuple):
+    """An account and its user."""
+
+    id: str
+    user_id: str
+    email: str
+
+
+async def new_account(
+    database: Database, plan: Plan = "free", password_hash: str | None = None
+) -> Account:
+    """Make an account."""
+    account = Account(new_id("acct"), new_id("user"), f"user{next(_numbers)}@example.org")
+    await accounts.create(
+        database,
+        account_id=account.id,
+        user_id=account.user_id,
+        email=account.email,
+        plan=plan,
+        password_hash=password_hash,
+        now=1,
+    )
+    return account
 
 
 class Site:
@@ -131,18 +156,9 @@ class Site:
 
     async def account(self, plan: Plan = "enterprise", password_hash: str | None = None) -> "Owner":
         """Make an account with a key that may do everything."""
-        account_id, email = new_id("acct"), f"user{next(_numbers)}@example.org"
-        await accounts.create(
-            self.database,
-            account_id=account_id,
-            user_id=new_id("user"),
-            email=email,
-            plan=plan,
-            password_hash=password_hash,
-            now=1,
-        )
-        key = await self.key(account_id)
-        return Owner(self, account_id, email, key, self.client(key))
+        account = await new_account(self.database, plan, password_hash)
+        key = await self.key(account.id)
+        return Owner(self, account.id, account.email, key, self.client(key))
 
     async def key(
         self, account_id: str, scopes: Iterable[str] = ALL_SCOPES, lifetime: int | None = None

@@ -9,7 +9,7 @@ import pytest
 
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.enrollment import CODE_SECONDS, Enrollment
-from outrider.cloud.store import accounts, machines
+from outrider.cloud.store import machines
 from outrider.cloud.store.database import Database
 from outrider.contract.enrollment import (
     DEVICE_CODE_SECONDS,
@@ -23,7 +23,7 @@ from outrider.contract.ids import is_id
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
 from tests.rig.people import V1, dashboard, person
-from tests.rig.site import Owner, Site
+from tests.rig.site import Owner, Site, new_account
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -69,7 +69,7 @@ class TestOneTimeCode:
 
     async def test_it_is_good_for_ten_minutes(self, database: Database, clock: Clock) -> None:
         enrollment = Enrollment(database, clock)
-        account = await _account(database)
+        account = (await new_account(database)).id
         for late in (False, True):
             code = await enrollment.new_code(account, None)
             clock.passes(CODE_SECONDS - (0 if late else 1))
@@ -194,7 +194,7 @@ class TestDeviceCode:
         assert_error(await decide(user, "BCDF-GHJK", "perhaps"), 400)
 
     async def test_its_times(self, database: Database, clock: Clock) -> None:
-        enrollment, account = Enrollment(database, clock), await _account(database)
+        enrollment, account = Enrollment(database, clock), (await new_account(database)).id
         machine = MachineInfo(hostname="h", platform="p")
 
         async def told(device_code: str) -> str | None:
@@ -217,7 +217,7 @@ class TestDeviceCode:
     async def test_an_approval_expires_with_its_code(
         self, database: Database, clock: Clock
     ) -> None:
-        enrollment, account = Enrollment(database, clock), await _account(database)
+        enrollment, account = Enrollment(database, clock), (await new_account(database)).id
         asked = await enrollment.authorize_device(MachineInfo(hostname="h", platform="p"), "")
         await enrollment.decide_device(account, asked.user_code, approve=True)
         clock.passes(DEVICE_CODE_SECONDS)
@@ -244,16 +244,3 @@ class TestRevocation:
         assert (await page.post(f"{V1}/daemons/{machine.id}/disconnect")).status_code == 200
         assert (await machine.closed())[0] == CloseCode.DISCONNECTED
         assert (await user.machine(enrolled=enrolled)).id == machine.id
-
-
-async def _account(database: Database) -> str:
-    await accounts.create(
-        database,
-        account_id="acct_a",
-        user_id="user_a",
-        email="a@example.org",
-        plan="free",
-        password_hash=None,
-        now=1,
-    )
-    return "acct_a"

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from outrider.cloud.access import credentials
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.store import accounts, api_keys
+from outrider.cloud.store import api_keys
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
 from outrider.contract.ids import new_id
@@ -22,7 +22,7 @@ from tests.rig.errors import assert_error
 from tests.rig.patience import eventually
 from tests.rig.people import V1, dashboard, person, sessions_of
 from tests.rig.processes import environment
-from tests.rig.site import Owner, Site
+from tests.rig.site import Owner, Site, new_account
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -87,20 +87,12 @@ class TestLookingUp:
     async def test_it_expires_to_the_millisecond_though_cached(
         self, database: Database, clock: Clock
     ) -> None:
-        await accounts.create(
-            database,
-            account_id="acct_a",
-            user_id="user_a",
-            email="a@example.org",
-            plan="free",
-            password_hash=None,
-            now=1,
-        )
+        account = await new_account(database)
         key = credentials.new_key()
         await api_keys.add(
             database,
             key_id=new_id("key"),
-            account_id="acct_a",
+            account_id=account.id,
             name="n",
             prefix=key[:8],
             digest=credentials.digest(key),

@@ -12,14 +12,14 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.access.sessions import KNOWN_SECONDS, Sessions
-from outrider.cloud.store import accounts, users
+from outrider.cloud.store import users
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.sessions import Origin
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
 from tests.rig.people import CHEAP_HASH, PASSWORD, login, person
-from tests.rig.site import CHEAP_HASHER, Site
+from tests.rig.site import CHEAP_HASHER, Site, new_account
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -117,39 +117,23 @@ async def test_a_new_password_makes_addresses_unknown(proxied: Site) -> None:
 
 
 async def test_an_address_is_known_for_90_days(database: Database, clock: Clock) -> None:
-    await accounts.create(
-        database,
-        account_id="acct_a",
-        user_id="user_a",
-        email="a@example.org",
-        plan="free",
-        password_hash=CHEAP_HASH,
-        now=1,
-    )
+    account = await new_account(database, password_hash=CHEAP_HASH)
     sessions = Sessions(database, "a secret key of thirty-two letters", clock)
-    await sessions.log_in("a@example.org", PASSWORD, Origin(HOME, HOME, None))
+    await sessions.log_in(account.email, PASSWORD, Origin(HOME, HOME, None))
     clock.passes(KNOWN_SECONDS)
-    assert await sessions.knows("A@example.org", HOME)
+    assert await sessions.knows(account.email.upper(), HOME)
     clock.passes(1)
-    assert not await sessions.knows("a@example.org", HOME)
+    assert not await sessions.knows(account.email, HOME)
 
 
 async def test_of_one_user_100_addresses_are_known(database: Database) -> None:
-    await accounts.create(
-        database,
-        account_id="acct_a",
-        user_id="user_a",
-        email="a@example.org",
-        plan="free",
-        password_hash=None,
-        now=1,
-    )
+    account = await new_account(database)
     async with database.begin() as transaction:
         for number in range(150):
-            await users.remember_address(transaction, "user_a", f"address {number}", number)
+            await users.remember_address(transaction, account.user_id, f"address {number}", number)
     known = [
         number
         for number in range(150)
-        if await users.knows_address(database, "a@example.org", f"address {number}", 0)
+        if await users.knows_address(database, account.email, f"address {number}", 0)
     ]
     assert known == list(range(50, 150))

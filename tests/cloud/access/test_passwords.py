@@ -13,13 +13,13 @@ import pytest
 from outrider.cloud.access.password_resets import RESET_SECONDS, new_link
 from outrider.cloud.access.passwords import WeakPassword, check_new
 from outrider.cloud.access.sessions import Sessions
-from outrider.cloud.store import accounts, users
+from outrider.cloud.store import users
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error, paths
 from tests.rig.people import PASSWORD, V1, dashboard, logged_in, login, person
-from tests.rig.site import CHEAP_HASHER, Owner, Site
+from tests.rig.site import CHEAP_HASHER, Owner, Site, new_account
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -175,18 +175,10 @@ class TestReset:
         assert paths(await reset(user.site, token)) == ["token"]
 
     async def test_it_expires(self, database: Database, clock: Clock) -> None:
-        await accounts.create(
-            database,
-            account_id="acct_a",
-            user_id="user_a",
-            email="a@example.org",
-            plan="free",
-            password_hash=None,
-            now=1,
-        )
+        account = await new_account(database)
         sessions = Sessions(database, "a secret key of thirty-two letters", clock, CHEAP_HASHER)
         for late in (False, True):
-            link = await new_link(database, "user_a", "http://x", clock)
+            link = await new_link(database, account.user_id, "http://x", clock)
             clock.passes(RESET_SECONDS - (0 if late else 1))
             token = urlsplit(link.url).fragment
             if late:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from outrider.cloud.access.quota import PLANS, Quota
-from outrider.cloud.store import accounts, tables, usage
+from outrider.cloud.store import tables, usage
 from outrider.cloud.store.accounts import Plan
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
@@ -19,7 +19,7 @@ from tests.rig.clock import Clock
 from tests.rig.patience import PATIENCE
 from tests.rig.people import V1, calls, person
 from tests.rig.processes import Serving
-from tests.rig.site import Owner, Site
+from tests.rig.site import Owner, Site, new_account
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -107,27 +107,13 @@ async def test_kill_9_loses_one_percent_at_the_most_and_admits_no_more(
     assert await statuses(owner.api, count=3) == {429: 3}
 
 
-async def _account(database: Database, plan: Plan) -> str:
-    account_id = f"acct_{plan}"
-    await accounts.create(
-        database,
-        account_id=account_id,
-        user_id=f"user_{plan}",
-        email=f"{plan}@example.org",
-        plan=plan,
-        password_hash=None,
-        now=1,
-    )
-    return account_id
-
-
 @pytest.mark.parametrize("plan", ["free", "pro"])
 async def test_the_month_is_the_calendar_month(
     database: Database, clock: Clock, plan: Plan
 ) -> None:
     """contract.md: the calendar month, UTC. Retry-After leads into the next one."""
     clock.now = datetime(2026, 12, 31, 23, 59, 30, tzinfo=UTC).timestamp()
-    account_id = await _account(database, plan)
+    account_id = (await new_account(database, plan)).id
     limit = PLANS[plan].calls_per_month
     assert limit is not None
     await usage.set_aside(database, account_id, "2026-12", None, most=limit - 1)
@@ -143,7 +129,7 @@ async def test_the_month_is_the_calendar_month(
 
 
 async def test_a_larger_plan_holds_within_a_minute(database: Database, clock: Clock) -> None:
-    account_id = await _account(database, "free")
+    account_id = (await new_account(database, "free")).id
     quota = Quota(database, clock)
     await quota.spend(account_id)
     month = (await quota.used(account_id))[0]
@@ -158,7 +144,7 @@ async def test_a_larger_plan_holds_within_a_minute(database: Database, clock: Cl
 
 
 async def test_enterprise_has_no_limit(database: Database, clock: Clock) -> None:
-    account_id = await _account(database, "enterprise")
+    account_id = (await new_account(database, "enterprise")).id
     quota = Quota(database, clock)
     for _ in range(250):
         await quota.spend(account_id)
@@ -167,7 +153,7 @@ async def test_enterprise_has_no_limit(database: Database, clock: Clock) -> None
 
 async def test_the_database_is_asked_seldom(database: Database, clock: Clock) -> None:
     """Calls are set aside by the percent of what is left."""
-    account_id = await _account(database, "team")
+    account_id = (await new_account(database, "team")).id
     quota = Quota(database, clock)
     await quota.spend(account_id)
     month = (await quota.used(account_id))[0]
@@ -177,7 +163,7 @@ async def test_the_database_is_asked_seldom(database: Database, clock: Clock) ->
 
 
 async def test_what_is_given_back_is_not_given_twice(database: Database, clock: Clock) -> None:
-    account_id = await _account(database, "team")
+    account_id = (await new_account(database, "team")).id
     quota = Quota(database, clock)
     await quota.spend(account_id)
     await quota.give_back()
@@ -188,7 +174,7 @@ async def test_what_is_given_back_is_not_given_twice(database: Database, clock: 
 async def test_at_the_turn_of_the_month_nobody_waits_for_ever(
     database: Database, clock: Clock
 ) -> None:
-    account_id = await _account(database, "free")
+    account_id = (await new_account(database, "free")).id
     quota = Quota(database, clock)
 
     async def spend() -> None:

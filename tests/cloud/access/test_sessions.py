@@ -20,14 +20,14 @@ from outrider.cloud.access.password_resets import new_link
 from outrider.cloud.access.sessions import COOKIE, Sessions
 from outrider.cloud.app import Service
 from outrider.cloud.server import run_service
-from outrider.cloud.store import accounts, users
+from outrider.cloud.store import users
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
 from tests.conftest import StartSite, settings
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
 from tests.rig.people import CHEAP_HASH, PASSWORD, V1, dashboard, logged_in, login, person
-from tests.rig.site import Owner, Site
+from tests.rig.site import Owner, Site, new_account
 from tests.rig.stores import PostgreSQL
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -211,21 +211,13 @@ class TestLife:
             await two.close()
 
     async def test_it_expires_after_twelve_hours(self, database: Database, clock: Clock) -> None:
-        await accounts.create(
-            database,
-            account_id="acct_a",
-            user_id="user_a",
-            email="a@example.org",
-            plan="free",
-            password_hash=CHEAP_HASH,
-            now=1,
-        )
+        account = await new_account(database, password_hash=CHEAP_HASH)
         sessions = Sessions(database, SECRET, clock)
         authenticator = Authenticator(database, sessions, clock)
-        begun = await sessions.log_in("a@example.org", PASSWORD)
+        begun = await sessions.log_in(account.email, PASSWORD)
         clock.passes(12 * 3600 - 1)
         principal = await authenticator.principal(begun.token)
-        assert (principal.kind, principal.account_id) == ("session", "acct_a")
+        assert (principal.kind, principal.account_id) == ("session", account.id)
         renewed = await sessions.reauthenticate(principal, PASSWORD)
         clock.passes(1)
         for token in (begun.token, renewed.token):

@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from outrider.cloud.access.encryption import Cipher
-from outrider.cloud.store import accounts, deliveries
+from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.webhooks import retry_policy
@@ -19,12 +19,12 @@ from outrider.cloud.webhooks.event_intake import EventIntake
 from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import AgentEvent
-from outrider.contract.ids import new_id
 from outrider.contract.webhooks import Delivery as View
 from outrider.contract.webhooks import WebhookRequest, WebhookWithSecret
 from tests.cloud.webhooks.events import DAEMON, agent_event
 from tests.rig.clock import Clock
 from tests.rig.patience import PATIENCE, eventually
+from tests.rig.site import new_account
 
 DELAYS = (5.0, 25.0, 125.0)
 
@@ -143,27 +143,12 @@ class Office:
         return [delivery for _, delivery in made]
 
 
-async def new_account(database: Database) -> str:
-    """Make an account."""
-    account_id = new_id("acct")
-    await accounts.create(
-        database,
-        account_id=account_id,
-        user_id=new_id("user"),
-        email=f"{account_id}@example.org",
-        plan="enterprise",
-        password_hash=None,
-        now=1,
-    )
-    return account_id
-
-
 @asynccontextmanager
 async def offices(url: str, count: int = 1, **options: Any) -> AsyncIterator[list[Office]]:
     """Give nodes that share a migrated database, and the clock."""
     database = Database(url)
     clock = Clock()
-    account_id = await new_account(database)
+    account_id = (await new_account(database, "enterprise")).id
     made = [Office(database, clock, account_id, **options) for _ in range(count)]
     try:
         yield made

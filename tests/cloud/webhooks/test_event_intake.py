@@ -10,9 +10,10 @@ from outrider.cloud.store import accounts, deliveries, tables
 from outrider.contract.ids import new_id
 from outrider.contract.webhooks import WebhookRequest
 from tests.cloud.webhooks.events import DAEMON, agent_event
-from tests.cloud.webhooks.office import Office, new_account
+from tests.cloud.webhooks.office import Office
 from tests.cloud.webhooks.receiver import Receiver
 from tests.rig.patience import PATIENCE
+from tests.rig.site import new_account
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -41,7 +42,7 @@ async def test_an_account_that_went_holds_up_nobody_else(
     webhook = await office.webhook(receiver.url)
     await office.happens()
     lost, stored = asyncio.Event(), asyncio.Event()
-    gone = await new_account(office.database)
+    gone = (await new_account(office.database, "enterprise")).id
     request = WebhookRequest(url=receiver.url, events=["*"])
     await office.subscriptions.create(gone, request, None)
     assert await office.subscriptions.targets(gone)  # remembered for a second of the clock

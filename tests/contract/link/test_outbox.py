@@ -8,7 +8,7 @@ from outrider.contract.frames import Snapshot
 from outrider.contract.limits import MAX_SESSIONS
 from outrider.contract.link.outbox import ReportBudget
 from outrider.contract.resources import ActionOption, Machine, PendingAction, Session
-from tests.daemon.linked_machine import session as plain
+from tests.contract.link.memory_log import session as plain
 
 MACHINE = Machine(
     hostname="box",
