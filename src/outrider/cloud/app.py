@@ -41,6 +41,7 @@ from outrider.cloud.api.operations import Readiness
 from outrider.cloud.api.pipeline import Pipeline, no_endpoint, resources
 from outrider.cloud.api.responses import RequestMetrics, http_exception, unexpected
 from outrider.cloud.api.router import Router
+from outrider.cloud.api.sockets import Sockets
 from outrider.cloud.api.streaming import Streams
 from outrider.cloud.api.table import ENDPOINTS, bound_endpoints
 from outrider.cloud.api.webhooks import WebhookServices
@@ -171,6 +172,7 @@ class Service:
         self._quota = Quota(database, clock)
         self._idempotency = Idempotency(database, cipher, clock)
         self._streams = Streams()
+        self._sockets = Sockets()
         endpoints = [*ENDPOINTS, *(bound.endpoint for bound in more_endpoints)]
         limits = [one.rate_limit.definition for one in endpoints if one.rate_limit is not None]
         rates = RateLimits(
@@ -183,10 +185,12 @@ class Service:
             shared=None if redis is None else RedisWindows(redis),
         )
         registry = self._registry
-        machines = Gauge("outrider_machines", "Machines with a socket here.", registry=registry)
-        machines.set_function(self._gateway.count)
-        tasks = Gauge("outrider_tasks", "Asyncio tasks of this process.", registry=registry)
-        tasks.set_function(lambda: len(asyncio.all_tasks()))
+        for name, text, read in (
+            ("outrider_machines", "Machines with a socket here.", self._gateway.count),
+            ("outrider_sockets", "Open WebSockets of clients.", self._sockets.count),
+            ("outrider_tasks", "Asyncio tasks of this process.", _count_tasks),
+        ):
+            Gauge(name, text, registry=registry).set_function(read)
         bound = bound_endpoints(
             for_daemons=DaemonServices(
                 dispatcher=self._dispatcher, presence=self._presence, gateway=self._gateway
@@ -222,6 +226,7 @@ class Service:
                 authenticator=self._authenticator,
                 quota=self._quota,
                 recent_login=settings.recent_login,
+                public_url=settings.public_url,
                 clock=clock,
             ),
             addresses=addresses,
@@ -230,6 +235,7 @@ class Service:
             audit=self._audit,
             audit_required=settings.audit_required,
             streams=self._streams,
+            sockets=self._sockets,
         )
         others = Starlette(
             routes=[
@@ -320,10 +326,12 @@ class Service:
         if self._bus.is_shared and await self._nodes.has_others():
             # Load balancers first: otherwise they would send a moving machine back to this node.
             await asyncio.sleep(self._settings.drain_delay)
+            self._sockets.drain()
             await self._gateway.move()
 
     async def drain(self) -> None:
         """End streams, wait a few seconds for commands in flight, then disconnect the machines."""
+        self._sockets.drain()
         self._streams.drain()  # the server then waits until their last chunks are sent
         await self._dispatcher.drain()
         await self._idempotency.drain(1)
@@ -413,6 +421,10 @@ def _redis(settings: Settings, secret: str) -> "Redis | None":
     from outrider.cloud.store.redis import Redis  # 6 MB that a single node does not need
 
     return Redis(settings.redis_url, f"outrider:{derived(secret, 'redis').hex()[:12]}")
+
+
+def _count_tasks() -> int:
+    return len(asyncio.all_tasks())
 
 
 def _background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -45,12 +45,15 @@ def head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the head of a response; the caller must close the connection after it.
 
     Args:
-        headers: additional headers; `X-Request-Id` and `Connection: close` are added.
+        headers: additional headers; `Connection: close` is added, and an `X-Request-Id` if they
+            have none.
     """
+    headers = list(headers)
+    if all(name != b"x-request-id" for name, _ in headers):
+        headers.append((b"x-request-id", str(uuid_utils.uuid7()).encode()))
     lines = [
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(),
         *(b"%s: %s" % header for header in headers),
-        f"x-request-id: {uuid_utils.uuid7()}".encode(),
         b"connection: close",
         b"\r\n",
     ]

@@ -45,10 +45,11 @@ def headers_of(scope: AsgiScope) -> dict[bytes, bytes]:
 class RequestContext:
     """The request context: what the checks have established, also for a refused request."""
 
-    __slots__ = ("address", "principal", "statuses")
+    __slots__ = ("address", "credential", "principal", "statuses")
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.credential = ""
         self.principal: Principal | None = None
         self.statuses: list[RateLimitStatus] = []
 
@@ -58,6 +59,7 @@ class Authorization:
 
     Args:
         recent_login: seconds for which a login is recent.
+        public_url: the origin of this site's pages, beside the host that a request names.
         clock: seconds since the epoch.
     """
 
@@ -69,6 +71,7 @@ class Authorization:
         authenticator: Authenticator,
         quota: Quota,
         recent_login: float,
+        public_url: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._addresses = addresses
@@ -76,6 +79,7 @@ class Authorization:
         self._authenticator = authenticator
         self._quota = quota
         self._recent_login = recent_login
+        self._public_origin = None if public_url is None else public_url.encode()
         self._clock = clock
 
     async def authorize(
@@ -93,7 +97,7 @@ class Authorization:
         token, problem = "", None
         if endpoint.who != "anyone":
             try:
-                token = _credential(scope, headers)
+                token = context.credential = _credential(scope, headers, self._public_origin)
             except ApiError as error:
                 problem = error
         # Each check first tries a plain call that needs no I/O: an await costs 0.2 to 0.4 us even
@@ -130,6 +134,31 @@ class Authorization:
             statuses.append(error.limit_status)
             raise
 
+    async def recheck(self, context: RequestContext) -> None:
+        """Check again the credential of a request that goes on, such as a WebSocket.
+
+        Raises:
+            ApiError: 401, it is revoked, expired or ended; 403, it has lost scopes.
+        """
+        assert context.principal is not None, "authorized before"
+        now = await self._authenticator.principal(context.credential)
+        if not context.principal.scopes <= now.scopes:
+            text = "This credential has lost a scope"
+            raise ApiError(403, text, code=ErrorCode.AUTH_FORBIDDEN)
+
+    def require_scope(self, endpoint: Endpoint[Any], principal: Principal) -> None:
+        """Check that a credential has the scope of an endpoint, not only its `read_scope`.
+
+        Raises:
+            ApiError: 403, it has not.
+        """
+        if endpoint.scope is not None and endpoint.scope not in principal.scopes:
+            raise ApiError(
+                403,
+                f"This credential lacks the scope {endpoint.scope}",
+                code=ErrorCode.AUTH_FORBIDDEN,
+            )
+
     async def limit(self, scope: AsgiScope, context: RequestContext) -> None:
         """Count a request without an endpoint against its session or address.
 
@@ -140,7 +169,7 @@ class Authorization:
         try:
             session_id, token = None, ""
             with suppress(ApiError):
-                token = _credential(scope, headers_of(scope))
+                token = _credential(scope, headers_of(scope), self._public_origin)
                 session_id = self._authenticator.session_of(token)
             if session_id is not None:
                 await self._session(session_id, token, address, context.statuses)
@@ -182,12 +211,8 @@ class Authorization:
         return await self._rates.check(limit.name, who)
 
     def _check_permission(self, endpoint: Endpoint[Any], principal: Principal) -> None:
-        if endpoint.scope is not None and endpoint.scope not in principal.scopes:
-            raise ApiError(
-                403,
-                f"This credential lacks the scope {endpoint.scope}",
-                code=ErrorCode.AUTH_FORBIDDEN,
-            )
+        if endpoint.read_scope is None or endpoint.read_scope not in principal.scopes:
+            self.require_scope(endpoint, principal)
         if endpoint.recent_login and not self._is_recent(principal):
             raise ApiError(
                 403,
@@ -209,7 +234,7 @@ class Authorization:
         return abs(self._clock() - principal.auth_time / 1000) <= self._recent_login
 
 
-def _credential(scope: AsgiScope, headers: Headers) -> str:
+def _credential(scope: AsgiScope, headers: Headers, public_origin: bytes | None) -> str:
     """Return the credential of a request: from its header, else from its cookie.
 
     Raises:
@@ -229,7 +254,16 @@ def _credential(scope: AsgiScope, headers: Headers) -> str:
             "Send your API key in the header `Authorization: Bearer <API_KEY>`",
             code=ErrorCode.AUTH_REQUIRED,
         )
-    if scope["method"] not in _SAFE_METHODS and not _is_own(headers):
+    if scope["type"] == "websocket":
+        # A browser sends the cookie with the handshakes of any site's pages, and says which.
+        if not _is_own_page(headers, public_origin):
+            raise ApiError(
+                403,
+                "With a cookie, a WebSocket must come from this site's own pages: "
+                "programs send `Authorization: Bearer <API_KEY>`",
+                code=ErrorCode.AUTH_FORBIDDEN,
+            )
+    elif scope["method"] not in _SAFE_METHODS and not _is_own(headers):
         raise ApiError(
             403,
             "With a cookie, a change must come from this site's own pages as application/json",
@@ -257,6 +291,21 @@ def _is_own(headers: Headers) -> bool:
     if kind != b"application/json":
         return False
     return _same_origin(headers) is True
+
+
+def _is_own_page(headers: Headers, public_origin: bytes | None) -> bool:
+    """Return whether a browser sent a handshake for a page of this site.
+
+    Its `Origin` is the public URL, or has the host of the request, which is an allowed one
+    (`cloud.hosts`). The public URL's host with another scheme is another origin.
+    """
+    origin = headers.get(b"origin")
+    if origin is None or headers.get(b"sec-fetch-site", b"same-origin") != b"same-origin":
+        return False
+    host = origin.partition(b"://")[2]
+    if public_origin is not None and host == public_origin.partition(b"://")[2]:
+        return origin == public_origin
+    return host != b"" and host == headers.get(b"host")
 
 
 def _refuse_cross_site(headers: Headers) -> None:

@@ -9,6 +9,7 @@ from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.principal import Principal, Scope
 from outrider.cloud.access.rate_limits import RateLimit
+from outrider.cloud.api.sockets import Conversation
 from outrider.cloud.api.streaming import Stream
 from outrider.contract.structs import Wire
 
@@ -62,6 +63,19 @@ class StreamKind:
     example: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketKind:
+    """What a WebSocket endpoint exchanges with its clients.
+
+    Args:
+        description: the messages of both sides, and what the close codes mean.
+        max_size: the largest message of a client in bytes; a larger one closes with 1009.
+    """
+
+    description: str
+    max_size: int
+
+
 @dataclass(slots=True)
 class Call:
     """A request that has passed the checks, as its handler gets it.
@@ -102,8 +116,9 @@ class Call:
 S = TypeVar("S")
 """What the handlers of a module use: one service, or a dataclass of several."""
 
-Body = bytes | Wire | Stream
-"""The body of a response: JSON, an object to encode as JSON, or a stream of the endpoint's kind."""
+Body = bytes | Wire | Stream | Conversation
+"""The body of a response: JSON, an object to encode as JSON, or a stream of the endpoint's kind.
+The handler of a WebSocket endpoint returns the conversation."""
 
 Handler = Callable[[S, Call], Awaitable[Body]]
 """Serves the requests of an endpoint. Its name is the operation's."""
@@ -119,6 +134,8 @@ class Endpoint(Generic[S]):
         response: the type of the body of a successful response; several if it depends on the
             request; `()` if it always is a stream.
         stream: what the endpoint streams; its handler may then return a `Stream`.
+        socket: what the endpoint exchanges over a WebSocket; its method is GET, its handler returns
+            a `Conversation`, and a request without an upgrade gets a 426.
         body: the type of the request's body, None if it has none.
         described_bodies: the types of body in the API's description, if `body` does not define
             the fields.
@@ -128,7 +145,9 @@ class Endpoint(Generic[S]):
         reads_only: whether it changes nothing although it is not a GET. It is then audited only
             when refused, and its response is not stored under an `Idempotency-Key`.
         is_read: for an endpoint that both reads and writes: returns from the decoded body whether
-            the request only reads, with the effects of `reads_only`.
+            the request only reads, with the effects of `reads_only`. A WebSocket endpoint has no
+            body: it gets the decoded query.
+        read_scope: a scope that suffices, instead of `scope`, for requests that only read.
         rate_limit: a limit in addition to those of every request.
 
     Raises:
@@ -149,21 +168,27 @@ class Endpoint(Generic[S]):
     body_optional: bool = False
     reads_only: bool = False
     is_read: Callable[[Any], bool] | None = None
+    read_scope: Scope | None = None
     query: type[Wire] | None = None
     status: int = 200
     rate_limit: EndpointLimit | None = None
     stream: StreamKind | None = None
+    socket: SocketKind | None = None
 
     def __post_init__(self) -> None:
         if self.stream is not None and not self.may_repeat:
             raise ValueError("a stream cannot be stored under an Idempotency-Key")
         if self.who == "anyone" and self.rate_limit is not None and self.rate_limit.by != "address":
             raise ValueError("without a credential, only addresses can be counted")
+        if self.socket is not None and (self.method != "GET" or self.who == "anyone"):
+            raise ValueError("a WebSocket is a GET with a credential")
+        if self.read_scope is not None and self.is_read is None:
+            raise ValueError("which requests only read, and need `read_scope` alone?")
 
     @property
     def mutates(self) -> bool:
         """Whether it may change something."""
-        return self.method != "GET" and not self.reads_only
+        return (self.method != "GET" or self.socket is not None) and not self.reads_only
 
     @property
     def responses(self) -> tuple[type[Wire], ...]:

@@ -118,6 +118,13 @@ _ERRORS: Final = {
         "The machine 'laptop' did not answer within 60 seconds; what was asked may still be done",
     ),
 }
+_NO_UPGRADE: Final = _error(
+    "UpgradeRequired",
+    "The request is not the handshake of a WebSocket.",
+    "This path takes WebSockets: connect with a client for them",
+)
+"""The error response that only WebSocket endpoints have."""
+
 _RETRIED: Final = frozenset({"429", "503"})
 
 _HEADERS: Final = {
@@ -177,7 +184,7 @@ def describe(endpoints: Sequence[Endpoint[Any]]) -> dict[str, Any]:
             "schemas": schemas.components(apart_from=queries),
             "responses": {
                 error.name: _error_response(status, error, schemas)
-                for status, error in _ERRORS.items()
+                for status, error in [*_ERRORS.items(), *_of_sockets(endpoints).items()]
             },
             "parameters": {"IdempotencyKey": _IDEMPOTENCY_KEY},
             "headers": {name: _header(name) for name in _HEADERS},
@@ -220,6 +227,11 @@ def _operation(endpoint: Endpoint[Any], schemas: Schemas) -> dict[str, Any]:
     }
     if endpoint.who == "anyone":
         operation["security"] = []
+    if endpoint.socket is not None:
+        operation["x-websocket"] = {
+            "description": endpoint.socket.description,
+            "maxMessageBytes": endpoint.socket.max_size,
+        }
     if endpoint.bodies:
         operation["requestBody"] = {
             "required": not endpoint.body_optional,
@@ -232,6 +244,10 @@ def _description(endpoint: Endpoint[Any]) -> str:
     lines = [cleandoc(endpoint.handler.__doc__ or "")]
     if endpoint.scope is not None:
         lines.append(f"Scope: `{endpoint.scope}`.")
+    if endpoint.read_scope is not None:
+        lines.append(f"For reading only, `{endpoint.read_scope}` is enough.")
+    if endpoint.socket is not None:
+        lines.append(endpoint.socket.description)
     if endpoint.who == "session":
         lines.append("For a dashboard session, not for an API key.")
     if endpoint.recent_login:
@@ -290,10 +306,19 @@ def _responses(endpoint: Endpoint[Any], schemas: Schemas) -> dict[str, Any]:
         "headers": _header_references("X-Request-Id", "RateLimit-Policy", "RateLimit"),
         "content": content,
     }
-    return {str(endpoint.status): succeeded} | {
-        status: {"$ref": f"#/components/responses/{error.name}"}
-        for status, error in _ERRORS.items()
+    if endpoint.socket is not None:
+        succeeded = {"description": "The WebSocket is open."}
+    status = 101 if endpoint.socket is not None else endpoint.status
+    errors = _ERRORS | _of_sockets([endpoint])
+    return {str(status): succeeded} | {
+        status: {"$ref": f"#/components/responses/{error.name}"} for status, error in errors.items()
     }
+
+
+def _of_sockets(endpoints: Sequence[Endpoint[Any]]) -> dict[str, _Error]:
+    """Return the error responses that only WebSocket endpoints have."""
+    has_sockets = any(endpoint.socket is not None for endpoint in endpoints)
+    return {"426": _NO_UPGRADE} if has_sockets else {}
 
 
 def _response_description(endpoint: Endpoint[Any]) -> str:
@@ -301,8 +326,8 @@ def _response_description(endpoint: Endpoint[Any]) -> str:
         return "What came of it; which of these it is depends on the request."
     if endpoint.responses:
         return schema_description(endpoint.responses[0])
-    assert endpoint.stream is not None, "an endpoint without a response type has a stream"
-    return endpoint.stream.description
+    assert endpoint.stream is not None or endpoint.socket is not None, "what else?"
+    return "" if endpoint.stream is None else endpoint.stream.description
 
 
 def _json(models: Sequence[type[Wire]], schemas: Schemas) -> dict[str, Any]:

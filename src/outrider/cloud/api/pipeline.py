@@ -5,13 +5,15 @@ account owns.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from math import ceil
 from typing import Any, Final
 
 import msgspec
 import structlog
+import uuid_utils
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
@@ -22,6 +24,7 @@ from outrider.cloud.access.rate_limits import RateLimited, RateLimits
 from outrider.cloud.api.authorization import Authorization, Headers, RequestContext, headers_of
 from outrider.cloud.api.endpoint import BoundEndpoint, Call
 from outrider.cloud.api.request_body import decode_body, decode_query, read_body
+from outrider.cloud.api.sockets import Conversation, Sockets
 from outrider.cloud.api.streaming import Stream, Streams
 from outrider.cloud.fleet.dispatch import ClientGone
 from outrider.cloud.store.database import is_unavailable
@@ -34,6 +37,7 @@ _NO_BUFFERING: Final = (b"x-accel-buffering", b"no")
 """Makes nginx forward each chunk of a stream at once."""
 
 _CHALLENGE: Final = (b"www-authenticate", b"Bearer")
+_UPGRADE: Final = (b"upgrade", b"websocket")
 _REPLAYED: Final = (b"idempotency-replayed", b"true")
 _REFUSED: Final = frozenset({401, 403, 429})
 _GONE: Final = 499
@@ -60,16 +64,18 @@ class Pipeline:
     audit: Audit
     audit_required: bool
     streams: Streams
+    sockets: Sockets
 
 
 class Resource:
     """The ASGI application of one path: its endpoints by method."""
 
-    def __init__(self, path: str, endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> None:
+    def __init__(self, path: str, endpoints: Sequence[BoundEndpoint], pipeline: Pipeline) -> None:
         self.path = path
         self._apps: dict[str, ASGIApp] = {
             bound.endpoint.method: _EndpointApp(bound, pipeline) for bound in endpoints
         }
+        self.has_socket = any(bound.endpoint.socket is not None for bound in endpoints)
         allow = ", ".join(sorted(self._apps))
         self._not_found_app = no_endpoint(pipeline)
         self._wrong_method = Refusal(
@@ -136,6 +142,9 @@ class _EndpointApp:
         )
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            scope["request_id"] = str(uuid_utils.uuid7()).encode()
+            await receive()  # websocket.connect
         headers = headers_of(scope)
         context = RequestContext(self._pipeline.addresses.client(scope))
         call: Call | None = None
@@ -166,14 +175,38 @@ class _EndpointApp:
             self._audit(scope, context, call, self._endpoint.status)
             await self._stream(call, answer, send, extra)
             return
+        if isinstance(answer, Conversation):
+            self._audit(scope, context, call, HTTPStatus.SWITCHING_PROTOCOLS)
+            await self._converse(answer, context, receive, send)
+            return
         self._audit(scope, context, call, answer.status)
-        await _send(send, answer.status, answer.body, extra)
+        if scope["type"] == "websocket":
+            await _deny(send, answer, [*extra, (b"x-request-id", scope["request_id"])])
+        else:
+            await _send(send, answer.status, answer.body, extra)
+
+    async def _converse(
+        self, conversation: Conversation, context: RequestContext, receive: Receive, send: Send
+    ) -> None:
+        """Accept the WebSocket of an open conversation, and serve it to its end."""
+        kind = self._endpoint.socket
+        assert kind is not None, "only an endpoint with `socket` may return one"
+        assert context.principal is not None, "`Endpoint` requires a credential"
+        await self._pipeline.sockets.serve(
+            conversation,
+            context.principal,
+            receive,
+            send,
+            max_size=kind.max_size,
+            recheck=lambda: self._pipeline.authorization.recheck(context),
+        )
 
     async def _call(
         self, scope: AsgiScope, receive: Receive, headers: Headers, context: RequestContext
     ) -> Call:
         endpoint = self._endpoint
-        body = await read_body(receive, headers.get(b"content-length"))
+        is_socket = scope["type"] == "websocket"
+        body = b"" if is_socket else await read_body(receive, headers.get(b"content-length"))
         decoded = query = None
         if endpoint.query is not None:
             query = decode_query(endpoint.query, scope["query_string"])
@@ -181,11 +214,14 @@ class _EndpointApp:
             decoded = decode_body(self._decoder, body)
 
         async def gone() -> None:
-            while (await receive())["type"] != "http.disconnect":
+            while not (await receive())["type"].endswith(".disconnect"):
                 pass
 
         call = Call(scope, context.principal, context.address, decoded, body, query, gone)
-        call.reads_only = endpoint.is_read is not None and endpoint.is_read(decoded)
+        if endpoint.is_read is not None:
+            call.reads_only = endpoint.is_read(query if endpoint.socket is not None else decoded)
+        if endpoint.read_scope is not None and not call.reads_only:
+            self._pipeline.authorization.require_scope(endpoint, call.caller)
         return call
 
     def _refuse_unaudited(self, call: Call) -> None:
@@ -227,10 +263,12 @@ class _EndpointApp:
                 request=call.scope["request_id"].decode(),
             )
 
-    async def _answer(self, call: Call, headers: Headers) -> Answer | Stream:
+    async def _answer(self, call: Call, headers: Headers) -> Answer | Stream | Conversation:
         key = headers.get(b"idempotency-key")
         if key is None or self._endpoint.may_repeat or call.principal is None:
             data = await self._handler(call)
+            if isinstance(data, Conversation):
+                return await self._opened(data, call)
             return data if isinstance(data, Stream) else self._success(data)
         call.gone = _never  # continue without the client, so that a retry finds the response
         return await self._pipeline.idempotency.once(
@@ -240,6 +278,18 @@ class _EndpointApp:
             work=lambda: self._handle_once(call),
         )
 
+    async def _opened(self, conversation: Conversation, call: Call) -> Conversation:
+        """Open a conversation, whose handshake is accepted next.
+
+        Raises:
+            ApiError: it is refused; 426, the request is not a handshake.
+        """
+        if call.scope["type"] != "websocket":
+            call.reads_only = True
+            raise ApiError(426, "This path takes WebSockets: connect with a client for them")
+        await self._pipeline.sockets.open(conversation, call.caller, call.gone)
+        return conversation
+
     async def _handle_once(self, call: Call) -> tuple[Answer, bool]:
         """Return the response, and whether the request may have had an effect.
 
@@ -247,7 +297,7 @@ class _EndpointApp:
         """
         try:
             data = await self._handler(call)
-            assert not isinstance(data, Stream), "`Endpoint` excludes it"
+            assert isinstance(data, bytes | Wire), "`Endpoint` excludes streams and sockets"
             return self._success(data), True
         except ApiError as error:
             call.response_headers += _headers_of(error)
@@ -288,9 +338,11 @@ def _error_response(error: ApiError) -> Answer:
 
 
 def _headers_of(error: ApiError) -> list[tuple[bytes, bytes]]:
-    """Return the headers of an error: `WWW-Authenticate` (RFC 9110, 15.5.2) or `Retry-After`."""
+    """Return the headers that RFC 9110 requires of an error, and `Retry-After`."""
     if error.status == 401:
         return [_CHALLENGE]
+    if error.status == HTTPStatus.UPGRADE_REQUIRED:
+        return [_UPGRADE]
     if error.retry_after is None:
         return []
     return [(b"retry-after", str(max(1, ceil(error.retry_after))).encode())]
@@ -303,6 +355,15 @@ def _failure_response(scope: AsgiScope, error: Exception) -> Answer:
         return _error_response(ApiError(503, text))
     _log.exception("request failed", path=scope["path"], request=scope["request_id"].decode())
     return _error_response(ApiError(500, "Something broke in the service; it is logged"))
+
+
+async def _deny(send: Send, answer: Answer, headers: list[tuple[bytes, bytes]]) -> None:
+    """Answer a WebSocket handshake with an error."""
+    length = (b"content-length", str(len(answer.body)).encode())
+    head = [_JSON, length, _NO_STORE, *headers]
+    kind = "websocket.http.response"
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": head})
+    await send({"type": f"{kind}.body", "body": answer.body})
 
 
 async def _send(send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]) -> None:

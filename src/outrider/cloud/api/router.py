@@ -21,7 +21,7 @@ class Router:
 
     Args:
         otherwise: the application for all other paths.
-        sockets: the applications that serve WebSockets, by path.
+        sockets: the applications that serve WebSockets outside the endpoint table, by path.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Router:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
-        if scope["type"] != "http":
-            serve = self._sockets.get(scope.get("path", ""), self._otherwise)
-            return serve(scope, receive, send)
+        is_socket = scope["type"] == "websocket"
+        if is_socket and scope["path"] in self._sockets:
+            return self._sockets[scope["path"]](scope, receive, send)
         found = self._find(scope["path"])
-        if found is None:
+        if found is None or (is_socket and not found[0].has_socket):
             return self._otherwise(scope, receive, send)
         resource, parameters = found
         scope["endpoint"], scope["path_params"] = resource, parameters
