@@ -1,11 +1,12 @@
 """What a machine reports: the events of its agents, and requests that it refused them."""
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from outrider.contract.resources import PendingAction, QueuedMessage, Session
 from outrider.contract.structs import Count, Timestamp, Wire
 from outrider.contract.text import Excerpt, Id, Name, TargetId, Title
 
@@ -14,19 +15,27 @@ class EventName(StrEnum):
     """The events that webhooks can subscribe to; `event` in a delivery.
 
     `daemon.agents.core` decides when an agent's event happens. A new one is added to `AGENT_EVENTS`
-    too, and needs a new `PROTOCOL_VERSION`: an older service closes the connection because of it.
+    too. An older service would close the connection because of it, so a machine sends only the
+    `BASIC_EVENTS` and those that the service's welcome lists.
     """
 
     GENERATING_STARTED = "agent:generating_started"
     GENERATING_COMPLETED = "agent:generating_completed"
     WAITING_APPROVAL = "agent:waiting_approval"
     ERROR = "agent:error"
+    SESSION_STARTED = "session:started"
+    SESSION_ENDED = "session:ended"
+    SESSION_UPDATED = "session:updated"
+    CHAT_MESSAGE = "chat:message"
+    APPROVAL_OPENED = "approval:opened"
+    APPROVAL_RESOLVED = "approval:resolved"
+    QUEUE_CHANGED = "queue:changed"
     MACHINE_CONNECTED = "machine:connected"
     MACHINE_DISCONNECTED = "machine:disconnected"
     WEBHOOK_TEST = "webhook:test"
 
 
-AGENT_EVENTS: Final = frozenset(
+BASIC_EVENTS: Final = frozenset(
     {
         EventName.GENERATING_STARTED,
         EventName.GENERATING_COMPLETED,
@@ -34,11 +43,68 @@ AGENT_EVENTS: Final = frozenset(
         EventName.ERROR,
     }
 )
+"""The events of machines that every service takes."""
+
+NEGOTIATED_EVENTS: Final = frozenset(
+    {
+        EventName.SESSION_STARTED,
+        EventName.SESSION_ENDED,
+        EventName.SESSION_UPDATED,
+        EventName.CHAT_MESSAGE,
+        EventName.APPROVAL_OPENED,
+        EventName.APPROVAL_RESOLVED,
+        EventName.QUEUE_CHANGED,
+    }
+)
+"""The events of machines that a service takes if its welcome lists them."""
+
+AGENT_EVENTS: Final = BASIC_EVENTS | NEGOTIATED_EVENTS
 """The events that machines report; the service creates the others."""
 
+MAX_EVENT_CONTENT: Final = 65_536
+"""Characters of a message in an event; our machine agent cuts it to as many bytes of JSON."""
 
-class AgentEvent(Wire, kw_only=True):
-    """An event of an agent. `duration` is in seconds, and set on completion only."""
+
+class ChatMessage(Wire, kw_only=True):
+    """A message of a chat in an event: a `Message` whose long content is cut, with a note."""
+
+    id: Name
+    index: Count
+    role: Literal["user", "assistant", "tool", "system"]
+    kind: Literal["text", "thinking", "tool_call", "tool_result"]
+    content: Annotated[str, Meta(max_length=MAX_EVENT_CONTENT)]
+    timestamp: Timestamp
+
+
+class Respondent(Wire, kw_only=True):
+    """Who answered a pending action: an API key, a user, or a person in the agent's own terminal.
+
+    `id` and `name` are those of the key or the user; null for `terminal`.
+    """
+
+    kind: Literal["key", "user", "terminal"]
+    id: Id | None = None
+    name: Title | None = None
+
+
+class Answer(Wire, kw_only=True):
+    """How a pending action was answered, as far as it is known."""
+
+    action: Literal["approve", "reject"] | None
+    option_id: Name | None
+    by: Respondent
+
+
+class AgentEvent(Wire, kw_only=True, omit_defaults=True):
+    """An event of an agent. `duration` is in seconds, and set on completion only.
+
+    Attributes:
+        session: the session as it is now, of a session event.
+        chat_message: the complete message, of `chat:message`.
+        action: the question, of an approval event.
+        answer: of `approval:resolved`; null if nobody answered, such as when the agent has ended.
+        queue: the messages that wait now, of `queue:changed`.
+    """
 
     id: Id
     event: EventName
@@ -49,6 +115,11 @@ class AgentEvent(Wire, kw_only=True):
     duration: Annotated[float, Meta(ge=0)] | None
     timestamp: Timestamp
     message: Excerpt | None = None
+    session: Session | None = None
+    chat_message: ChatMessage | None = None
+    action: PendingAction | None = None
+    answer: Answer | None = None
+    queue: Annotated[list[QueuedMessage], Meta(max_length=64)] | None = None
 
 
 MAX_REFUSED_TARGET: Final = 1024

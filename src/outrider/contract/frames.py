@@ -91,7 +91,8 @@ class Welcome(Wire, tag="welcome", kw_only=True):
     """Service → daemon, the response to hello.
 
     `acknowledged` is the number of the newest event that the service has stored for this
-    machine; the daemon sends all later ones again.
+    machine; the daemon sends all later ones again. `events` are the names of the further events
+    that the service takes, beside `contract.events.BASIC_EVENTS`.
     """
 
     protocol: int
@@ -99,6 +100,7 @@ class Welcome(Wire, tag="welcome", kw_only=True):
     daemon_id: str
     nickname: str
     acknowledged: EventNumber = 0
+    events: list[str] = []
 
 
 class Snapshot(Wire, tag="snapshot", kw_only=True):

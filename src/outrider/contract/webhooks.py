@@ -13,7 +13,7 @@ Event = Annotated[str, Meta(extra_json_schema={"enum": list(EventName)})]
 """An event's name. Any text, so that events stored by an older service can be shown."""
 
 Subscribed = Annotated[str, Meta(extra_json_schema={"enum": [*EventName, "*"]})]
-"""An event's name, or `*` for all of them; validated by the endpoint."""
+"""An event's name, or `*` for all of them and those of later releases; checked by the endpoint."""
 
 
 class LastDelivery(Wire, kw_only=True):

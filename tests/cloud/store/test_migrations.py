@@ -10,11 +10,12 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, insert, select, text
 
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import migrations, tables
 from outrider.cloud.store.database import HEAD, Database, DatabaseError
+from outrider.cloud.store.migrations.run import upgrade
 from tests.rig.stores import Store
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -93,3 +94,42 @@ async def test_a_database_of_a_newer_outrider(database: Database) -> None:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(DatabaseError, match="newer"):
         await database.migrate()
+
+
+async def test_a_webhook_for_all_events_keeps_those_that_there_were(
+    tmp_path: Path, store: Store
+) -> None:
+    """contract-2.md: a wildcard from before the release with the live events keeps six names."""
+    database = Database(Settings(data_dir=tmp_path, **store.empty()).sqlalchemy_url)
+    async with database.engine.begin() as connection:
+        await connection.run_sync(upgrade, "0005")
+    agent = [f"agent:{name}" for name in ("generating_started", "generating_completed")]
+    agent += ["agent:waiting_approval", "agent:error"]
+    six = [*agent, "machine:connected", "machine:disconnected"]
+    before = {"webhook_1": ["*"], "webhook_2": ["agent:error"], "webhook_3": ["webhook:test", "*"]}
+    async with database.begin() as connection:
+        await connection.execute(
+            text("INSERT INTO accounts (id, plan, created_at) VALUES ('acct_1', 'free', 1)")
+        )
+        for name, events in before.items():
+            row = {
+                "id": name,
+                "account_id": "acct_1",
+                "url": "https://example.org",
+                "events": events,
+                "active": True,
+                "created_at": 1,
+                "updated_at": 1,
+                "secret": b"",
+            }
+            await connection.execute(insert(tables.webhooks).values(row))
+    await database.migrate()
+    query = select(tables.webhooks.c.id, tables.webhooks.c.events)
+    async with database.read() as connection:
+        found = {row.id: row.events for row in await connection.execute(query)}
+    await database.close()
+    assert found == {
+        "webhook_1": six,
+        "webhook_2": ["agent:error"],
+        "webhook_3": [*six, "webhook:test"],
+    }

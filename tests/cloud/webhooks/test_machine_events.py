@@ -2,14 +2,22 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 from sqlalchemy import text
 
 from outrider.cloud.store import machines
 from outrider.contract.enrollment import Enrolled
-from outrider.contract.events import EventName
+from outrider.contract.events import (
+    NEGOTIATED_EVENTS,
+    Answer,
+    ChatMessage,
+    EventName,
+    Respondent,
+)
 from outrider.contract.frames import Acknowledge, Event
+from outrider.contract.resources import ActionOption, PendingAction, QueuedMessage, Session
 from tests.cloud.webhooks.events import agent_event
 from tests.cloud.webhooks.receiver import Receiver
 from tests.cloud.webhooks.test_subscriptions import Subscriber, subscriber
@@ -180,6 +188,62 @@ async def test_what_is_no_event_of_an_agent_is_dropped(
     _, taken = await receiver.takes(2)
     assert taken.json["id"] == sound.id
     assert await stored_seq(mine, machine.id) == 6
+
+
+SESSION = Session(
+    id="session_1",
+    target_id="machine_other:session:session_1",
+    kind="cli",
+    type="claude-code",
+    name="Claude Code",
+    status="idle",
+    created_at=1,
+    last_activity_at=2,
+)
+ACTION = PendingAction(
+    id="act_1",
+    message="Edit it?",
+    options=[ActionOption(id="yes", label="Yes", kind="allow_once")],
+)
+MESSAGE = ChatMessage(id="msg_1", index=0, role="user", kind="text", content="Hello", timestamp=3)
+WAITING = [QueuedMessage(message_id="msg_2", text="And now?", created_at=4)]
+BY = Respondent(kind="key", id="key_1", name="Laptop")
+ANSWER = Answer(action="approve", option_id="yes", by=BY)
+
+
+async def test_the_further_events_of_a_machine(me: Subscriber, receiver: Receiver) -> None:
+    """contract-2.md, Live events: what each has in its payload. One without it is dropped."""
+    machine = await me.owner.machine()
+    assert set(machine.welcome.events) == NEGOTIATED_EVENTS
+    await me.creates(receiver.url, "*")
+    contents: dict[EventName, dict[str, Any]] = {
+        EventName.SESSION_STARTED: {"session": SESSION},
+        EventName.SESSION_UPDATED: {"session": SESSION},
+        EventName.CHAT_MESSAGE: {"chat_message": MESSAGE},
+        EventName.APPROVAL_OPENED: {"action": ACTION},
+        EventName.APPROVAL_RESOLVED: {"action": ACTION, "answer": ANSWER},
+        EventName.QUEUE_CHANGED: {"queue": WAITING},
+        EventName.SESSION_ENDED: {"session": SESSION},
+    }
+    for name, fields in contents.items():
+        await me.hears(machine, name=name)
+        await me.hears(machine, name=name, **fields)
+    taken = {one.event: one.json for one in await receiver.takes(len(contents))}
+    assert set(taken) == set(contents)
+    for body in taken.values():
+        assert body["targetId"] == f"{machine.id}:session:session_1"
+        assert body["sessionId"] == body["payload"]["sessionId"] == "session_1"
+    payloads = {name: body["payload"] for name, body in taken.items()}
+    mine = {"id": "session_1", "targetId": f"{machine.id}:session:session_1", "status": "idle"}
+    for event in ("session:started", "session:updated", "session:ended"):
+        assert mine.items() <= payloads[event]["session"].items()
+    assert payloads["chat:message"]["message"] == msgspec.to_builtins(MESSAGE)
+    assert payloads["approval:opened"]["action"] == msgspec.to_builtins(ACTION)
+    resolved = payloads["approval:resolved"]
+    assert resolved["action"] == msgspec.to_builtins(ACTION)
+    assert (resolved["resolution"], resolved["optionId"]) == ("approve", "yes")
+    assert resolved["answeredBy"] == {"kind": "key", "id": "key_1", "name": "Laptop"}
+    assert payloads["queue:changed"]["messages"] == msgspec.to_builtins(WAITING)
 
 
 async def test_nothing_is_acknowledged_before_it_is_stored(

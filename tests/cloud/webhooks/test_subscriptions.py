@@ -385,6 +385,8 @@ async def test_the_body_has_both_shapes(me: Subscriber, receiver: Receiver) -> N
         "event": "agent:generating_completed",
         "timestamp": 1_750_000_000_000,
         "daemonId": machine.id,
+        "sessionId": "session_1",
+        "targetId": f"{machine.id}:session:session_1",
         "ideId": ide,
         "ideType": "claude-code",
         "duration": 2.5,

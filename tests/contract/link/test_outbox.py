@@ -4,10 +4,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contract.frames import Snapshot
+from outrider.contract.events import AgentEvent, EventName
+from outrider.contract.frames import Event, Snapshot
 from outrider.contract.limits import MAX_SESSIONS
-from outrider.contract.link.outbox import ReportBudget
+from outrider.contract.link.outbox import Outbox, ReportBudget
 from outrider.contract.resources import ActionOption, Machine, PendingAction, Session
+from tests.contract.link.memory_log import MemoryLog, agent_event
 from tests.contract.link.memory_log import session as plain
 
 MACHINE = Machine(
@@ -98,3 +100,45 @@ def test_it_is_never_more_than_may_be(steps: list[tuple[str, int | None]], limit
         elif (told := budget.fit(session(name, length))) is not None:
             kept[name] = told
         assert size(kept) + len(msgspec.json.encode(MACHINE)) + 2 <= limit
+
+
+def event(number: int, name: EventName = EventName.ERROR) -> AgentEvent:
+    return msgspec.structs.replace(agent_event(str(number)), event=name)
+
+
+def sent(outbox: Outbox) -> list[tuple[int, str]]:
+    frames = outbox.next_batch(0.0, report)
+    return [(frame.seq, frame.event.id) for frame in frames if isinstance(frame, Event)]
+
+
+def test_an_older_service_gets_only_the_events_that_it_knows() -> None:
+    """One that it does not know makes it close the connection."""
+    log = MemoryLog()
+    outbox = Outbox(log)
+    outbox.event(event(1))
+    for number in range(2, 200):  # more than a batch, before the first welcome
+        outbox.event(event(number, EventName.CHAT_MESSAGE))
+    outbox.event(event(200))
+    outbox.begin(report())
+    outbox.resume(0)
+    assert sent(outbox) + sent(outbox) == [(1, "1"), (200, "200")]
+    outbox.events_acknowledged(200)
+    outbox.event(event(201, EventName.QUEUE_CHANGED))  # not even numbered
+    outbox.event(event(202))
+    assert sent(outbox) == [(201, "202")]
+    outbox.events_acknowledged(201)
+    assert log.waiting == []
+
+
+def test_a_newer_service_gets_what_the_older_one_did_not_take() -> None:
+    """Unless an event after it was acknowledged."""
+    outbox = Outbox(MemoryLog())
+    outbox.event(event(1, EventName.CHAT_MESSAGE))
+    outbox.begin(report())
+    outbox.resume(0)
+    assert sent(outbox) == []
+    outbox.resume(0, [EventName.CHAT_MESSAGE])
+    assert sent(outbox) == [(1, "1")]
+    outbox.event(event(2, EventName.CHAT_MESSAGE))
+    outbox.event(event(3, EventName.QUEUE_CHANGED))  # this service does not list it
+    assert sent(outbox) == [(2, "2")]

@@ -99,7 +99,7 @@ class EventIntake:
             connection: the number of the connection on which it arrived.
         """
         row: Event | None = None
-        if event.event in AGENT_EVENTS and is_id("evt", event.id):
+        if event.event in AGENT_EVENTS and is_id("evt", event.id) and has_content(event):
             body = agent_body(daemon_id, event)
             row = Event(event.id, account_id, event.event, body, self._now())
         else:
@@ -301,16 +301,33 @@ def _enqueue(queue: DeliveryQueue, delivery: Delivery, claimed: int, body: bytes
 # The bodies of deliveries: both shapes of the specification in one object.
 
 
+def has_content(event: AgentEvent) -> bool:
+    """Return whether an agent's event has what its body is about, such as its message."""
+    match event.event:
+        case EventName.SESSION_STARTED | EventName.SESSION_ENDED | EventName.SESSION_UPDATED:
+            return event.session is not None
+        case EventName.CHAT_MESSAGE:
+            return event.chat_message is not None
+        case EventName.APPROVAL_OPENED | EventName.APPROVAL_RESOLVED:
+            return event.action is not None
+        case EventName.QUEUE_CHANGED:
+            return event.queue is not None
+    return True
+
+
 def agent_body(daemon_id: str, event: AgentEvent) -> bytes:
     """Return the body of an agent's event; a target id of another machine is replaced."""
+    target_id = f"{daemon_id}:session:{event.session_id}"
     ide_id = event.ide_id
     if not ide_id.startswith(f"{daemon_id}:"):
-        ide_id = f"{daemon_id}:session:{event.session_id}"
+        ide_id = target_id
     body: dict[str, Any] = {
         "id": event.id,
         "event": event.event,
         "timestamp": event.timestamp,
         "daemonId": daemon_id,
+        "sessionId": event.session_id,
+        "targetId": target_id,
         "ideId": ide_id,
         "ideType": event.ide_type,
     }
@@ -321,6 +338,24 @@ def agent_body(daemon_id: str, event: AgentEvent) -> bytes:
     payload["sessionId"] = event.session_id
     if event.message is not None:
         payload["message"] = event.message
+    match event.event:
+        case EventName.SESSION_STARTED | EventName.SESSION_ENDED | EventName.SESSION_UPDATED:
+            session = event.session
+            if session is not None and session.target_id != target_id:
+                session = msgspec.structs.replace(session, id=event.session_id, target_id=target_id)
+            payload["session"] = session
+        case EventName.CHAT_MESSAGE:
+            payload["message"] = event.chat_message
+        case EventName.APPROVAL_OPENED:
+            payload["action"] = event.action
+        case EventName.APPROVAL_RESOLVED:
+            answer = event.answer
+            payload["action"] = event.action
+            payload["resolution"] = None if answer is None else answer.action
+            payload["optionId"] = None if answer is None else answer.option_id
+            payload["answeredBy"] = None if answer is None else answer.by
+        case EventName.QUEUE_CHANGED:
+            payload["messages"] = event.queue
     return msgspec.json.encode({**body, "payload": payload})
 
 

@@ -417,7 +417,7 @@ class MachineLink:
         if welcome.protocol != PROTOCOL_VERSION:
             self._refuse(CloseCode.UNSUPPORTED_VERSION)
             return
-        self._outbox.resume(welcome.acknowledged)
+        self._outbox.resume(welcome.acknowledged, welcome.events)
         older = self._current
         self._current, self._next = connection, None
         connection.state, connection.deadline = _State.CURRENT, None

@@ -12,16 +12,19 @@ all that are not acknowledged, at any rate. With their frames and tables fixed (
 service are updated separately), what remains in common is one method of a few lines for each
 stream; one generic stream for both was written and measured, and took more code than the copies.
 
+Events that an older service does not take are not sent to it; those that happen while it is known
+not to take them are not even numbered.
+
 Everything that is sent stays within `contract.limits`: text is cut, sessions share the bytes that
 the service keeps of a machine, and events are spread over time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 import msgspec
 
-from outrider.contract.events import AgentEvent, Refused
+from outrider.contract.events import BASIC_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
     Change,
     CommandResult,
@@ -113,6 +116,7 @@ class Outbox:
         self._is_connected = False
         self._sent_event = 0
         self._sent_refusal = 0
+        self._accepted_events: frozenset[str] | None = None  # None before the first welcome
         # Whether the log may hold unsent entries: most batches need not query it.
         self._has_events = self._has_refusals = False
         self._machine: Machine | None = None
@@ -142,7 +146,12 @@ class Outbox:
             self._on_output()
 
     def event(self, event: AgentEvent) -> None:
-        """Send an event, and keep it until the service has acknowledged it."""
+        """Send an event, and keep it until the service has acknowledged it.
+
+        One that the service of the newest welcome does not take is dropped.
+        """
+        if not self._is_accepted(event):
+            return
         self._log.add_event(fitted(event))
         self._has_events = True
         self._on_output()
@@ -182,8 +191,10 @@ class Outbox:
         self._is_connected = True
         return self._budget.begin(report)
 
-    def resume(self, acknowledged: int) -> None:
+    def resume(self, acknowledged: int, events: Iterable[str] = ()) -> None:
         """Continue after the event `acknowledged`, the newest one that the service has stored.
+
+        `events` are the names of the events that the service takes beside `BASIC_EVENTS`.
 
         If the log is new, or older than what the service has (a restored backup), its numbers
         denote other events at the service: the waiting events get the numbers after
@@ -193,6 +204,7 @@ class Outbox:
             self._log.acknowledge_events(acknowledged)
         else:
             self._log.renumber_events(acknowledged)
+        self._accepted_events = BASIC_EVENTS | frozenset(events)
         self._sent_event = acknowledged
         self._sent_refusal = 0
         self._has_events = self._has_refusals = True
@@ -234,12 +246,20 @@ class Outbox:
         allowed = min(_BATCH, self._allowance.available(now)) if self._has_events else 0
         if not allowed:
             return []
-        events = self._log.events(self._sent_event, allowed)
-        self._allowance.take(now, len(events))
-        self._has_events = bool(events)  # a page may be short: unreadable entries are left out
-        if events:
-            self._sent_event = events[-1][0]
-        return [Event(seq=seq, event=event) for seq, event in events]
+        frames: list[FromDaemon] = []
+        while not frames and self._has_events:
+            events = self._log.events(self._sent_event, allowed)
+            self._has_events = bool(events)  # a page may be short: unreadable entries are left out
+            if events:
+                self._sent_event = events[-1][0]
+            # Numbered before the welcome of an older service, which closes the connection because
+            # of an event that it does not know: left out, which leaves a gap in the numbers.
+            frames += [Event(seq=seq, event=one) for seq, one in events if self._is_accepted(one)]
+        self._allowance.take(now, len(frames))
+        return frames
+
+    def _is_accepted(self, event: AgentEvent) -> bool:
+        return self._accepted_events is None or event.event in self._accepted_events
 
     def _next_refusals(self) -> list[FromDaemon]:
         if not self._has_refusals:

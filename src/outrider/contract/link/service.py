@@ -33,7 +33,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from outrider.contract.events import AgentEvent, Refused
+from outrider.contract.events import NEGOTIATED_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
     HELLO_TIMEOUT,
     PROTOCOL_VERSION,
@@ -239,6 +239,7 @@ class ServiceLink:
                 daemon_id=daemon_id,
                 nickname=nickname,
                 acknowledged=acknowledged,
+                events=sorted(NEGOTIATED_EVENTS),
             )
         )
 

@@ -13,9 +13,9 @@ with without("pygments"):
     from alembic.config import Config
 
 
-def upgrade(connection: Connection) -> None:
-    """Bring the schema to the newest revision, in the connection's transaction."""
+def upgrade(connection: Connection, revision: str = HEAD) -> None:
+    """Bring the schema to a revision, the newest one, in the connection's transaction."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent))
     config.attributes["connection"] = connection
-    command.upgrade(config, HEAD)
+    command.upgrade(config, revision)
