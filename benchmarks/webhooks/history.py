@@ -26,7 +26,9 @@ def write(file: Path, rows: int, before: int) -> None:
             numbers = range(start, min(rows, start + _AT_ONCE))
             made = list(_rows(numbers, rows, before, owned))
             database.executemany(
-                "INSERT INTO events VALUES (:event_id, :account, :event, :body, :at)", made
+                "INSERT INTO events (id, account_id, name, body, created_at)"
+                " VALUES (:event_id, :account, :event, :body, :at)",
+                made,
             )
             database.executemany(
                 "INSERT INTO deliveries (id, webhook_id, event_id, event, status, attempt,"

@@ -63,7 +63,7 @@ from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.webhooks.addresses import AddressPolicy
 from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
 from outrider.cloud.webhooks.event_intake import EventIntake
-from outrider.cloud.webhooks.retention import PRUNE_INTERVAL, prune
+from outrider.cloud.webhooks.retention import PRUNE_INTERVAL, prune, prune_log
 from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import EventName
@@ -402,6 +402,7 @@ class Service:
 
     async def _prune(self) -> None:
         await prune(self._database, self._clock())
+        await prune_log(self._database, self._clock())
 
     async def _announce(self, name: EventName, state: MachineState) -> Announcement:
         return await self._intake.machine_event(

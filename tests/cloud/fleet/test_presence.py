@@ -1,6 +1,7 @@
 """Machines that come together are taken together, and fresh figures alone are kept in memory."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +16,8 @@ from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.presence import LONGEST_STALE, Presence
 from outrider.cloud.store import machines, tables
 from outrider.cloud.store.database import Database
-from outrider.cloud.store.transaction import Transaction
+from outrider.cloud.store.deliveries import Delivery
+from outrider.cloud.store.event_log import Event
 from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Snapshot
 from outrider.contract.ids import new_id
@@ -33,9 +35,8 @@ class Announced:
 
     def __init__(self, told: list[tuple[EventName, str]], what: tuple[EventName, str]) -> None:
         self._told, self._what = told, what
-
-    async def store(self, _: Transaction) -> None:
-        """Store nothing."""
+        self.event = Event(new_id("evt"), ACCOUNT, what[0], b"{}", 0)
+        self.deliveries: Sequence[tuple[Delivery, int]] = ()
 
     def stored(self) -> None:
         """Tell of it."""

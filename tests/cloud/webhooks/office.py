@@ -11,6 +11,7 @@ from outrider.cloud.access.encryption import Cipher
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery
+from outrider.cloud.store.event_log import Event
 from outrider.cloud.webhooks import retry_policy
 from outrider.cloud.webhooks.addresses import AddressPolicy
 from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
@@ -132,7 +133,7 @@ class Office:
         made = []
         for _ in range(count):
             event = agent_event()
-            row = deliveries.Event(event.id, self.account_id, event.event, b'{"event":"x"}', now)
+            row = Event(event.id, self.account_id, event.event, b'{"event":"x"}', now)
             made.append((row, retry_policy.new_delivery(webhook_id, event.id, event.event, now)))
         await deliveries.store(
             self.database,

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from outrider.cloud.access.encryption import Cipher
 from outrider.cloud.store import deliveries, tables, webhooks
-from outrider.cloud.webhooks.retention import prune
+from outrider.cloud.webhooks.retention import prune, prune_log
 from outrider.contract.events import EventName
 from tests.cloud.webhooks.events import agent_event
 from tests.cloud.webhooks.office import Office
@@ -311,5 +311,7 @@ async def test_prune_and_removal_take_small_batches(office: Office, receiver: Re
     await prune(office.database, office.clock() + 29 * 86400)
     assert await events() == count + 1
     await prune(office.database, office.clock() + 31 * 86400)
+    assert await events() == count + 1  # they are in the log
+    await prune_log(office.database, office.clock() + 31 * 86400, keep=0)
     assert await events() == 0
     assert await office.history(stays.id) == []

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.store import deliveries
+from outrider.cloud.store.event_log import Event
 from outrider.cloud.webhooks.retry_policy import new_delivery
 from tests.cloud.webhooks.events import agent_event
 from tests.cloud.webhooks.receiver import Receiver
@@ -56,7 +57,7 @@ async def _store(site: Site, account_id: str, webhook_id: str) -> None:
     events = [agent_event() for _ in range(WAITING)]
     await deliveries.store(
         site.database,
-        [deliveries.Event(one.id, account_id, one.event, b'{"event":"x"}', now) for one in events],
+        [Event(one.id, account_id, one.event, b'{"event":"x"}', now) for one in events],
         [(new_delivery(webhook_id, one.id, one.event, now), 0) for one in events],
         {},
     )

@@ -18,7 +18,7 @@ transaction fails.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -26,10 +26,11 @@ import structlog
 from outrider.cloud.fleet.directory import FleetDirectory
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.periodic import WriteBehind, run_periodically
-from outrider.cloud.store import machines
+from outrider.cloud.store import deliveries, machines
 from outrider.cloud.store.batches import Batches
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
-from outrider.cloud.store.transaction import Transaction
+from outrider.cloud.store.deliveries import Delivery
+from outrider.cloud.store.event_log import Event
 from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Hello, Snapshot
 
@@ -46,10 +47,15 @@ _log = structlog.get_logger(__name__)
 
 
 class Announcement(Protocol):
-    """The event of a change of presence, not stored yet."""
+    """The event of a change of presence, to be stored in the transaction of the change.
 
-    async def store(self, transaction: Transaction) -> None:
-        """Store it in the transaction of the change."""
+    Attributes:
+        event: the event.
+        deliveries: its deliveries, each with the time until which it is claimed.
+    """
+
+    event: Event
+    deliveries: Sequence[tuple[Delivery, int]]
 
     def stored(self) -> None:
         """Deliver it; called after the commit."""
@@ -304,7 +310,7 @@ class Presence:
                 connection=None if anywhere or state.connection == UNKNOWN else state.connection,
             )
             if was_connected:
-                await announcement.store(transaction)
+                await deliveries.add(transaction, [announcement.event], announcement.deliveries)
         if anywhere or self._local.get(state.id) is state:
             self._local.end_grace(state.id)
             self._local.remove(state.id)
@@ -482,8 +488,9 @@ class _Registrations:
                 announcement = announcements.get(one.state) or await self._announce(
                     EventName.MACHINE_CONNECTED, one.state
                 )
-                await announcement.store(transaction)
                 came.append(announcement)
+            rows = [row for announcement in came for row in announcement.deliveries]
+            await deliveries.add(transaction, [announcement.event for announcement in came], rows)
         for announcement in came:
             announcement.stored()
         return attached

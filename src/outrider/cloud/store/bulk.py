@@ -6,7 +6,7 @@ Here the text of a statement is built once and cached, and rows are tuples of va
 accept directly: text, numbers, bytes and None.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, Final
@@ -36,13 +36,8 @@ async def insert(transaction: Transaction, table: Table, rows: Sequence[Row]) ->
 async def insert_new(transaction: Transaction, table: Table, rows: Sequence[Row]) -> set[str]:
     """Add rows as `insert` does; return the keys (first column) of the rows that were added."""
     if transaction.dialect == "sqlite":  # a write transaction excludes all other writers
-        existing: set[str] = set()
-        for part in _parts(rows):
-            keys = tuple(row[0] for row in part)
-            existing.update(
-                (await transaction.execute_text(_existing(table, len(keys)), keys)).scalars()
-            )
-        missing = [row for row in rows if row[0] not in existing]
+        known = await existing(transaction, table, [row[0] for row in rows])
+        missing = [row for row in rows if row[0] not in known]
         await insert(transaction, table, missing)
         return {row[0] for row in missing}
     new: set[str] = set()
@@ -51,6 +46,31 @@ async def insert_new(transaction: Transaction, table: Table, rows: Sequence[Row]
         values = _values(transaction.dialect, part)
         new.update((await transaction.execute_text(text, values)).scalars())
     return new
+
+
+async def existing(transaction: Transaction, table: Table, keys: Sequence[str]) -> set[str]:
+    """Return which of these keys (first column) a table of SQLite has."""
+    found: set[str] = set()
+    for start in range(0, len(keys), _MAX_ROWS):
+        part = tuple(keys[start : start + _MAX_ROWS])
+        result = await transaction.execute_text(_existing(table, len(part)), part)
+        found.update(result.scalars())
+    return found
+
+
+async def increment(
+    transaction: Transaction, table: Table, column: str, amounts: Mapping[str, int]
+) -> dict[str, int]:
+    """Add to a column of rows by their key (first column); return its new values.
+
+    Rows that do not exist are skipped. The rows are locked in no particular order.
+    """
+    values: dict[str, int] = {}
+    for part in _parts(list(amounts.items())):
+        text = _increment(table, column, transaction.dialect, len(part))
+        result = await transaction.execute_text(text, _values(transaction.dialect, part))
+        values.update((row[0], row[1]) for row in result.all())
+    return values
 
 
 async def update(
@@ -119,6 +139,17 @@ def _insert(table: Table, dialect: str, count: int) -> str:
 def _existing(table: Table, count: int) -> str:
     placeholders = ", ".join("?" * count)
     return f"SELECT {_key(table)} FROM {table.name} WHERE {_key(table)} IN ({placeholders})"  # noqa: S608
+
+
+@lru_cache(maxsize=2000)
+def _increment(table: Table, column: str, dialect: str, count: int) -> str:
+    key = _key(table)
+    source = _source([table.columns[key], table.columns[column]], dialect, count)
+    return (
+        f"WITH added (row_key, amount) AS ({source}) "  # noqa: S608
+        f"UPDATE {table.name} SET {column} = {table.name}.{column} + amount FROM added "
+        f"WHERE {table.name}.{key} = row_key RETURNING {key}, {column}"
+    )
 
 
 @lru_cache(maxsize=2000)

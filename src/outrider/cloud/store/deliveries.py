@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, func, literal_column, select, update
 
-from outrider.cloud.store import bulk, tables, webhooks
+from outrider.cloud.store import bulk, event_log, tables, webhooks
 from outrider.cloud.store.database import Database
+from outrider.cloud.store.event_log import Event
 from outrider.cloud.store.transaction import Transaction
 
 _deliveries = tables.deliveries
@@ -19,16 +20,6 @@ _events = tables.events
 _machines = tables.machines
 
 PRUNE_BATCH = 500
-
-
-class Event(NamedTuple):
-    """An event with the body that its deliveries carry."""
-
-    id: str
-    account_id: str
-    name: str
-    body: bytes
-    created_at: int
 
 
 class Delivery(NamedTuple):
@@ -88,8 +79,7 @@ async def store(
         The ids of the new events; deliveries of events stored before are not added.
     """
     async with database.begin() as transaction:
-        new = await add(transaction, events, deliveries)
-        if newest:
+        if newest:  # before the accounts: see the order of locks in `event_log`
             await transaction.execute(
                 update(_machines)
                 .where(_machines.c.id == bindparam("machine"))
@@ -101,7 +91,7 @@ async def store(
                     for machine, (number, seq) in sorted(newest.items())
                 ],
             )
-        return new
+        return await add(transaction, events, deliveries)
 
 
 async def add(
@@ -109,10 +99,10 @@ async def add(
     events: Sequence[Event],
     deliveries: Sequence[tuple[Delivery, int]],
 ) -> set[str]:
-    """Add events and their deliveries; return the ids of the new events."""
+    """Add events to the log, with their deliveries; return the ids of the new events."""
     # Another node may store the same event concurrently: only the node whose insert succeeds
     # adds the deliveries.
-    new = await bulk.insert_new(transaction, _events, events)
+    new = await event_log.append(transaction, events)
     rows = [
         (*delivery, claimed_until)
         for delivery, claimed_until in deliveries
@@ -120,6 +110,15 @@ async def add(
     ]
     await bulk.insert(transaction, _deliveries, rows)
     return new
+
+
+async def add_test(
+    database: Database, event: Event, delivery: Delivery, claimed_until: int
+) -> None:
+    """Add the event of a webhook's test, outside the log, and its delivery."""
+    async with database.begin() as transaction:
+        await bulk.insert(transaction, _events, [event])
+        await bulk.insert(transaction, _deliveries, [(*delivery, claimed_until)])
 
 
 async def claim(
@@ -298,13 +297,15 @@ async def due_times(database: Database, now: int) -> tuple[int | None, int | Non
 async def prune(database: Database, before: int) -> int:
     """Delete a batch of deliveries completed before `before`, and of old events without any.
 
+    Events in the log stay; `event_log.prune` removes them from it.
+
     Returns:
         The larger of the two counts; below `PRUNE_BATCH` when nothing is left to delete.
     """
     old = select(_deliveries.c.id).where(_deliveries.c.completed_at < before).limit(PRUNE_BATCH)
     orphans = (
         select(_events.c.id)
-        .where(_events.c.created_at < before)
+        .where(_events.c.created_at < before, _events.c.cursor.is_(None))
         .where(~select(_deliveries.c.id).where(_deliveries.c.event_id == _events.c.id).exists())
         .limit(PRUNE_BATCH)
     )

@@ -34,6 +34,9 @@ accounts = Table(
     Column("id", String(40), primary_key=True),
     Column("plan", String(20), nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    # The newest cursor of the account's event log, and the one below its oldest event.
+    Column("event_cursor", BigInteger, nullable=False, server_default="0"),
+    Column("event_floor", BigInteger, nullable=False, server_default="0"),
 )
 
 users = Table(
@@ -233,8 +236,14 @@ events = Table(
     Column("account_id", ForeignKey(accounts.c.id, ondelete="CASCADE"), nullable=False),
     Column("name", String(40), nullable=False),
     Column("body", LargeBinary, nullable=False),
-    Column("created_at", BigInteger, nullable=False, index=True),
+    Column("created_at", BigInteger, nullable=False),
+    # Its place in the account's log; null outside of it: tests, events that a node of an older
+    # release stored, and those older than the log that still have deliveries.
+    Column("cursor", BigInteger, nullable=True),
 )
+# Of rows with a cursor, and of rows without one; see `ix_deliveries_due`.
+Index("ix_events_account_id_cursor", events.c.account_id, events.c.cursor, unique=True)
+Index("ix_events_created_at", events.c.created_at)
 
 # The history of deliveries, and their queue: a pending row is due at next_attempt_at, and
 # claimed by a worker until claimed_until.

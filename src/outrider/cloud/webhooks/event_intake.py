@@ -13,7 +13,7 @@ The number of a machine's newest event only advances by events of its newest con
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,8 +22,8 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
-from outrider.cloud.store.deliveries import Delivery, Event
-from outrider.cloud.store.transaction import Transaction
+from outrider.cloud.store.deliveries import Delivery
+from outrider.cloud.store.event_log import Event
 from outrider.cloud.webhooks import retry_policy
 from outrider.cloud.webhooks.delivery_queue import CLAIM_SECONDS, DeliveryQueue
 from outrider.cloud.webhooks.subscriptions import Subscriptions
@@ -150,7 +150,7 @@ class EventIntake:
         body = test_body(event_id=event_id, webhook_id=webhook_id, now=now)
         event = Event(event_id, account_id, EventName.WEBHOOK_TEST, body, now)
         delivery = retry_policy.new_delivery(webhook_id, event_id, event.name, now)
-        await deliveries.store(self._database, [event], [(delivery, self._claimed_until())], {})
+        await deliveries.add_test(self._database, event, delivery, self._claimed_until())
         return await self._queue.deliver(delivery, body)
 
     async def run(self) -> None:
@@ -234,8 +234,7 @@ class EventIntake:
                 targets = await self._subscriptions.targets(event.account_id)
                 subscribed = [one.id for one in targets.values() if one.wants(event.name)]
                 wanting[event.account_id, event.name] = subscribed
-            if subscribed:
-                events.append(event)
+            events.append(event)
             for webhook_id in subscribed:
                 count, size = loads.get(webhook_id, (0, 0))
                 loads[webhook_id] = load = (count + 1, size + len(event.body))
@@ -264,7 +263,12 @@ class EventIntake:
 
 
 class MachineEvent:
-    """The event of a machine's change of presence and its deliveries, not stored yet."""
+    """The event of a machine's change of presence and its deliveries, not stored yet.
+
+    Attributes:
+        event: the event.
+        deliveries: its deliveries, each with the time until which it is claimed.
+    """
 
     def __init__(
         self,
@@ -273,21 +277,16 @@ class MachineEvent:
         queue: DeliveryQueue,
         on_stored: Callable[[str], None],
     ) -> None:
-        self._event = event
-        self._rows = rows
+        self.event = event
+        self.deliveries: Sequence[tuple[Delivery, int]] = rows
         self._queue = queue
         self._on_stored = on_stored
 
-    async def store(self, transaction: Transaction) -> None:
-        """Store it, if a webhook is subscribed to it, in the transaction of the change."""
-        if self._rows:
-            await deliveries.add(transaction, [self._event], self._rows)
-
     def stored(self) -> None:
         """Start its deliveries; call this after the transaction is committed."""
-        for delivery, claimed in self._rows:
-            _enqueue(self._queue, delivery, claimed, self._event.body)
-        self._on_stored(self._event.account_id)
+        for delivery, claimed in self.deliveries:
+            _enqueue(self._queue, delivery, claimed, self.event.body)
+        self._on_stored(self.event.account_id)
 
 
 def _enqueue(queue: DeliveryQueue, delivery: Delivery, claimed: int, body: bytes) -> None:
