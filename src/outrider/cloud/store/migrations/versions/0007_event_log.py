@@ -3,12 +3,12 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
-down_revision = "0005"
+revision = "0007"
+down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Bring the schema from 0005 to 0006.
+    """Bring the schema from 0006 to 0007.
 
     Nodes of the previous release keep running: their events have no cursor, and are delivered to
     webhooks as before but not in the log.
