@@ -109,7 +109,7 @@ class ScriptedMachine:
         self._hello = hello
         self._frames: asyncio.Queue[FromService | None] = asyncio.Queue()
         self._kept: list[FromService] = []
-        self._obliging = False
+        self._obliging: dict[str, Any] | None = None
         self._ended: ConnectionClosed | None = None
         self.welcome: Welcome
 
@@ -191,9 +191,9 @@ class ScriptedMachine:
         """Answer that a command could not be done."""
         await self.say(CommandResult(id=command.id, error=failure))
 
-    def obliges(self) -> Self:
-        """Answer every command from now on, each with a good result of its kind."""
-        self._obliging = True
+    def obliges(self, **results: Any) -> Self:
+        """Answer every command from now on, with these results or good ones of their kind."""
+        self._obliging = results
         return self
 
     def heard(self, kind: type[FrameT]) -> list[FrameT]:
@@ -249,8 +249,8 @@ class ScriptedMachine:
         try:
             while True:
                 frame = decode_from_service(await self._socket.recv())
-                if self._obliging and isinstance(frame, Command):
-                    await self.answers(frame)
+                if self._obliging is not None and isinstance(frame, Command):
+                    await self.answers(frame, self._obliging.get(frame.command))
                 elif frame is not None:
                     self._frames.put_nowait(frame)
         except ConnectionClosed as end:

@@ -92,6 +92,16 @@ ACCEPTED: Final = {
     "sessionId": "session_1",
     "status": "generating",
     "queued": False,
+    "cursor": "msg_2",
+}
+TURN: Final = {
+    "success": True,
+    "sessionId": "session_1",
+    "reason": "idle",
+    "cursor": "msg_3",
+    "status": "idle",
+    "messages": CHAT["messages"],
+    "pendingAction": None,
 }
 RESOLVED: Final = {
     "success": True,
@@ -169,5 +179,6 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "terminal": OUTPUT,
     "close_terminal": CLOSED,
     "chat_debug": DEBUG,
+    "read_turn": TURN,
 }
 """A good result of each command."""

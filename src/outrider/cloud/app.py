@@ -44,6 +44,7 @@ from outrider.cloud.api.router import Router
 from outrider.cloud.api.sockets import Sockets
 from outrider.cloud.api.streaming import Streams
 from outrider.cloud.api.table import ENDPOINTS, bound_endpoints
+from outrider.cloud.api.waiting import Waits, WaitServices
 from outrider.cloud.api.webhooks import WebhookServices
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.directory import FleetDirectory
@@ -172,6 +173,7 @@ class Service:
         self._quota = Quota(database, clock)
         self._idempotency = Idempotency(database, cipher, clock)
         self._streams = Streams()
+        self._waits = Waits()
         self._sockets = Sockets()
         endpoints = [*ENDPOINTS, *(bound.endpoint for bound in more_endpoints)]
         limits = [one.rate_limit.definition for one in endpoints if one.rate_limit is not None]
@@ -188,6 +190,7 @@ class Service:
         for name, text, read in (
             ("outrider_machines", "Machines with a socket here.", self._gateway.count),
             ("outrider_sockets", "Open WebSockets of clients.", self._sockets.count),
+            ("outrider_waits", "Requests that wait for an agent.", self._waits.count),
             ("outrider_tasks", "Asyncio tasks of this process.", _count_tasks),
         ):
             Gauge(name, text, registry=registry).set_function(read)
@@ -196,6 +199,9 @@ class Service:
                 dispatcher=self._dispatcher, presence=self._presence, gateway=self._gateway
             ),
             for_shortcuts=self._dispatcher,
+            for_waiting=WaitServices(
+                dispatcher=self._dispatcher, feed=self._feed, waits=self._waits
+            ),
             for_webhooks=WebhookServices(
                 database=database,
                 subscriptions=subscriptions,
@@ -330,9 +336,10 @@ class Service:
             await self._gateway.move()
 
     async def drain(self) -> None:
-        """End streams, wait a few seconds for commands in flight, then disconnect the machines."""
+        """End streams and waits, let commands in flight end, then disconnect the machines."""
         self._sockets.drain()
         self._streams.drain()  # the server then waits until their last chunks are sent
+        self._waits.drain()
         await self._dispatcher.drain()
         await self._idempotency.drain(1)
         await self._gateway.close()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from outrider.contract.debug import DebugBundle, Snapshot, check_depth
 from outrider.contract.providers import Category
@@ -29,6 +29,11 @@ Path = Annotated[str, Meta(min_length=1, max_length=4096, pattern=NO_NUL)]
 TerminalName = Annotated[str, Meta(pattern=TERMINAL_NAME)]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Verdict = Literal["approve", "reject"]
+TurnEnd = Literal["idle", "waiting_approval", "error"]
+"""A status that can be waited for."""
+
+TURN_ENDS: Final[tuple[TurnEnd, ...]] = ("idle", "waiting_approval", "error")
+"""The statuses that can be waited for."""
 
 
 class CommandType(StrEnum):
@@ -45,6 +50,7 @@ class CommandType(StrEnum):
     TERMINAL = "terminal"
     CLOSE_TERMINAL = "close_terminal"
     CHAT_DEBUG = "chat_debug"
+    READ_TURN = "read_turn"
 
 
 class NamesSession(Wire, kw_only=True):
@@ -229,6 +235,17 @@ class AgentStatusQuery(Targeted, kw_only=True):
     """Read the status of an agent."""
 
 
+class ReadTurn(Targeted, kw_only=True):
+    """Read whether a turn is over. The response comes at once."""
+
+    after: Name | None = None
+    """The cursor of a message or of an earlier response. Without it, the present turn."""
+    until: list[TurnEnd] = field(default_factory=lambda: list(TURN_ENDS))
+    """The statuses that are waited for."""
+    unfinished: bool = False
+    """Whether to return messages although none of `until` has been reached."""
+
+
 class Terminal(Wire, kw_only=True):
     """Run a shell command."""
 
@@ -310,6 +327,10 @@ class Accepted(Result, kw_only=True):
     """What the agent is doing now."""
     queued: bool
     """Whether the message waits until the agent has finished what it is doing."""
+    cursor: str | None = None
+    """The cursor for `after` of `GET …/wait`, to wait for the turn that this message begins; null
+    if only controls were changed.
+    """
 
 
 class Chat(Result, kw_only=True):
@@ -331,6 +352,23 @@ class Chat(Result, kw_only=True):
     """The question that a user must approve or reject; null if there is none."""
     total_messages: int
     """The number of messages in the chat, including those that are not returned."""
+
+
+class TurnState(Result, kw_only=True):
+    """The state of a turn."""
+
+    session_id: str
+    """The session's id."""
+    reason: TurnEnd | None
+    """Which status of `until` has been reached; null if none."""
+    cursor: str
+    """The cursor for the next request: its messages follow those of this response."""
+    status: AgentStatus
+    """What the agent is doing now. It may already be at work on the next message."""
+    messages: list[Message]
+    """The messages of the turn since `after`, oldest first."""
+    pending_action: PendingAction | None
+    """The question that a user must approve or reject; null if there is none."""
 
 
 class Resolved(Result, kw_only=True):
@@ -431,6 +469,7 @@ PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.TERMINAL: Terminal,
     CommandType.CLOSE_TERMINAL: CloseTerminal,
     CommandType.CHAT_DEBUG: ChatDebug,
+    CommandType.READ_TURN: ReadTurn,
 }
 """The payload of each command."""
 
@@ -446,6 +485,7 @@ RESULTS: Final[dict[CommandType, type[Result]]] = {
     CommandType.TERMINAL: TerminalOutput,
     CommandType.CLOSE_TERMINAL: TerminalClosed,
     CommandType.CHAT_DEBUG: ChatDebugged,
+    CommandType.READ_TURN: TurnState,
 }
 """The result of each command."""
 
@@ -468,6 +508,7 @@ READING_COMMANDS: Final = frozenset(
         CommandType.SCREENSHOT,
         CommandType.AGENT_STATUS,
         CommandType.CHAT_DEBUG,
+        CommandType.READ_TURN,
     }
 )
 """Commands that change nothing on the machine. All others may, including new ones."""

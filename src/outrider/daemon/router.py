@@ -27,6 +27,7 @@ from outrider.contract.commands import (
     LaunchCli,
     LaunchIde,
     ReadChat,
+    ReadTurn,
     ResolveAction,
     Result,
     Screenshot,
@@ -54,7 +55,7 @@ _MAX_SEEN: Final = 4096
 
 _MAX_RESULT: Final = MAX_FRAME_BYTES - 4096
 _MISSING_FIELD: Final = re.compile(r"missing required field `(\w+)`")
-_READS: Final = (ReadChat, AgentStatusQuery, Screenshot, ChatDebug)
+_READS: Final = (ReadChat, ReadTurn, AgentStatusQuery, Screenshot, ChatDebug)
 
 _log = structlog.get_logger(__name__)
 
@@ -248,6 +249,9 @@ def command_handlers(
     async def agent_status(payload: AgentStatusQuery, _: float) -> Result:
         return sessions.find(payload).state(payload.agent_type)
 
+    async def read_turn(payload: ReadTurn, _: float) -> Result:
+        return await sessions.find(payload).turn(payload)
+
     async def chat_debug(payload: ChatDebug, _: float) -> Result:
         return await bundles.collect(payload)
 
@@ -284,4 +288,5 @@ def command_handlers(
         CommandType.TERMINAL: terminal,
         CommandType.CLOSE_TERMINAL: close_terminal,
         CommandType.CHAT_DEBUG: chat_debug,
+        CommandType.READ_TURN: read_turn,
     }

@@ -116,6 +116,7 @@ class TestSend:
             "sessionId",
             "status",
             "queued",
+            "cursor",
         }
 
     @pytest.mark.parametrize(

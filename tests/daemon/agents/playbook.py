@@ -232,8 +232,13 @@ def approve(request: int, action_id: str | None = None, **more: Any) -> Answer:
 
 def accepted(request: int, *, status: AgentStatus = "generating", queued: bool = False) -> Reply:
     """Expect the reply to `submit(request)`."""
+    message_id = f"msg_{request}"
     result = Accepted(
-        message_id=f"msg_{request}", session_id="session_1", status=status, queued=queued
+        message_id=message_id,
+        session_id="session_1",
+        status=status,
+        queued=queued,
+        cursor=message_id,
     )
     return Reply(request, result)
 

@@ -17,6 +17,7 @@ from outrider.daemon.agents.core import (
     MAX_QUEUED,
     RETRY_AFTER,
     AgentCore,
+    Turn,
 )
 from outrider.daemon.agents.core_protocol import (
     Answer,
@@ -385,6 +386,91 @@ def test_a_queued_message_can_be_taken_back(generating: Playbook) -> None:
 def test_a_message_that_is_being_delivered_cannot_be_taken_back(generating: Playbook) -> None:
     generating.play(submit(1), sees(IDLE))
     assert generating >> Withdraw(2, "msg_1") << Refused(2, 409) >> Ready() << deliver(1)
+
+
+# Turns
+
+
+def test_a_turn_is_over_when_its_message_was_delivered_and_the_agent_is_idle(
+    idle: Playbook,
+) -> None:
+    core = idle.core
+    assert core.turn("msg_0") is None
+    idle.play(submit(0))
+    assert core.turn("msg_0") == Turn(ROBOT, "generating")  # the idle of before is not its end
+    idle.play(Ready())
+    assert core.turn("msg_0") == Turn(ROBOT, "generating")
+    idle.play(sees(GENERATING), Done())
+    assert core.turn("msg_0") == Turn(ROBOT, "generating")
+    idle.play(sees(asks("act_1")))
+    assert core.turn("msg_0") == Turn(ROBOT, "waiting_approval")
+    idle.play(approve(1))
+    assert core.turn("msg_0") == Turn(ROBOT, "generating")
+    idle.play(Ready(), sees(GENERATING), Done(), sees(IDLE))
+    assert core.turn("msg_0") == Turn(ROBOT, "idle")
+
+
+@pytest.mark.parametrize("end", [IDLE, fails("no quota")])
+def test_a_turn_stays_over_when_the_next_message_of_the_queue_begins_another(
+    generating: Playbook, end: Observation
+) -> None:
+    core = generating.core
+    generating.play(submit(1))
+    assert core.turn("msg_1") == Turn(ROBOT, "generating")
+    generating.play(sees(end))
+    assert core.turn("msg_1") == Turn(ROBOT, "generating")
+    generating.play(Ready(), sees(GENERATING), Done())
+    assert core.turn("msg_0") == Turn(ROBOT, end.status, next_id="msg_1")
+    assert core.turn("msg_1") == Turn(ROBOT, "generating")
+    generating.play(sees(IDLE))
+    assert core.turn("msg_0") == Turn(ROBOT, end.status, next_id="msg_1")
+    assert core.turn("msg_1") == Turn(ROBOT, "idle")
+
+
+def test_the_turn_of_a_message_that_follows_an_interruption_or_a_change(
+    generating: Playbook,
+) -> None:
+    generating.play(submit(1, delivery="interrupt"), submit(2, controls={"mode": "plan"}))
+    for number in (1, 2):
+        assert generating.core.turn(f"msg_{number}") == Turn(ROBOT, "generating")
+
+
+def test_a_message_in_the_queue_shows_what_holds_the_queue_up(generating: Playbook) -> None:
+    generating.play(submit(1), sees(asks("act_1")))
+    assert generating.core.turn("msg_1") == Turn(ROBOT, "waiting_approval")
+    generating.play(sees(fails("it exited", gone=True)))
+    assert generating.core.turn("msg_1") == Turn(ROBOT, "error")
+
+
+def test_a_message_that_was_taken_back_or_dropped_begins_no_turn(generating: Playbook) -> None:
+    generating.play(submit(1), submit(2), Withdraw(3, "msg_2"), sees(IDLE))
+    generating.play(Ready(), Failed(bad_request("no pictures")))
+    for message_id, why in (("msg_2", "taken back"), ("msg_1", "dropped: no pictures")):
+        with pytest.raises(ApiError, match=why) as refused:
+            generating.core.turn(message_id)
+        assert refused.value.status == 409
+
+
+def test_the_turn_of_a_message_in_the_queue_after_a_restart(generating: Playbook) -> None:
+    generating.play(submit(1))
+    generating.restart()
+    assert generating.core.turn("msg_1") == Turn(ROBOT, "generating")
+    assert generating.core.turn("msg_0") is None
+
+
+def test_the_turn_of_an_agent_that_is_not_selected_any_more() -> None:
+    book = Playbook("robot", "android")
+    book.play(sees(IDLE), sees(IDLE, "android"), submit(1), Ready(), sees(GENERATING), Done())
+    book.play(sees(IDLE), submit(2, "android"), Ready(), sees(GENERATING, "android"), Done())
+    assert book.core.turn("msg_1") == Turn("robot", "idle")
+    assert book.core.turn("msg_2") == Turn("android", "generating")
+
+
+def test_turns_that_are_remembered_are_bounded(generating: Playbook) -> None:
+    for number in range(1, 200):
+        generating.play(submit(number), sees(IDLE), Ready(), sees(GENERATING), Done())
+    assert generating.core.turn("msg_1") is None
+    assert generating.core.turn("msg_198") == Turn(ROBOT, "idle", next_id="msg_199")
 
 
 # Controls

@@ -13,6 +13,7 @@ from outrider.contract.commands import (
     AgentStatusQuery,
     LaunchCli,
     ReadChat,
+    ReadTurn,
     ResolveAction,
     SendChat,
     StopCli,
@@ -73,6 +74,13 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)
     yield made
     made.journal.close()
+
+
+def _message(message_id: str | None, index: int, role: Any) -> Message:
+    assert message_id is not None
+    return Message(
+        id=message_id, index=index, role=role, kind="text", content="text", timestamp=index
+    )
 
 
 async def refused(awaitable: Any) -> ApiError:
@@ -340,6 +348,37 @@ async def test_reading_a_part_of_the_chat(desk: Desk) -> None:
     assert await ids(after="msg_1") == [2, 3, 4]
     assert await ids(after="msg_1", limit=1) == [2]
     assert (await refused(session.read(ReadChat(after="msg_9")))).status == 400
+
+
+async def test_reading_a_turn(desk: Desk) -> None:
+    session = await desk.launch()
+    sent = await session.send(SendChat(message="first"))
+    turn = await session.turn(ReadTurn(after=sent.cursor))
+    assert (turn.reason, turn.status, turn.messages) == (None, "generating", [])
+    assert turn.cursor == sent.cursor
+    desk.agent.chat = [
+        _message(sent.message_id, 0, "user"),
+        _message("a1", 1, "assistant"),
+        _message("a2", 2, "assistant"),
+    ]
+    turn = await session.turn(ReadTurn(after=sent.cursor))
+    assert turn.messages == []
+    turn = await session.turn(ReadTurn(after=sent.cursor, unfinished=True))
+    assert (turn.reason, [m.id for m in turn.messages]) == (None, ["a1", "a2"])
+    desk.agent.ask("act_1")
+    turn = await session.turn(ReadTurn(after=sent.cursor, until=["idle"]))
+    assert (turn.reason, turn.pending_action and turn.pending_action.id) == (None, "act_1")
+    turn = await session.turn(ReadTurn(after=sent.cursor))
+    assert turn.reason == "waiting_approval"
+    await session.resolve(ResolveAction(action="approve"))
+    assert (await session.turn(ReadTurn(after=turn.cursor))).reason is None
+    desk.agent.chat.append(_message("a3", 3, "assistant"))
+    desk.agent.see("idle")
+    turn = await session.turn(ReadTurn(after=turn.cursor))
+    assert (turn.reason, [m.id for m in turn.messages], turn.cursor) == ("idle", ["a3"], "a3")
+    assert [m.id for m in (await session.turn(ReadTurn())).messages] == ["a1", "a2", "a3"]
+    wrong = await refused(session.turn(ReadTurn(after="msg_none")))
+    assert (wrong.status, wrong.details[0].path) == (400, "after")
 
 
 async def test_a_session_that_cannot_be_restored_does_not_stop_the_others(desk: Desk) -> None:

@@ -32,6 +32,7 @@ from outrider.cloud.api.daemons import (
 )
 from outrider.cloud.api.responses import Deleted, Done
 from outrider.cloud.api.shortcuts import LaunchRequest, StopRequest
+from outrider.cloud.api.waiting import Waited, WaitQuery
 from outrider.contract.commands import (
     Accepted,
     AgentState,
@@ -350,9 +351,13 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     Launched(id=TARGET_ID, session_id=SESSION_ID, session_target_id=_SESSION_TARGET_ID, kind="cli",
              type="claude-code", status="idle"),
     Stopped(stopped=[SESSION_ID]),
-    Accepted(message_id=_MESSAGE_ID, session_id=SESSION_ID, status="generating", queued=False),
+    Accepted(message_id=_MESSAGE_ID, session_id=SESSION_ID, status="generating", queued=False,
+             cursor=_MESSAGE_ID),
     Chat(id=_SESSION_TARGET_ID, session_id=SESSION_ID, agent_type="claude-code", title=_TITLE,
          status="waiting_approval", messages=[_MESSAGE], pending_action=_ACTION, total_messages=1),
+    WaitQuery(after=_MESSAGE_ID),
+    Waited(reason="waiting_approval", cursor=_MESSAGE_ID, status="waiting_approval",
+           messages=[_MESSAGE], pending_action=_ACTION),
     Resolved(action="approve", action_id=_ACTION_ID, option_id="1", status="generating"),
     AgentState(id=_SESSION_TARGET_ID, session_id=SESSION_ID, agent_type="claude-code",
                status="waiting_approval", title=_TITLE,

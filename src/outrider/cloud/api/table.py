@@ -6,13 +6,14 @@ table, from which the description and the rate limits come, and to `bound_endpoi
 
 from typing import Any
 
-from outrider.cloud.api import account, auth, daemons, shortcuts, webhooks
+from outrider.cloud.api import account, auth, daemons, shortcuts, waiting, webhooks
 from outrider.cloud.api.endpoint import BoundEndpoint, Endpoint, bind
 from outrider.cloud.fleet.dispatch import Dispatcher
 
 ENDPOINTS: list[Endpoint[Any]] = [
     *daemons.ENDPOINTS,
     *shortcuts.ENDPOINTS,
+    *waiting.ENDPOINTS,
     *webhooks.ENDPOINTS,
     *auth.ENDPOINTS,
     *account.ENDPOINTS,
@@ -23,6 +24,7 @@ def bound_endpoints(
     *,
     for_daemons: daemons.DaemonServices,
     for_shortcuts: Dispatcher,
+    for_waiting: waiting.WaitServices,
     for_webhooks: webhooks.WebhookServices,
     for_auth: auth.AuthServices,
     for_account: account.AccountServices,
@@ -31,6 +33,7 @@ def bound_endpoints(
     return [
         *bind(daemons.ENDPOINTS, for_daemons),
         *bind(shortcuts.ENDPOINTS, for_shortcuts),
+        *bind(waiting.ENDPOINTS, for_waiting),
         *bind(webhooks.ENDPOINTS, for_webhooks),
         *bind(auth.ENDPOINTS, for_auth),
         *bind(account.ENDPOINTS, for_account),

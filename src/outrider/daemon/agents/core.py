@@ -36,7 +36,7 @@ Invariants, if the daemon is killed at any moment:
   repeated.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -44,7 +44,7 @@ from typing import Final
 from outrider.contract.commands import Accepted, ChatInput, ResolveAction, Resolved
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
 from outrider.contract.events import EventName
-from outrider.contract.resources import ActionOption, AgentSummary, PendingAction
+from outrider.contract.resources import ActionOption, AgentStatus, AgentSummary, PendingAction
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core_protocol import (
     Act,
@@ -92,6 +92,9 @@ MAX_ATTEMPTS: Final = 5
 _MAX_ANSWERED: Final = 64
 """Ids of answered actions that are kept, so that outdated observations of them are ignored."""
 
+_MAX_TURNS: Final = 64
+"""Messages whose turns are remembered. Of older ones, `turn` returns the agent's status."""
+
 
 @dataclass
 class _Job:
@@ -107,6 +110,30 @@ class _Job:
     request: int | None
     submit: Submit | None = None
     done: bool = False
+
+    @property
+    def message_id(self) -> str | None:
+        """The message that this act delivers, or that follows it."""
+        if isinstance(self.act, Deliver):
+            return self.act.message_id
+        return None if self.submit is None else self.submit.message_id
+
+
+@dataclass
+class Turn:
+    """The turn that a message began, or will begin.
+
+    Attributes:
+        agent: the type of the agent that the message is for.
+        status: `generating` until the turn is over. A message in the queue has the status of the
+            turn before it while only a person can end that: while an approval is pending, or the
+            agent is gone.
+        next_id: the message that began the next turn, once there is one.
+    """
+
+    agent: str
+    status: AgentStatus
+    next_id: str | None = None
 
 
 class AgentCore:
@@ -150,6 +177,8 @@ class AgentCore:
         self._jobs: deque[_Job] = deque()
         self._job: _Job | None = None
         self._answered_ids: deque[str] = deque(maxlen=_MAX_ANSWERED)
+        self._turns: OrderedDict[str, Turn | ApiError] = OrderedDict()  # an error: never delivered
+        self._current: dict[str, str] = {}  # by agent, the message delivered last
         self._answer_timeout = answer_timeout
         self._is_closed = False
 
@@ -182,6 +211,33 @@ class AgentCore:
             for kind, name in self._agents.items()
             if self.observation_of(kind).listed
         ]
+
+    def turn(self, message_id: str) -> Turn | None:
+        """Return the turn that a message began; None if the message is not known.
+
+        A message is known from its acceptance until 64 others were delivered, or this daemon
+        restarts; one in the queue is known after a restart as well.
+
+        Its turn is over when the message was delivered and the agent is not generating, or
+        another message was delivered since (see `Agent.deliver`).
+
+        Raises:
+            ApiError: the message was withdrawn or dropped: it will not begin a turn.
+        """
+        jobs = [*([self._job] if self._job else []), *self._jobs]
+        waiting = {job.message_id for job in jobs} | {queued_id for queued_id, _ in self._queue}
+        if message_id in waiting:
+            seen = self.observation
+            is_blocked = seen.status == "waiting_approval" or seen.gone
+            return Turn(self.selected, seen.status if is_blocked else "generating")
+        known = self._turns.get(message_id)
+        if known is None:
+            return None
+        if isinstance(known, ApiError):
+            raise known
+        if self._current.get(known.agent) != message_id:
+            return known
+        return replace(known, status=self.observation_of(known.agent).status)
 
     # Events
 
@@ -368,6 +424,7 @@ class AgentCore:
             self._attempts = 0
         self._queue.remove(found)
         yield Dequeue(event.message_id)
+        self._remember(event.message_id, conflict("The message was taken back from the queue"))
         yield Reply(event.request)
 
     def _accepted(self, request: int, message_id: str | None, *, queued: bool = False) -> Reply:
@@ -378,6 +435,7 @@ class AgentCore:
                 session_id=self.record.id,
                 status=self.observation.status,
                 queued=queued,
+                cursor=message_id,
             ),
         )
 
@@ -475,6 +533,8 @@ class AgentCore:
         elif job.request is None and not self._accepts_messages:
             self._job = None  # a person has started a turn: the queue waits for its end
         else:
+            if isinstance(act, Deliver):
+                self._end_turn(act)
             yield act
 
     def _done(self, *, offered: bool) -> Iterator[Command]:
@@ -509,6 +569,9 @@ class AgentCore:
         """End an act whose effect was observed; reply, or continue with its message."""
         self._job = None
         act, submit, request = job.act, job.submit, job.request
+        if isinstance(act, Deliver):
+            self._current[act.agent] = act.message_id
+            self._remember(act.message_id, Turn(act.agent, "generating"))
         if request is None:
             message_id, _ = self._queue.popleft()
             self._attempts = 0
@@ -526,6 +589,18 @@ class AgentCore:
                 yield from self._accept_message(submit)
             except ApiError as error:
                 yield Refuse(request, error)
+
+    def _end_turn(self, delivery: Deliver) -> None:
+        """Record how the turn before a delivery ended: the agent is idle, or its turn failed."""
+        turn = self._turns.get(self._current.get(delivery.agent, ""))
+        if isinstance(turn, Turn):
+            turn.status = "error" if self.observation.status == "error" else "idle"
+            turn.next_id = delivery.message_id
+
+    def _remember(self, message_id: str, turn: Turn | ApiError) -> None:
+        self._turns[message_id] = turn
+        if len(self._turns) > _MAX_TURNS:
+            self._turns.popitem(last=False)
 
     def _resolved(self, choice: Choose) -> Resolved:
         return Resolved(
@@ -565,6 +640,7 @@ class AgentCore:
         self._queue.popleft()
         yield Dequeue(message_id)
         dropped = f"A queued message was dropped: {error.message}"
+        self._remember(message_id, conflict(dropped))
         yield from self._update(replace(self.observation, status="error", error=dropped))
 
     def _time_out(self) -> Iterator[Command]:

@@ -18,18 +18,20 @@ from outrider.contract.commands import (
     Launched,
     Picture,
     ReadChat,
+    ReadTurn,
     ResolveAction,
     Resolved,
     Result,
     Screenshot,
     SendChat,
+    TurnState,
 )
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Message, Session, SummaryMetadata, Workspace
 from outrider.daemon.agents.adapter import Adapter, Observation
-from outrider.daemon.agents.chat_log import json_size
+from outrider.daemon.agents.chat_selection import messages_of_turn, parse_cursor, select_messages
 from outrider.daemon.agents.core import AgentCore
 from outrider.daemon.agents.core_protocol import (
     Answer,
@@ -58,15 +60,6 @@ from outrider.daemon.agents.core_protocol import (
 )
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
-
-MAX_CHAT_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of a chat in one response to read_chat, as JSON; a single message may have more.
-
-Older messages are left out, or newer ones where those after a message were asked for.
-"""
-
-_MESSAGE_OVERHEAD: Final = 512
-"""Bytes of a message beside its content, at most."""
 
 MAX_RECENT: Final = 32
 """Events of a session that are kept for its debug bundle."""
@@ -222,6 +215,32 @@ class AgentSession:
             messages=select_messages(messages, query),
             pending_action=seen.pending,
             total_messages=len(messages),
+        )
+
+    async def turn(self, query: ReadTurn) -> TurnState:
+        """Return whether a turn has reached one of `query.until`, and its messages; do not wait.
+
+        Raises:
+            ApiError: 400, `query.after` is no cursor of this chat; 409, its message was taken
+                back from the queue or dropped; 404, no such agent.
+        """
+        after = None if query.after is None else parse_cursor(query.after)
+        turn = None if after is None or after.turn is None else self._core.turn(after.turn)
+        agent = self._core.agent(query.agent_type) if turn is None else turn.agent
+        seen = self._core.observation_of(agent)
+        status = seen.status if turn is None else turn.status
+        reason = None if status == "generating" or status not in query.until else status
+        cursor, messages = query.after or "", list[Message]()
+        if reason is not None or query.unfinished:
+            chat = list(await self.adapter.agents[agent].messages())
+            messages, cursor = messages_of_turn(chat, after, turn, status)
+        return TurnState(
+            session_id=self.record.id,
+            reason=reason,
+            cursor=cursor,
+            status=seen.status,
+            messages=messages,
+            pending_action=seen.pending,
         )
 
     async def screenshot(self, request: Screenshot) -> Picture:
@@ -389,29 +408,3 @@ class AgentSession:
         )
         self._recent.append(event)
         self._emit(event)
-
-
-def select_messages(messages: list[Message], query: ReadChat) -> list[Message]:
-    """Return what follows `query.after`, or the last `query.limit` messages.
-
-    Raises:
-        ApiError: 400, the chat has no message with the id `after`.
-    """
-    if query.after is not None:
-        index = next((i for i, m in enumerate(messages) if m.id == query.after), None)
-        if index is None:
-            raise bad_request(f"This chat has no message {query.after!r}", "after")
-        messages = messages[index + 1 :]
-        return _within(messages[: query.limit] if query.limit else messages, newest=False)
-    return _within(messages[-query.limit :] if query.limit else messages, newest=True)
-
-
-def _within(messages: list[Message], *, newest: bool) -> list[Message]:
-    """Return as many as fit into a response, from the newest or from the oldest on."""
-    room, count = MAX_CHAT_BYTES, 0
-    for message in reversed(messages) if newest else messages:
-        room -= json_size(message.content) + _MESSAGE_OVERHEAD
-        if room < 0 and count:
-            break
-        count += 1
-    return messages[len(messages) - count :] if newest else messages[:count]

@@ -14,6 +14,7 @@ import pytest
 from outrider.contract.commands import Chat, ReadChat
 from outrider.contract.frames import MAX_FRAME_BYTES
 from outrider.daemon.agents.chat_log import MAX_CONTENT, truncate_content
+from outrider.daemon.agents.chat_selection import MAX_CHAT_BYTES, select_messages
 from outrider.daemon.agents.cli.transcripts.claude_transcript import ORPHAN_WAIT, ClaudeTranscript
 from outrider.daemon.agents.cli.transcripts.transcript import (
     MAX_CHUNK,
@@ -23,7 +24,6 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
     catch_up,
 )
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.session import MAX_CHAT_BYTES, select_messages
 from tests.daemon.agents.cli.transcripts.records import CONVERSATION, KINDS, RecordKind
 from tests.rig.clock import Clock
 
