@@ -29,15 +29,19 @@ class Agent:
 
     async def says(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         """Send a message, wait for the end of its turn, and return the chat."""
-        await self.up.call("POST", f"/shortcuts/{self.target}/chat", body)
-
-        async def over() -> bool:
-            return bool((await self.state())["status"] == "idle")
-
-        await self.up.until(over)
+        sent = await self.up.call("POST", f"/shortcuts/{self.target}/chat", body)
+        turn = await self.waits(sent["cursor"])
+        assert (turn["reason"], turn["status"]) == ("idle", "idle")
         chat = await self.up.call("GET", f"/shortcuts/{self.target}/chat")
         messages: list[dict[str, Any]] = chat["messages"]
+        assert turn["messages"][-1] == messages[-1]
         return messages
+
+    async def waits(self, cursor: str) -> dict[str, Any]:
+        """Wait for the end of a turn."""
+        path = f"/shortcuts/{self.target}/wait?after={cursor}&timeout=30"
+        turn: dict[str, Any] = await self.up.call("GET", path)
+        return turn
 
     async def state(self) -> dict[str, Any]:
         """Return its status."""

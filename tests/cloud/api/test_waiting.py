@@ -148,6 +148,7 @@ class TestOffline:
         await reads(machine)
         await machine.drops()
         again = await owner.machine(session(id="session_1"), enrolled=enrolled)
+        await again.say(event(1))
         await reads(again, TURN)
         assert (await request).json() == body()
 

@@ -10,14 +10,15 @@ import httpx
 import pytest
 
 from outrider.contract.commands import CommandType
-from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Change, CloseCode, Command
+from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Change, CloseCode, Command, Event
 from outrider.contract.resources import Session
+from tests.cloud.webhooks.events import agent_event
 from tests.cloud.webhooks.receiver import receiving
 from tests.conftest import settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, payload_of
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.samples import RESULTS, session
+from tests.rig.samples import RESULTS, TURN, session
 from tests.rig.site import Site
 from tests.rig.stores import PostgreSQL
 from tests.system.nodes.pair import V1, Pair
@@ -47,6 +48,16 @@ class TestCommands:
         machine = await pair.machine_there(session(id="s1"))
         await answered(pair, machine, pair.here)
         await answered(pair, machine, pair.there)
+
+    async def test_a_wait_for_a_machine_on_another_node(self, pair: Pair) -> None:
+        machine = await pair.machine_there(session(id="session_1"))
+        path = f"{V1}/shortcuts/{pair.id}:session:session_1/wait?after=msg_1&timeout=60"
+        asked = asyncio.create_task(pair.here.get(path))
+        lasting = TURN | {"reason": None, "status": "generating", "messages": []}
+        await machine.answers(await machine.takes("read_turn"), lasting)
+        await machine.say(Event(seq=1, event=agent_event()))
+        await machine.answers(await machine.takes("read_turn"), TURN)
+        assert (await asked).json()["reason"] == "idle"
 
     async def test_large_ones_and_large_answers(self, pair: Pair) -> None:
         """Larger than what is sent through Redis at once."""

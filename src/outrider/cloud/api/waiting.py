@@ -190,6 +190,7 @@ class _Wait:
         self._query = query
         self._subscription = subscription
         self._known: TurnState | None = None
+        self._has_failed = False  # the last read has; the machine is expected back
 
     async def run(self) -> Waited:
         """Return once the wait is over.
@@ -203,7 +204,7 @@ class _Wait:
         ended = await self._read(unfinished=False)
         reads = 1
         while ended is None and not draining.is_set() and (left := deadline - loop.time()) > 0:
-            seconds = REREAD_SECONDS if self._known is not None else _RETRY_SECONDS
+            seconds = _RETRY_SECONDS if self._has_failed else REREAD_SECONDS
             pause = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * reads, left)
             read_at = loop.time()
             await self._subscription.changed(min(left, seconds))
@@ -252,8 +253,10 @@ class _Wait:
             if not machine.connected:
                 return self._without_machine("offline", machine)
             if error.status in _TRANSIENT:
+                self._has_failed = True
                 return None
             raise
+        self._has_failed = False
         state = _decode(data)
         if state.reason is None and not unfinished and known is not None:
             state.messages, state.cursor = known.messages, known.cursor
