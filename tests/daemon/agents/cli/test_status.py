@@ -181,3 +181,17 @@ def test_a_turn_that_the_record_knew_of_is_over_at_once() -> None:
     case.decider.mark_prompts_observed()  # a message was sent
     assert case.status(WORKS) == ["generating"]
     assert case.status(RESTS) == ["idle"]
+
+
+def test_the_quiet_after_a_turn_does_not_end_the_next_one() -> None:
+    """Claude Code records no end of a turn that was interrupted; only the quiet screen tells."""
+    case = Case()
+    assert case.status(WORKS)[-1] == "generating"
+    assert case.status(RESTS) == []
+    case.now += 1
+    assert case.status(RESTS) == ["idle"]
+    case.record.prompts += 1
+    case.decider.mark_prompts_observed()  # a message was delivered
+    assert case.status(RESTS) == []
+    case.now += 1
+    assert case.status(RESTS) == ["idle"]

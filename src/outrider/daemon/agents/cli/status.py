@@ -194,8 +194,12 @@ class StatusDecider:
         return replace(self.idle(), status="generating")
 
     def mark_prompts_observed(self) -> None:
-        """Mark every message in the transcript as observed; earlier questions are over."""
+        """Mark every message in the transcript as observed; earlier questions are over.
+
+        What has lasted was the turn before: the quiet at its end is none of the turn that begins.
+        """
         self._dismissed = None
+        self._wait_starts.clear()
         self._was_idle = self._awaits_record = False
         self._changed_at = self._clock()
         self._prompts = 0 if self._transcript is None else self._transcript.prompts
