@@ -92,6 +92,9 @@ def test_close_codes_and_error_codes_and_events_are_listed() -> None:
         ErrorCode.NO_PENDING_ACTION,
         ErrorCode.APPROVAL_PENDING,
         ErrorCode.AMBIGUOUS_TARGET,
+        ErrorCode.NOT_GENERATING,
+        ErrorCode.AGENT_BUSY,
+        ErrorCode.ALREADY_SENT,
     }
     for word in machines_own | AGENT_EVENTS:
         assert f"`{word}`" in DOCUMENT

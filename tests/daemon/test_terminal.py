@@ -395,6 +395,25 @@ async def test_an_ended_terminal_is_gone_with_all_that_ran_in_it(prompt: Prompt)
     assert (await prompt("echo [$x]", "t")).output == "[]\n"
 
 
+async def test_the_list_of_terminals(prompt: Prompt, tmp_path: Path) -> None:
+    def listed() -> dict[str, bool]:
+        return {one.name: one.busy for one in prompt.terminals.list().terminals}
+
+    assert listed() == {}
+    os.mkfifo(tmp_path / "gate")
+    await prompt("true", "b")
+    late = asyncio.create_task(prompt("echo $$; read x < gate", "a", within=0.2))
+    await eventually(lambda: listed() == {"a": True, "b": False})
+    with pytest.raises(ApiError):
+        await late
+    assert list(listed().items()) == [("a", True), ("b", False)]  # it goes on
+    await prompt("echo after > gate")
+    await eventually(lambda: listed() == {"a": False, "b": False})
+    await prompt("exit", "b")
+    await prompt.terminals.end("a")
+    assert listed() == {}
+
+
 async def test_ending_a_terminal_ends_what_runs_and_what_waits(
     prompt: Prompt, tmp_path: Path
 ) -> None:

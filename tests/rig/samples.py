@@ -137,6 +137,21 @@ STATE: Final = {
     "error": None,
     "updatedAt": 1_700_000_000_000,
 }
+INTERRUPTED: Final = {"success": True, "status": "idle"}
+QUEUE: Final = {
+    "success": True,
+    "messages": [{"messageId": "msg_3", "text": "And then", "createdAt": 1_700_000_000_000}],
+}
+WITHDRAWN: Final = {"success": True, "messageId": "msg_3"}
+SCREEN: Final = {
+    "success": True,
+    "columns": 110,
+    "rows": 36,
+    "text": "hi\n>",
+    "ansi": "\x1b[31mhi\x1b[0m\n>",
+    "cursor": {"x": 1, "y": 1},
+}
+TERMINALS: Final = {"success": True, "terminals": [{"name": "build", "busy": False}]}
 OUTPUT: Final = {
     "success": True,
     "terminal": None,
@@ -169,6 +184,11 @@ DEBUG: Final = {
 
 RESULTS: Final[dict[str, dict[str, Any]]] = {
     "send_chat": ACCEPTED,
+    "send_chat_now": ACCEPTED,
+    "interrupt": INTERRUPTED,
+    "read_queue": QUEUE,
+    "withdraw": WITHDRAWN,
+    "read_screen": SCREEN,
     "read_chat": CHAT,
     "resolve_action": RESOLVED,
     "screenshot": PICTURE,
@@ -178,6 +198,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "agent_status": STATE,
     "terminal": OUTPUT,
     "close_terminal": CLOSED,
+    "list_terminals": TERMINALS,
     "chat_debug": DEBUG,
     "read_turn": TURN,
 }

@@ -29,6 +29,7 @@ Path = Annotated[str, Meta(min_length=1, max_length=4096, pattern=NO_NUL)]
 TerminalName = Annotated[str, Meta(pattern=TERMINAL_NAME)]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Verdict = Literal["approve", "reject"]
+Delivery = Literal["queue", "interrupt", "reject"]
 TurnEnd = Literal["idle", "waiting_approval", "error"]
 """A status that can be waited for."""
 
@@ -40,7 +41,12 @@ class CommandType(StrEnum):
     """The commands that the service may send to a machine."""
 
     SEND_CHAT = "send_chat"
+    SEND_CHAT_NOW = "send_chat_now"
     READ_CHAT = "read_chat"
+    INTERRUPT = "interrupt"
+    READ_QUEUE = "read_queue"
+    WITHDRAW = "withdraw"
+    READ_SCREEN = "read_screen"
     RESOLVE_ACTION = "resolve_action"
     SCREENSHOT = "screenshot"
     LAUNCH_IDE = "launch_ide"
@@ -49,6 +55,7 @@ class CommandType(StrEnum):
     AGENT_STATUS = "agent_status"
     TERMINAL = "terminal"
     CLOSE_TERMINAL = "close_terminal"
+    LIST_TERMINALS = "list_terminals"
     CHAT_DEBUG = "chat_debug"
     READ_TURN = "read_turn"
 
@@ -143,6 +150,10 @@ class SendChat(Targeted, kw_only=True):
     """The message in parts. It takes precedence over `message`."""
     controls: Annotated[dict[Name, str | bool], Meta(max_length=32)] = {}
     """Controls to change before the message is sent, by their ids. A message is not required."""
+    delivery: Delivery = "queue"
+    """What to do while the agent is generating: `queue` the message, `interrupt` the turn and then
+    send it, ahead of the queue, or `reject` it (409 `AGENT_BUSY`).
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,6 +163,15 @@ class SendChat(Targeted, kw_only=True):
             raise ValueError("`message` is missing: give it (a string), or `input`")
         if self.input is None and is_blank(self.message or ""):
             raise ValueError("`message` is empty: give it at least one visible character")
+
+    @property
+    def command(self) -> CommandType:
+        """The command that carries this message.
+
+        A machine agent that does not know `delivery` would ignore it and queue the message. It
+        does not know `SEND_CHAT_NOW` either, and refuses that.
+        """
+        return CommandType.SEND_CHAT if self.delivery == "queue" else CommandType.SEND_CHAT_NOW
 
     @property
     def has_message(self) -> bool:
@@ -170,6 +190,25 @@ class ReadChat(Targeted, kw_only=True):
     """How many messages, at most."""
     after: Name | None = None
     """The id of a message: return only those after it."""
+
+
+class Interrupt(Targeted, kw_only=True):
+    """Stop the current turn of an agent."""
+
+
+class ReadQueue(NamesSession, kw_only=True):
+    """Read the messages that wait for an agent."""
+
+
+class Withdraw(NamesSession, kw_only=True):
+    """Take a message out of the queue of an agent."""
+
+    message_id: Name
+    """The message's id."""
+
+
+class ReadScreen(NamesSession, kw_only=True):
+    """Read the screen of an agent in a terminal."""
 
 
 class ResolveAction(Targeted, kw_only=True):
@@ -270,6 +309,10 @@ class CloseTerminal(Wire, kw_only=True):
     """The terminal's name."""
 
 
+class ListTerminals(Wire, kw_only=True):
+    """List the named terminals."""
+
+
 class DebugQuery(Targeted, kw_only=True):
     """Read the debug bundle of a session."""
 
@@ -331,6 +374,62 @@ class Accepted(Result, kw_only=True):
     """The cursor for `after` of `GET …/wait`, to wait for the turn that this message begins; null
     if only controls were changed.
     """
+
+
+class Interrupted(Result, kw_only=True):
+    """A turn that is over."""
+
+    status: AgentStatus
+    """The agent's status after the turn: not `generating`."""
+
+
+class QueuedMessage(Wire, kw_only=True):
+    """A message that waits for an agent."""
+
+    message_id: str
+    """The id that the message will have in the chat."""
+    text: str
+    """The message's text."""
+    created_at: int
+    """When it was sent, in epoch milliseconds."""
+
+
+class Queue(Result, kw_only=True):
+    """The messages that wait for an agent, in the order in which it will get them."""
+
+    messages: list[QueuedMessage]
+    """The messages, 16 at most."""
+
+
+class Withdrawn(Result, kw_only=True):
+    """A message that was taken out of the queue."""
+
+    message_id: str
+    """The message's id."""
+
+
+class Cursor(Wire, kw_only=True):
+    """The place of a terminal's cursor, from 0 at the top left."""
+
+    x: int
+    """The column."""
+    y: int
+    """The row."""
+
+
+class Screen(Result, kw_only=True):
+    """What the terminal of an agent shows."""
+
+    columns: int
+    """The screen's width."""
+    rows: int
+    """The screen's height."""
+    text: str
+    """The rows as plain text, separated by line breaks, without spaces at their ends."""
+    ansi: str
+    """The same with escape sequences for colors and styles."""
+    cursor: Cursor
+    """The place of the cursor."""
 
 
 class Chat(Result, kw_only=True):
@@ -448,6 +547,22 @@ class TerminalClosed(Result, kw_only=True):
     """The terminal's name."""
 
 
+class OpenTerminal(Wire, kw_only=True):
+    """A named terminal that is open."""
+
+    name: str
+    """The terminal's name."""
+    busy: bool
+    """Whether a command runs in it or waits for it."""
+
+
+class TerminalList(Result, kw_only=True):
+    """The named terminals of a machine."""
+
+    terminals: list[OpenTerminal]
+    """The open terminals, in the order of their names."""
+
+
 class ChatDebugged(Result, kw_only=True):
     """A debug bundle, and the same as text for an issue report; at most 256 KiB of JSON."""
 
@@ -459,7 +574,12 @@ class ChatDebugged(Result, kw_only=True):
 
 PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.SEND_CHAT: SendChat,
+    CommandType.SEND_CHAT_NOW: SendChat,
     CommandType.READ_CHAT: ReadChat,
+    CommandType.INTERRUPT: Interrupt,
+    CommandType.READ_QUEUE: ReadQueue,
+    CommandType.WITHDRAW: Withdraw,
+    CommandType.READ_SCREEN: ReadScreen,
     CommandType.RESOLVE_ACTION: ResolveAction,
     CommandType.SCREENSHOT: Screenshot,
     CommandType.LAUNCH_IDE: LaunchIde,
@@ -468,6 +588,7 @@ PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.AGENT_STATUS: AgentStatusQuery,
     CommandType.TERMINAL: Terminal,
     CommandType.CLOSE_TERMINAL: CloseTerminal,
+    CommandType.LIST_TERMINALS: ListTerminals,
     CommandType.CHAT_DEBUG: ChatDebug,
     CommandType.READ_TURN: ReadTurn,
 }
@@ -475,7 +596,12 @@ PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
 
 RESULTS: Final[dict[CommandType, type[Result]]] = {
     CommandType.SEND_CHAT: Accepted,
+    CommandType.SEND_CHAT_NOW: Accepted,
     CommandType.READ_CHAT: Chat,
+    CommandType.INTERRUPT: Interrupted,
+    CommandType.READ_QUEUE: Queue,
+    CommandType.WITHDRAW: Withdrawn,
+    CommandType.READ_SCREEN: Screen,
     CommandType.RESOLVE_ACTION: Resolved,
     CommandType.SCREENSHOT: Picture,
     CommandType.LAUNCH_IDE: Launched,
@@ -484,6 +610,7 @@ RESULTS: Final[dict[CommandType, type[Result]]] = {
     CommandType.AGENT_STATUS: AgentState,
     CommandType.TERMINAL: TerminalOutput,
     CommandType.CLOSE_TERMINAL: TerminalClosed,
+    CommandType.LIST_TERMINALS: TerminalList,
     CommandType.CHAT_DEBUG: ChatDebugged,
     CommandType.READ_TURN: TurnState,
 }
@@ -507,6 +634,9 @@ READING_COMMANDS: Final = frozenset(
         CommandType.READ_CHAT,
         CommandType.SCREENSHOT,
         CommandType.AGENT_STATUS,
+        CommandType.READ_QUEUE,
+        CommandType.READ_SCREEN,
+        CommandType.LIST_TERMINALS,
         CommandType.CHAT_DEBUG,
         CommandType.READ_TURN,
     }

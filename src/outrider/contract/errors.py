@@ -25,6 +25,9 @@ class ErrorCode(StrEnum):
     NO_PENDING_ACTION = "NO_PENDING_ACTION"
     APPROVAL_PENDING = "APPROVAL_PENDING"
     AMBIGUOUS_TARGET = "AMBIGUOUS_TARGET"
+    NOT_GENERATING = "NOT_GENERATING"
+    AGENT_BUSY = "AGENT_BUSY"
+    ALREADY_SENT = "ALREADY_SENT"
     IDEMPOTENCY_IN_FLIGHT = "IDEMPOTENCY_IN_FLIGHT"
     # RFC 8628, section 3.5: why a machine has no token yet, or will not get one.
     AUTHORIZATION_PENDING = "authorization_pending"

@@ -34,6 +34,9 @@ MAX_HELLO_BYTES: Final = 4 * 1024 * 1024
 MAX_COMMANDS_IN_FLIGHT: Final = 256
 """Commands of one machine that may be in flight; further ones get a 503."""
 
+UNKNOWN_COMMAND: Final = "does not know the command"
+"""Part of the error (400, with the detail `type`) of a daemon that does not know a command."""
+
 PING_INTERVAL: Final = 20.0
 """Seconds between the service's pings; a machine silent for two of them is dropped."""
 

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import uuid_utils
 from typeid import TypeID
+from typeid.errors import TypeIDException
 
 Prefix = Literal[
     "acct", "user", "key", "machine", "session", "cmd", "msg", "act", "evt", "webhook", "dlv", "aud"
@@ -34,6 +35,18 @@ def derived_id(prefix: Prefix, millis: int, *parts: str) -> str:
     stamp = min(max(millis, 0), _MAX_MILLIS)
     value = (stamp << 80) | (0x7 << 76) | (random_a << 64) | (0b10 << 62) | random_b
     return str(TypeID.from_uuid(uuid_utils.UUID(int=value), prefix=prefix))
+
+
+def creation_time(text: str) -> int:
+    """Return when `new_id` made this id, in epoch milliseconds.
+
+    Raises:
+        ValueError: `text` is not a TypeID.
+    """
+    try:
+        return TypeID.from_string(text).uuid.int >> 80
+    except TypeIDException as error:
+        raise ValueError(f"{text!r} is not an id") from error
 
 
 def is_id(prefix: Prefix, text: str) -> bool:

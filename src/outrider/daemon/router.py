@@ -24,9 +24,13 @@ from outrider.contract.commands import (
     ChatDebug,
     CloseTerminal,
     CommandType,
+    Interrupt,
     LaunchCli,
     LaunchIde,
+    ListTerminals,
     ReadChat,
+    ReadQueue,
+    ReadScreen,
     ReadTurn,
     ResolveAction,
     Result,
@@ -35,11 +39,13 @@ from outrider.contract.commands import (
     StopCli,
     Terminal,
     TerminalClosed,
+    Withdraw,
 )
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.frames import (
     MAX_COMMANDS_IN_FLIGHT,
     MAX_FRAME_BYTES,
+    UNKNOWN_COMMAND,
     Command,
     CommandResult,
     Failure,
@@ -55,7 +61,16 @@ _MAX_SEEN: Final = 4096
 
 _MAX_RESULT: Final = MAX_FRAME_BYTES - 4096
 _MISSING_FIELD: Final = re.compile(r"missing required field `(\w+)`")
-_READS: Final = (ReadChat, ReadTurn, AgentStatusQuery, Screenshot, ChatDebug)
+_READS: Final = (
+    ReadChat,
+    ReadTurn,
+    AgentStatusQuery,
+    Screenshot,
+    ChatDebug,
+    ReadQueue,
+    ReadScreen,
+    ListTerminals,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -137,7 +152,7 @@ class Router:
             return kind, self._handlers[kind]
         except (ValueError, KeyError):
             raise bad_request(
-                f"This machine's agent does not know the command {name!r}: update it "
+                f"This machine's agent {UNKNOWN_COMMAND} {name!r}: update it "
                 "(`pip install --upgrade outrider`), then start it again",
                 "type",
             ) from None
@@ -243,6 +258,18 @@ def command_handlers(
     async def read_chat(payload: ReadChat, _: float) -> Result:
         return await sessions.find(payload).read(payload)
 
+    async def interrupt(payload: Interrupt, _: float) -> Result:
+        return await sessions.find(payload).interrupt(payload)
+
+    async def read_queue(payload: ReadQueue, _: float) -> Result:
+        return sessions.find(payload).queue()
+
+    async def withdraw(payload: Withdraw, _: float) -> Result:
+        return await sessions.find(payload).withdraw(payload)
+
+    async def read_screen(payload: ReadScreen, _: float) -> Result:
+        return await sessions.find(payload).screen()
+
     async def resolve_action(payload: ResolveAction, _: float) -> Result:
         return await sessions.find(payload).resolve(payload)
 
@@ -276,9 +303,17 @@ def command_handlers(
         await terminals.end(payload.name)
         return TerminalClosed(terminal=payload.name)
 
+    async def list_terminals(_payload: ListTerminals, _: float) -> Result:
+        return terminals.list()
+
     return {
         CommandType.SEND_CHAT: send_chat,
+        CommandType.SEND_CHAT_NOW: send_chat,
         CommandType.READ_CHAT: read_chat,
+        CommandType.INTERRUPT: interrupt,
+        CommandType.READ_QUEUE: read_queue,
+        CommandType.WITHDRAW: withdraw,
+        CommandType.READ_SCREEN: read_screen,
         CommandType.RESOLVE_ACTION: resolve_action,
         CommandType.SCREENSHOT: screenshot,
         CommandType.LAUNCH_IDE: launch_ide,
@@ -287,6 +322,7 @@ def command_handlers(
         CommandType.AGENT_STATUS: agent_status,
         CommandType.TERMINAL: terminal,
         CommandType.CLOSE_TERMINAL: close_terminal,
+        CommandType.LIST_TERMINALS: list_terminals,
         CommandType.CHAT_DEBUG: chat_debug,
         CommandType.READ_TURN: read_turn,
     }

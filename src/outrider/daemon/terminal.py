@@ -25,7 +25,7 @@ from typing import Final
 
 import structlog
 
-from outrider.contract.commands import Terminal, TerminalOutput
+from outrider.contract.commands import OpenTerminal, Terminal, TerminalList, TerminalOutput
 from outrider.contract.errors import ApiError, bad_request, conflict, not_found
 from outrider.daemon.child import Child, PipeReader, start
 from outrider.daemon.directories import directory
@@ -102,6 +102,16 @@ class Terminals:
             cwd=outcome.cwd,
         )
 
+    def list(self) -> TerminalList:
+        """Return the named terminals whose shell runs, in the order of their names."""
+        return TerminalList(
+            terminals=[
+                OpenTerminal(name=name, busy=terminal.busy)
+                for name, terminal in sorted(self._named.items())
+                if not terminal.unused
+            ]
+        )
+
     async def end(self, name: str) -> None:
         """Kill a named terminal and everything that runs in it; waiting commands get a 409.
 
@@ -168,6 +178,11 @@ class NamedTerminal:
     def unused(self) -> bool:
         """Whether no shell runs and no command waits for one."""
         return self._waiting == 0 and (self._shell is None or self._shell.ended)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs or waits: also one whose caller has timed out."""
+        return self._waiting > 0 or (self._shell is not None and self._shell.busy)
 
     async def run(self, command: str, cwd: str | None, deadline: float) -> Outcome:
         """Run a command after the ones that were submitted before it.
@@ -268,6 +283,11 @@ class Shell:
     def ended(self) -> bool:
         """Whether the shell has ended: the next command needs a new one."""
         return self._process is not None and self._process.returncode is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs."""
+        return self._running is not None and not self._running.done()
 
     async def start(self) -> None:
         """Start the shell.

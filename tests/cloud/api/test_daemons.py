@@ -357,6 +357,15 @@ class TestCommand:
         assert "terminal" not in error
 
 
+class TestListTerminals:
+    async def test_happy_path(self, owner: Owner) -> None:
+        """contract-2.md, Account-wide views."""
+        machine = await owner.machine()
+        request = owner.sends("GET", f"/api/v1/daemons/{machine.id}/terminals")
+        await machine.answers(await machine.takes("list_terminals"))
+        assert (await request).json()["terminals"] == [{"name": "build", "busy": False}]
+
+
 class TestCloseTerminal:
     async def test_happy_path(self, owner: Owner) -> None:
         """contract-2.md, Terminals."""

@@ -148,6 +148,7 @@ NOWHERE: Final = {
     "webhookId": "webhook_none",
     "deliveryId": "dlv_none",
     "name": "build",
+    "messageId": "msg_none",
 }
 
 
@@ -197,6 +198,8 @@ BODIES: Final[dict[str, Any]] = {
     "launch": {"type": "claude-code"},
     "stop": {"type": "claude-code"},
     "send_chat": {"message": "hi"},
+    "interrupt": None,
+    "withdraw": None,
     "approve": {"action": "approve"},
     "chat_debug": None,
     "revoke_key": None,
@@ -258,8 +261,8 @@ async def _owned(owner: Owner, endpoint: Endpoint[Any]) -> list[dict[str, str]]:
     if "{daemonId}" in endpoint.path:
         return [{"daemonId": machine.id, "name": "build"}]
     return [
-        {"ideId": f"{machine.id}:session:{running.id}"},
-        {"ideId": f"{machine.id}:cli:claude-code"},
+        {"ideId": f"{machine.id}:session:{running.id}", "messageId": "msg_1"},
+        {"ideId": f"{machine.id}:cli:claude-code", "messageId": "msg_1"},
     ]
 
 

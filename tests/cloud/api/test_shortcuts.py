@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from outrider.contract.errors import ErrorDetail
+from outrider.contract.errors import ErrorCode, ErrorDetail
 from outrider.contract.frames import Failure
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import payload_of
@@ -22,6 +22,12 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "chat", None, "read_chat"),
     ("POST", "approve", {"action": "reject", "actionId": "act_1"}, "resolve_action"),
     ("GET", "status", None, "agent_status"),
+    ("POST", "chat", {"message": "hi", "delivery": "interrupt"}, "send_chat_now"),
+    ("POST", "interrupt", None, "interrupt"),
+    ("POST", "interrupt", {"agentType": "claude"}, "interrupt"),
+    ("GET", "queue", None, "read_queue"),
+    ("DELETE", "queue/msg_3", None, "withdraw"),
+    ("GET", "screen", None, "read_screen"),
     ("GET", "chat/debug", None, "chat_debug"),
     ("POST", "chat/debug", None, "chat_debug"),
     ("POST", "chat/debug", {"frontendSnapshot": {"a": [1, "b"]}}, "chat_debug"),
@@ -339,3 +345,93 @@ class TestStop:
         machine = await owner.machine()
         response = await owner.api.post(f"/api/v1/shortcuts/{machine.id}/stop", content=body)
         assert paths(response) == [blamed]
+
+
+class TestControl:
+    """contract-2.md, "More for a session" and "Chat"."""
+
+    @pytest.mark.parametrize(
+        ("delivery", "command"),
+        [("queue", "send_chat"), ("reject", "send_chat_now"), ("interrupt", "send_chat_now")],
+    )
+    async def test_a_delivery_that_older_machines_would_ignore_has_a_command_of_its_own(
+        self, owner: Owner, delivery: str, command: str
+    ) -> None:
+        machine = await owner.machine()
+        body = {"message": "hi", "delivery": delivery}
+        for path, sent in (
+            (f"shortcuts/{machine.id}:cli:x/chat", body),
+            (f"daemons/{machine.id}/command", {"type": "send_chat", "payload": body}),
+        ):
+            request = owner.sends("POST", f"/api/v1/{path}", sent)
+            await machine.answers(await machine.takes(command, **body))
+            assert (await request).json() == RESULTS[command]
+
+    @pytest.mark.parametrize("delivery", [None, "", "later", True])
+    async def test_an_unknown_delivery(self, owner: Owner, delivery: object) -> None:
+        machine = await owner.machine()
+        response = await owner.api.post(
+            f"/api/v1/shortcuts/{machine.id}:cli:x/chat",
+            json={"message": "hi", "delivery": delivery},
+        )
+        assert_error(response, 400)
+        assert paths(response) == ["delivery"]
+
+    @pytest.mark.parametrize(
+        ("method", "action", "command", "code"),
+        [
+            ("POST", "interrupt", "interrupt", ErrorCode.NOT_GENERATING),
+            ("DELETE", "queue/msg_3", "withdraw", ErrorCode.ALREADY_SENT),
+        ],
+    )
+    async def test_the_codes_of_refusals(
+        self, owner: Owner, method: str, action: str, command: str, code: ErrorCode
+    ) -> None:
+        machine = await owner.machine()
+        request = owner.sends(method, f"/api/v1/shortcuts/{machine.id}:cli:x/{action}")
+        failure = Failure(status=409, message="It is too late for that", code=code)
+        await machine.fails(await machine.takes(command), failure)
+        assert_error(await request, 409, code)
+
+    async def test_a_busy_agent(self, owner: Owner) -> None:
+        machine = await owner.machine()
+        body = {"message": "hi", "delivery": "reject"}
+        request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}:cli:x/chat", body)
+        failure = Failure(status=409, message="It is generating", code=ErrorCode.AGENT_BUSY)
+        await machine.fails(await machine.takes("send_chat_now"), failure)
+        assert_error(await request, 409, "AGENT_BUSY")
+
+    @pytest.mark.parametrize("message", ["a%00", "x" * 257, "%1B%5B"])
+    async def test_what_is_no_id_of_a_message_is_a_404(self, owner: Owner, message: str) -> None:
+        machine = await owner.machine()
+        path = f"/api/v1/shortcuts/{machine.id}:cli:x/queue/{message}"
+        assert_error(await owner.api.delete(path), 404)
+        await machine.settled()
+        assert machine.heard_nothing()
+
+    @pytest.mark.parametrize(
+        ("method", "action", "body", "command"),
+        [
+            ("POST", "chat", {"message": "hi", "delivery": "reject"}, "send_chat_now"),
+            ("POST", "interrupt", None, "interrupt"),
+            ("GET", "queue", None, "read_queue"),
+            ("DELETE", "queue/msg_3", None, "withdraw"),
+            ("GET", "screen", None, "read_screen"),
+        ],
+    )
+    async def test_an_older_machine_agent_that_does_not_know_the_command(
+        self, owner: Owner, method: str, action: str, body: Any, command: str
+    ) -> None:
+        """The answer of docs/protocol.md, "Commands", as every release has given it."""
+        machine = await owner.machine()
+        request = owner.sends(method, f"/api/v1/shortcuts/{machine.id}:cli:x/{action}", body)
+        failure = Failure(
+            status=400,
+            message=f"This machine's agent does not know the command {command!r}: update it "
+            "(`pip install --upgrade outrider`), then start it again",
+            details=[ErrorDetail(path="type", message="…")],
+        )
+        await machine.fails(await machine.takes(command), failure)
+        response = await request
+        assert_error(response, 501)
+        assert "is older than this service" in response.json()["error"]

@@ -18,6 +18,7 @@ import psutil
 
 from outrider.contract.commands import (
     AgentStatusQuery,
+    Interrupt,
     LaunchCli,
     ReadChat,
     ResolveAction,
@@ -210,6 +211,12 @@ class Agent:
     async def messages(self) -> list[Message]:
         """Return the chat."""
         return (await self.session.read(ReadChat())).messages
+
+    async def interrupt(self) -> str:
+        """Interrupt the turn and return the status after it."""
+        status = (await self.session.interrupt(Interrupt())).status
+        assert status == self.status
+        return status
 
     async def resolve(self, action: Verdict) -> None:
         """Approve or reject."""

@@ -24,6 +24,7 @@ class ScriptedAdapter:
 
     answer_timeout = 5.0
     camera = None
+    terminal = None
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -36,7 +37,8 @@ class ScriptedAdapter:
         self.chat: list[Message] = []
         self.refuse: ApiError | None = None
         self.never: ApiError | None = None
-        self.refused = 0
+        self.refused = self.interrupted = 0
+        self.after_interrupt = "idle"
         self.gate = asyncio.Event()
         self.gate.set()
         self.closed = self.detached = False
@@ -81,6 +83,13 @@ class ScriptedAdapter:
         self.answered.append((action.id, option.id))
         self.see("generating")
         return True
+
+    async def interrupt(self) -> None:
+        await self.gate.wait()
+        if self.refuse is not None:
+            raise self.refuse
+        self.interrupted += 1
+        self.see(self.after_interrupt)
 
     async def messages(self) -> Sequence[Message]:
         return self.chat

@@ -1,15 +1,22 @@
 """The rules that are the same for every kind of agent, as playbooks: no I/O, no waiting."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contract.commands import Accepted, ChatInput, ResolveAction
+from outrider.contract.commands import (
+    Accepted,
+    ChatInput,
+    Interrupted,
+    ResolveAction,
+    Withdrawn,
+)
 from outrider.contract.errors import ApiError, ErrorCode, bad_request
 from outrider.contract.events import EventName
-from outrider.contract.resources import AgentSummary
+from outrider.contract.resources import AgentStatus, AgentSummary
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core import (
     INTERRUPT_TIMEOUT,
@@ -81,6 +88,11 @@ STARTED, COMPLETED, WAITING, ERROR = (
 def deliver(number: int, agent: str = ROBOT) -> Deliver:
     """Return the delivery of `submit(number)`."""
     return Deliver(agent, f"msg_{number}", text(f"message {number}"))
+
+
+def interrupted(number: int, status: AgentStatus = "idle") -> Reply:
+    """Return the reply to `Interrupt(number)`."""
+    return Reply(number, Interrupted(status=status))
 
 
 def for_message(agent: str = ROBOT) -> Prepare:
@@ -358,11 +370,30 @@ def test_an_agent_that_goes_while_messages_wait_keeps_them(generating: Playbook)
 
 
 def test_refuse_rather_than_wait(generating: Playbook) -> None:
-    assert generating >> submit(1, delivery="reject") << Refused(1, 409, "is generating")
+    refused = Refused(1, 409, "is generating", ErrorCode.AGENT_BUSY)
+    assert generating >> submit(1, delivery="reject") << refused
 
 
 def test_a_message_with_delivery_reject_goes_to_an_idle_agent(idle: Playbook) -> None:
     assert idle >> submit(1, delivery="reject") << for_message() >> Ready() << deliver(1)
+
+
+def test_a_message_with_delivery_reject_is_not_typed_into_a_turn_that_began_meanwhile(
+    idle: Playbook,
+) -> None:
+    idle.play(submit(1, delivery="reject"), sees(GENERATING))
+    assert idle >> Ready() << Refused(1, 409, "is generating", ErrorCode.AGENT_BUSY)
+
+
+def test_a_message_with_delivery_reject_while_another_is_delivered(idle: Playbook) -> None:
+    idle.play(submit(1))
+    refused = Refused(2, 409, code=ErrorCode.AGENT_BUSY)
+    assert idle >> submit(2, delivery="reject") << refused
+
+
+def test_a_message_with_delivery_reject_while_the_agent_asks(waiting: Playbook) -> None:
+    refused = Refused(1, 409, code=ErrorCode.APPROVAL_PENDING)
+    assert waiting >> submit(1, delivery="reject") << refused
 
 
 # Taking messages back
@@ -373,9 +404,9 @@ def test_a_queued_message_can_be_taken_back(generating: Playbook) -> None:
     assert (
         generating
         >> Withdraw(3, "msg_1")
-        << [Dequeue("msg_1"), Reply(3)]
+        << [Dequeue("msg_1"), Reply(3, Withdrawn(message_id="msg_1"))]
         >> Withdraw(4, "msg_1")
-        << Refused(4, 409, "not in the queue")
+        << Refused(4, 404, "No message 'msg_1' is in the queue")
         >> sees(IDLE)
         << [COMPLETED, *CHANGED, for_message()]
         >> Ready()
@@ -385,7 +416,23 @@ def test_a_queued_message_can_be_taken_back(generating: Playbook) -> None:
 
 def test_a_message_that_is_being_delivered_cannot_be_taken_back(generating: Playbook) -> None:
     generating.play(submit(1), sees(IDLE))
-    assert generating >> Withdraw(2, "msg_1") << Refused(2, 409) >> Ready() << deliver(1)
+    refused = Refused(2, 409, code=ErrorCode.ALREADY_SENT)
+    assert [message_id for message_id, _ in generating.core.queue()] == ["msg_1"]
+    assert generating >> Withdraw(2, "msg_1") << refused >> Ready() << deliver(1)
+    generating.play(sees(GENERATING), Done())
+    assert generating.core.queue() == []
+    assert generating >> Withdraw(3, "msg_1") << replace(refused, request=3)
+
+
+def test_a_message_that_was_not_queued_cannot_be_taken_back(generating: Playbook) -> None:
+    refused = Refused(1, 409, code=ErrorCode.ALREADY_SENT)
+    assert generating >> Withdraw(1, "msg_0") << refused
+
+
+def test_a_message_whose_delivery_failed_can_be_taken_back(generating: Playbook) -> None:
+    generating.play(submit(1), sees(IDLE), Ready(), Failed(ApiError(500, "no terminal")))
+    reply = Reply(2, Withdrawn(message_id="msg_1"))
+    assert generating >> Withdraw(2, "msg_1") << Dequeue("msg_1") << reply
 
 
 # Turns
@@ -696,8 +743,13 @@ def test_an_interruption(generating: Playbook) -> None:
         >> Done()
         << SetTimer(INTERRUPT_TIMEOUT)
         >> sees(IDLE)
-        << [COMPLETED, *CHANGED, SetTimer(None), Reply(1)]
+        << [COMPLETED, *CHANGED, SetTimer(None), interrupted(1)]
     )
+
+
+def test_an_interruption_that_is_seen_before_it_is_done(generating: Playbook) -> None:
+    generating.play(Interrupt(1), Ready(), sees(IDLE))
+    assert generating >> Done() << interrupted(1)
 
 
 def test_an_interruption_without_effect(generating: Playbook) -> None:
@@ -705,13 +757,71 @@ def test_an_interruption_without_effect(generating: Playbook) -> None:
     assert generating >> Tick() << Refused(1, 500, "did not react to the interruption")
 
 
-def test_nothing_to_interrupt(idle: Playbook) -> None:
-    assert idle >> Interrupt(1) << Refused(1, 409, "nothing to interrupt")
+def test_an_agent_that_cannot_be_interrupted(generating: Playbook) -> None:
+    generating.play(Interrupt(1), Ready())
+    assert generating >> Failed(bad_request("has no keys")) << Refused(1, 400, "has no keys")
+
+
+@pytest.mark.parametrize("status", [IDLE, fails("no credit"), fails("it ended", gone=True)])
+def test_nothing_to_interrupt(idle: Playbook, status: Observation) -> None:
+    idle.play(sees(status))
+    refused = Refused(1, 409, "nothing to interrupt", ErrorCode.NOT_GENERATING)
+    assert idle >> Interrupt(1) << refused
 
 
 def test_a_turn_that_ends_by_itself_before_it_is_interrupted(generating: Playbook) -> None:
     generating.play(Interrupt(1), sees(IDLE))
-    assert generating >> Ready() << Reply(1)
+    assert generating >> Ready() << interrupted(1)
+
+
+def test_an_agent_that_ends_when_it_is_interrupted(generating: Playbook) -> None:
+    generating.play(Interrupt(1), Ready(), Done())
+    assert generating.play(sees(fails("it ended", gone=True)))[-1] == interrupted(1, "error")
+
+
+def test_an_interruption_ends_the_question_and_the_turn(waiting: Playbook) -> None:
+    waiting.play(Interrupt(1), Ready(), Done())
+    assert waiting >> sees(GENERATING) << [*CHANGED]  # the agent notes that nobody answered
+    assert waiting.play(sees(IDLE))[-2:] == [SetTimer(None), interrupted(1)]
+
+
+def test_what_waits_is_sent_after_an_interruption(generating: Playbook) -> None:
+    generating.play(submit(1), Interrupt(2), Ready(), Done())
+    assert (
+        generating
+        >> sees(IDLE)
+        << [COMPLETED, *CHANGED, SetTimer(None), interrupted(2), for_message()]
+        >> Ready()
+        << deliver(1)
+    )
+
+
+def test_of_two_interruptions_one_is_made(generating: Playbook) -> None:
+    generating.play(Interrupt(1), Interrupt(2), Ready(), Done())
+    assert (
+        generating
+        >> sees(IDLE)
+        << [COMPLETED, *CHANGED, SetTimer(None), interrupted(1), Prepare(ROBOT)]
+        >> Ready()
+        << interrupted(2)
+    )
+
+
+def test_an_agent_that_is_not_selected_is_interrupted_by_its_name() -> None:
+    book = Playbook(ROBOT, "android")
+    book.play(sees(IDLE), sees(GENERATING, "android"))
+    assert (
+        book
+        >> Interrupt(1, "android")
+        << Prepare("android")
+        >> Ready()
+        << InterruptAgent("android")
+        >> Done()
+        << SetTimer(INTERRUPT_TIMEOUT)
+    )
+    assert book.play(sees(IDLE, "android"))[-1] == interrupted(1)
+    refused = Refused(2, 409, code=ErrorCode.NOT_GENERATING)
+    assert book >> Interrupt(2, "android") << refused >> Interrupt(3, "nobody") << Refused(3, 404)
 
 
 def test_interrupt_and_send(generating: Playbook) -> None:
@@ -727,6 +837,25 @@ def test_interrupt_and_send(generating: Playbook) -> None:
         >> Done()
         << accepted(2)
     )
+
+
+def test_interrupt_a_question_and_send(waiting: Playbook) -> None:
+    assert (
+        waiting >> submit(1, delivery="interrupt") << Prepare(ROBOT) >> Ready()
+        << InterruptAgent(ROBOT) >> Done() << SetTimer(INTERRUPT_TIMEOUT)
+    )  # fmt: skip
+    assert waiting.play(sees(IDLE))[-2:] == [SetTimer(None), for_message()]
+    assert waiting >> Ready() << deliver(1)
+
+
+def test_interrupt_and_send_to_an_idle_agent(idle: Playbook) -> None:
+    assert idle >> submit(1, delivery="interrupt") << for_message() >> Ready() << deliver(1)
+
+
+def test_a_message_is_not_sent_when_the_interruption_has_no_effect(generating: Playbook) -> None:
+    generating.play(submit(1, delivery="interrupt"), Ready(), Done())
+    refused = Refused(1, 500, "did not react to the interruption")
+    assert generating >> Tick() << refused >> sees(IDLE) << [COMPLETED, *CHANGED]
 
 
 # Events

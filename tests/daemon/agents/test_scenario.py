@@ -208,6 +208,41 @@ async def test_a_turn_that_is_interrupted_is_over(box: Machine, model: StubModel
     assert (await agent.turn("after that"))[0].content == "after that"
 
 
+async def test_interrupt(box: Machine, model: StubModel) -> None:
+    agent = await box.launch()
+    with pytest.raises(ApiError) as refused:
+        await agent.interrupt()
+    assert (refused.value.status, refused.value.code) == (409, "NOT_GENERATING")
+
+    text = f"count {uuid.uuid4().hex} SLOW:1"
+    await agent.say(text)
+    await stays_until(agent, "generating", lambda: model.has("first", text))
+    assert await agent.interrupt() in {"idle", "error"}
+    await stays(agent, agent.status, 1)  # and not the pause before the turn goes on
+    assert not model.has("last", text)
+    assert box.event_names()[-1] in {"generating_completed", "error"}
+
+    text = f"HANG {uuid.uuid4().hex}"
+    await agent.say(text)
+    await stays_until(agent, "generating", lambda: model.has("req", text))
+    later = await agent.session.send(SendChat(message="now", delivery="interrupt"))
+    assert not later.queued
+    await agent.until("idle")
+    assert (await said(agent, "assistant"))[-1] == "Hello from stub. You said: now"
+
+
+async def test_interrupt_a_question(box: Machine) -> None:
+    agent = await box.launch()
+    await wants(agent, "touch interrupted")
+    assert await agent.interrupt() in {"idle", "error"}
+    assert agent.session.state().pending_action is None
+    await stays(agent, agent.status, 1)
+    await agent.say("after that")  # of which Gemini's model gets both messages, and asks again
+    assert (await said(agent, "user"))[-1] == "after that"
+    await agent.until("idle", "waiting_approval")
+    assert not (box.project / "interrupted").exists()
+
+
 async def test_a_daemon_that_is_killed_in_the_middle_of_a_turn(
     box: Machine, model: StubModel
 ) -> None:

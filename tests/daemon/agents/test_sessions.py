@@ -11,12 +11,14 @@ from structlog.testing import capture_logs
 
 from outrider.contract.commands import (
     AgentStatusQuery,
+    Interrupt,
     LaunchCli,
     ReadChat,
     ReadTurn,
     ResolveAction,
     SendChat,
     StopCli,
+    Withdraw,
 )
 from outrider.contract.errors import ApiError
 from outrider.contract.events import AgentEvent
@@ -24,7 +26,7 @@ from outrider.contract.resources import Message
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core import MAX_QUEUED
 from outrider.daemon.agents.session import AgentSession
-from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.agents.sessions import Sessions, epoch_millis
 from outrider.daemon.journal import Journal
 from tests.daemon.agents.machine import until
 from tests.daemon.agents.scripted import ScriptedAdapter, ScriptedProvider
@@ -115,6 +117,71 @@ async def test_the_queue_outlives_the_daemon(desk: Desk) -> None:
     desk.open()
     await desk.sessions.restore()
     await until(lambda: desk.agent.submitted == ["later"], 5)
+
+
+async def test_the_queue_is_listed_and_outlives_the_daemon(desk: Desk) -> None:
+    session = await desk.launch()
+    assert session.queue().messages == []
+    first = await session.send(SendChat(message="first"))
+    began = epoch_millis()
+    two = await session.send(SendChat(message="second"))
+    three = await session.send(SendChat(message="third"))
+    listed = session.queue().messages
+    assert [(m.message_id, m.text) for m in listed] == [
+        (two.message_id, "second"),
+        (three.message_id, "third"),
+    ]
+    assert began <= listed[0].created_at <= listed[1].created_at <= epoch_millis()
+
+    await desk.sessions.detach()
+    desk.journal.close()
+    desk.open()
+    desk.provider.next_first = Observation(status="generating")
+    await desk.sessions.restore()
+    session = desk.sessions.find(AgentStatusQuery(session_id=session.record.id))
+    assert session.queue().messages == listed
+
+    assert two.message_id is not None
+    assert (await session.withdraw(Withdraw(message_id=two.message_id))).message_id
+    unknown = await refused(session.withdraw(Withdraw(message_id=two.message_id)))
+    assert (unknown.status, unknown.code) == (404, None)
+    desk.agent.see("idle")
+    await until(lambda: session.queue().messages == [], 5)
+    assert desk.agent.submitted == ["third"]
+    assert first.message_id is not None
+    desk.agent.chat = [
+        Message(id=first.message_id, index=0, role="user", kind="text", content="", timestamp=0)
+    ]
+    for sent in (first, three):  # one before the restart, and one after it
+        assert sent.message_id is not None
+        late = await refused(session.withdraw(Withdraw(message_id=sent.message_id)))
+        assert (late.status, late.code) == (409, "ALREADY_SENT")
+
+
+async def test_delivery(desk: Desk) -> None:
+    session = await desk.launch()
+    await session.send(SendChat(message="first", delivery="reject"))
+    busy = await refused(session.send(SendChat(message="second", delivery="reject")))
+    assert (busy.status, busy.code) == (409, "AGENT_BUSY")
+    await session.send(SendChat(message="third"))
+    sent = await session.send(SendChat(message="fourth", delivery="interrupt"))
+    assert (sent.queued, sent.status, desk.agent.interrupted) == (False, "generating", 1)
+    assert desk.agent.submitted == ["first", "fourth"]
+    desk.agent.see("idle")
+    await until(lambda: desk.agent.submitted == ["first", "fourth", "third"], 5)
+
+
+async def test_interrupt(desk: Desk) -> None:
+    session = await desk.launch()
+    idle = await refused(session.interrupt(Interrupt()))
+    assert (idle.status, idle.code) == (409, "NOT_GENERATING")
+    await session.send(SendChat(message="first"))
+    assert (await session.interrupt(Interrupt())).status == "idle"
+    assert desk.names() == ["generating_started", "generating_completed"]
+    desk.agent.ask("act_1")
+    desk.agent.after_interrupt = "error"
+    assert (await session.interrupt(Interrupt(agent_type="robot"))).status == "error"
+    assert session.state().pending_action is None
 
 
 async def test_a_queued_message_that_is_not_taken_waits_for_the_next_idle(desk: Desk) -> None:

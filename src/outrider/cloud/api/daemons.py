@@ -33,6 +33,7 @@ from outrider.contract.commands import (
     LaunchCli,
     Launched,
     LaunchIde,
+    ListTerminals,
     NamesSession,
     Picture,
     ReadChat,
@@ -44,6 +45,7 @@ from outrider.contract.commands import (
     Stopped,
     Terminal,
     TerminalClosed,
+    TerminalList,
     TerminalOutput,
 )
 from outrider.contract.errors import bad_request, not_found
@@ -165,6 +167,8 @@ async def command(services: DaemonServices, call: Call) -> bytes:
         names = {**names, **names_as_sent(request_of_kind)}
         if request_of_kind.target_session_id is not None:  # older machine agents ignore the alias
             payload = msgspec.json.encode(request_of_kind)
+    if isinstance(request_of_kind, SendChat):
+        kind = request_of_kind.command
     with fields_as_sent(names, "payload"):
         if isinstance(request_of_kind, NamesSession):
             await check_machine(services.dispatcher, call.account_id, machine, request_of_kind)
@@ -180,6 +184,17 @@ async def terminal(services: DaemonServices, call: Call) -> bytes:
     """
     return await services.dispatcher.call(
         call.account_id, call.path("daemonId"), CommandType.TERMINAL, call.raw_body, call.gone
+    )
+
+
+async def list_terminals(services: DaemonServices, call: Call) -> bytes:
+    """The machine's named terminals, and whether a command runs in each."""
+    return await services.dispatcher.call(
+        call.account_id,
+        call.path("daemonId"),
+        CommandType.LIST_TERMINALS,
+        msgspec.json.encode(ListTerminals()),
+        call.gone,
     )
 
 
@@ -264,6 +279,15 @@ ENDPOINTS: list[Endpoint[DaemonServices]] = [
         handler=terminal,
         response=TerminalOutput,
         body=Terminal,
+        tag="Daemons",
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_PATH}/{{daemonId}}/terminals",
+        scope=Scope.TERMINAL_EXEC,
+        summary="List the named terminals",
+        handler=list_terminals,
+        response=TerminalList,
         tag="Daemons",
     ),
     Endpoint(

@@ -40,22 +40,31 @@ from outrider.contract.commands import (
     ChatDebug,
     ChatDebugged,
     ChatInput,
+    Cursor,
     ImagePart,
+    Interrupt,
+    Interrupted,
     LaunchCli,
     Launched,
     LaunchIde,
+    OpenTerminal,
     Picture,
+    Queue,
+    QueuedMessage,
     ReadChat,
     ResolveAction,
     Resolved,
+    Screen,
     Screenshot,
     SendChat,
     StopCli,
     Stopped,
     Terminal,
     TerminalClosed,
+    TerminalList,
     TerminalOutput,
     TextPart,
+    Withdrawn,
 )
 from outrider.contract.debug import DebugBundle
 from outrider.contract.enrollment import (
@@ -112,12 +121,12 @@ SIGNED_IN_ID: Final = "session_01kan5vrt3fejs8x9c4kq7w2hb"
 KEY_ID: Final = "key_01kan5w2h8eqbt4s0gq3v2m1yd"
 WEBHOOK_ID: Final = "webhook_01kan69x5ve2wb0sfv5m9nq3ta"
 DELIVERY_ID: Final = "dlv_01kan6b1v3ezkr7h5w0m3x9r4c"
+MESSAGE_ID: Final = "msg_01kan68v9pf1etbs7q4h2d6w3y"
 TARGET_ID: Final = f"{MACHINE_ID}:cli:claude-code"
 
 _ACCOUNT_ID: Final = "acct_01kan5vrt1f9m8x0c4kq7w2hbe"
 _USER_ID: Final = "user_01kan5vrt2e6sa3j5s0gq3v2m1"
 _EVENT_ID: Final = "evt_01kan6a5d2fzq8h7w0m3x9r4ct"
-_MESSAGE_ID: Final = "msg_01kan68v9pf1etbs7q4h2d6w3y"
 _ACTION_ID: Final = "act_01kan67m4pf9et8r2c6h1d5v0x"
 _SESSION_TARGET_ID: Final = f"{MACHINE_ID}:session:{SESSION_ID}"
 _PASSWORD: Final = "a password of your own"  # noqa: S105
@@ -212,7 +221,7 @@ _STATUS: Final = DaemonStatus(
     timestamp=_NOW,
 )
 _MESSAGE: Final = Message(
-    id=_MESSAGE_ID,
+    id=MESSAGE_ID,
     index=0,
     role="user",
     kind="text",
@@ -224,6 +233,11 @@ _CONTROL: Final = Control(
     id="mode", label="Mode", type="select", options=["default", "plan"], value="default"
 )
 _SEND: Final = SendChat(message="Write a test for the parser")
+_QUEUED: Final = QueuedMessage(
+    message_id=MESSAGE_ID, text="Write a test for the parser", created_at=_NOW
+)
+_CURSOR: Final = Cursor(x=2, y=1)
+_TERMINAL: Final = OpenTerminal(name="build", busy=True)
 _RESOLVE: Final = ResolveAction(action="approve", action_id=_ACTION_ID)
 _BUNDLE: Final = DebugBundle(
     session={"id": SESSION_ID, "type": "claude-code", "status": "idle"},
@@ -347,22 +361,32 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     StopRequest(type="claude-code", session_id=SESSION_ID),
     Terminal(command="git status --short", cwd=_DIRECTORY),
     ChatDebug(frontend_snapshot=_CONTEXT),
+    Interrupt(agent_type="claude-code"),
     # What comes of commands
     Launched(id=TARGET_ID, session_id=SESSION_ID, session_target_id=_SESSION_TARGET_ID, kind="cli",
              type="claude-code", status="idle"),
     Stopped(stopped=[SESSION_ID]),
-    Accepted(message_id=_MESSAGE_ID, session_id=SESSION_ID, status="generating", queued=False,
-             cursor=_MESSAGE_ID),
+    Accepted(message_id=MESSAGE_ID, session_id=SESSION_ID, status="generating", queued=False,
+             cursor=MESSAGE_ID),
     Chat(id=_SESSION_TARGET_ID, session_id=SESSION_ID, agent_type="claude-code", title=_TITLE,
          status="waiting_approval", messages=[_MESSAGE], pending_action=_ACTION, total_messages=1),
-    WaitQuery(after=_MESSAGE_ID),
-    Waited(reason="waiting_approval", cursor=_MESSAGE_ID, status="waiting_approval",
+    WaitQuery(after=MESSAGE_ID),
+    Waited(reason="waiting_approval", cursor=MESSAGE_ID, status="waiting_approval",
            messages=[_MESSAGE], pending_action=_ACTION),
     Resolved(action="approve", action_id=_ACTION_ID, option_id="1", status="generating"),
     AgentState(id=_SESSION_TARGET_ID, session_id=SESSION_ID, agent_type="claude-code",
                status="waiting_approval", title=_TITLE,
                summary_metadata=SummaryMetadata(items=[_SUMMARY]), controls=[_CONTROL],
                workspace=_WORKSPACE, pending_action=_ACTION, error=None, updated_at=_NOW),
+    Interrupted(status="idle"),
+    _QUEUED,
+    Queue(messages=[_QUEUED]),
+    Withdrawn(message_id=MESSAGE_ID),
+    _CURSOR,
+    Screen(columns=110, rows=36, text="Done.\n$", ansi="\x1b[32mDone.\x1b[0m\n$",
+           cursor=_CURSOR),
+    _TERMINAL,
+    TerminalList(terminals=[_TERMINAL]),
     Picture(format="png", width=1280, height=800, data=_PNG),
     TerminalOutput(terminal=None, exit_code=0, output=" M src/parser.py\n", truncated=False,
                    duration_ms=12, cwd=_DIRECTORY),
@@ -422,7 +446,7 @@ EXAMPLES: Final[dict[type[Struct], Wire]] = {type(instance): instance for instan
 
 FIELD_EXAMPLES: Final[dict[str, Any]] = {
     "actionId": _ACTION_ID,
-    "after": _MESSAGE_ID,
+    "after": MESSAGE_ID,
     "agentType": "claude-code",
     "before": DELIVERY_ID,
     "code": "NO_PENDING_ACTION",

@@ -16,6 +16,7 @@ from outrider.cloud.api.examples import (
     FIELD_EXAMPLES,
     KEY_ID,
     MACHINE_ID,
+    MESSAGE_ID,
     SIGNED_IN_ID,
     TARGET_ID,
     WEBHOOK_ID,
@@ -40,6 +41,7 @@ _PATH_PARAMETERS: Final = {
         TARGET_ID,
     ),
     "name": _Parameter("A terminal's name.", "build"),
+    "messageId": _Parameter("A message's id, as sending it answers.", MESSAGE_ID),
     "webhookId": _Parameter("A webhook's id.", WEBHOOK_ID),
     "deliveryId": _Parameter("A delivery's id.", DELIVERY_ID),
     "sessionId": _Parameter("A dashboard session's id.", SIGNED_IN_ID),
@@ -105,6 +107,12 @@ _ERRORS: Final = {
         "Failed",
         "The machine is offline, or the command broke.",
         "The machine 'laptop' is offline: start `outrider daemon` on it and try again",
+    ),
+    "501": _error(
+        "NotSupported",
+        "The machine agent is older than the service and does not know this request.",
+        "The agent of the machine 'laptop' is older than this service and cannot do this "
+        "(interrupt): update it (`pip install --upgrade outrider`), then start it again",
     ),
     "503": _error(
         "Unavailable",

@@ -1,4 +1,4 @@
-"""The shortcuts: launch and stop agents, talk to them, answer what they ask."""
+"""The shortcuts: launch and stop agents, talk to them, interrupt them, answer what they ask."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -20,6 +20,8 @@ from outrider.contract.commands import (
     ChatDebugged,
     CommandType,
     DebugQuery,
+    Interrupt,
+    Interrupted,
     LaunchCli,
     Launched,
     LaunchIde,
@@ -27,16 +29,23 @@ from outrider.contract.commands import (
     Name,
     NamesSession,
     Path,
+    Queue,
     ReadChat,
+    ReadQueue,
+    ReadScreen,
     ResolveAction,
     Resolved,
+    Screen,
     SendChat,
     StopCli,
     Stopped,
+    Withdraw,
+    Withdrawn,
 )
-from outrider.contract.errors import bad_request
+from outrider.contract.errors import bad_request, not_found
 from outrider.contract.providers import BUILT_IN
 from outrider.contract.structs import Wire
+from outrider.contract.text import MAX_NAME, is_printable
 
 
 class LaunchRequest(Wire, kw_only=True):
@@ -131,9 +140,47 @@ async def send_chat(dispatcher: Dispatcher, call: Call) -> bytes:
     """Send a message to an agent.
 
     Answers once the agent has taken it, not once it has answered. While the agent is
-    generating, the message waits in order, 16 at most, and `queued` is true.
+    generating, the message waits in order, 16 at most, and `queued` is true. With `delivery`
+    `interrupt` it stops the current turn instead, and is sent ahead of the messages that wait;
+    with `reject` it is refused with a 409 `AGENT_BUSY`.
     """
-    return await _to_target(dispatcher, call, CommandType.SEND_CHAT, call.body)
+    request: SendChat = call.body
+    return await _to_target(dispatcher, call, request.command, request)
+
+
+async def interrupt(dispatcher: Dispatcher, call: Call) -> bytes:
+    """Stop an agent's current turn.
+
+    The turn is over when this answers; an error says that it is not. A question that the agent
+    asks is part of the turn: it is withdrawn, and what it asked for is not done. Messages in the
+    queue stay there, and the first of them is sent next. 409 `NOT_GENERATING`: there is no turn.
+    """
+    return await _to_target(dispatcher, call, CommandType.INTERRUPT, call.body or Interrupt())
+
+
+async def read_queue(dispatcher: Dispatcher, call: Call) -> bytes:
+    """The messages that wait for an agent, in the order in which it will get them."""
+    return await _to_target(dispatcher, call, CommandType.READ_QUEUE, ReadQueue())
+
+
+async def withdraw(dispatcher: Dispatcher, call: Call) -> bytes:
+    """Take back a message that waits for an agent.
+
+    409 `ALREADY_SENT`: the agent has it, or is getting it at this moment.
+    """
+    message_id = call.path("messageId")
+    if len(message_id) > MAX_NAME or not is_printable(message_id):
+        raise not_found("No message has such an id")
+    request = Withdraw(message_id=message_id)
+    return await _to_target(dispatcher, call, CommandType.WITHDRAW, request)
+
+
+async def read_screen(dispatcher: Dispatcher, call: Call) -> bytes:
+    """What the terminal of a CLI agent shows now: as plain text, and with colors (`ansi`).
+
+    Secrets on it are not removed, as in the chat. Agents without a terminal have no screen (400).
+    """
+    return await _to_target(dispatcher, call, CommandType.READ_SCREEN, ReadScreen())
 
 
 async def read_chat(dispatcher: Dispatcher, call: Call) -> bytes:
@@ -225,6 +272,44 @@ ENDPOINTS: list[Endpoint[Dispatcher]] = [
         handler=read_chat,
         response=Chat,
         query=ChatQuery,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/{{ideId}}/interrupt",
+        scope=Scope.AGENT_CONTROL,
+        summary="Stop the current turn",
+        handler=interrupt,
+        response=Interrupted,
+        body=Interrupt,
+        body_optional=True,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_PATH}/{{ideId}}/queue",
+        scope=Scope.AGENT_READ,
+        summary="List the messages that wait",
+        handler=read_queue,
+        response=Queue,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="DELETE",
+        path=f"{_PATH}/{{ideId}}/queue/{{messageId}}",
+        scope=Scope.AGENT_CONTROL,
+        summary="Take back a message",
+        handler=withdraw,
+        response=Withdrawn,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_PATH}/{{ideId}}/screen",
+        scope=Scope.AGENT_READ,
+        summary="Read an agent's screen",
+        handler=read_screen,
+        response=Screen,
         tag=_TAG,
     ),
     Endpoint(

@@ -15,7 +15,14 @@ from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.relay import CommandRelay
 from outrider.contract.commands import RESULTS, CommandType
 from outrider.contract.errors import ApiError, ErrorCode, OutriderError, not_found
-from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, Command, CommandResult
+from outrider.contract.frames import (
+    MAX_COMMANDS_IN_FLIGHT,
+    UNKNOWN_COMMAND,
+    Cancel,
+    Command,
+    CommandResult,
+    Failure,
+)
 
 PATIENCE: Final = 0.1
 """Seconds after which a command is slow enough to check whether its client is still connected."""
@@ -37,7 +44,14 @@ _FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
 """The statuses that a machine may answer with; any other becomes a 500."""
 
 _CODES: Final = frozenset(
-    {ErrorCode.NO_PENDING_ACTION, ErrorCode.APPROVAL_PENDING, ErrorCode.AMBIGUOUS_TARGET}
+    {
+        ErrorCode.NO_PENDING_ACTION,
+        ErrorCode.APPROVAL_PENDING,
+        ErrorCode.AMBIGUOUS_TARGET,
+        ErrorCode.NOT_GENERATING,
+        ErrorCode.AGENT_BUSY,
+        ErrorCode.ALREADY_SENT,
+    }
 )
 """The codes that a machine may give, with a 409; the others are about credentials and limits."""
 
@@ -318,6 +332,14 @@ async def _fail_on_disconnect(
 def _checked(state: MachineState, command: CommandType, answer: CommandResult) -> bytes:
     """Return the result as JSON, or raise the machine's error."""
     failure = answer.error
+    if failure is not None and _is_unknown_command(failure):
+        raise ApiError(
+            501,
+            f"The agent of the machine {state.nickname!r} is older than this service and cannot "
+            f"do this ({command}): update it (`pip install --upgrade outrider`), then start it "
+            "again",
+            safe_to_retry=True,
+        )
     if failure is not None:
         status = failure.status if failure.status in _FROM_MACHINE else 500
         code = failure.code if status == 409 and failure.code in _CODES else None
@@ -339,3 +361,12 @@ def _checked(state: MachineState, command: CommandType, answer: CommandResult) -
             500, f"The machine {state.nickname!r} gave a malformed answer: update its agent"
         ) from error
     return data
+
+
+def _is_unknown_command(failure: Failure) -> bool:
+    """Return whether a machine agent has refused a command because it does not know it."""
+    return (
+        failure.status == 400
+        and [detail.path for detail in failure.details] == ["type"]
+        and UNKNOWN_COMMAND in failure.message
+    )

@@ -3,14 +3,14 @@
 For every kind of agent (terminal, protocol, IDE page), the adapter only observes, delivers and
 reads; the agent core (core.py) decides what may be done and when. Except for `messages`, at most
 one method of an adapter's agents is called at a time. `deliver`, `choose` and `change` are called
-right after `ready`; for `deliver`, `show` is called in between.
+right after `ready`, as is `interrupt`; for `deliver`, `show` is called in between.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from outrider.contract.commands import ChatInput, Picture
+from outrider.contract.commands import ChatInput, Picture, Screen
 from outrider.contract.resources import (
     ActionOption,
     AgentStatus,
@@ -69,6 +69,17 @@ class Camera(Protocol):
 
         Raises:
             ApiError: as `screenshot` does.
+        """
+
+
+class Terminal(Protocol):
+    """The terminal that an agent runs in."""
+
+    async def screen(self) -> Screen:
+        """Return what it shows now.
+
+        Raises:
+            ApiError: 409, it is gone; 500, it does not answer.
         """
 
 
@@ -132,6 +143,15 @@ class Agent(Protocol):
                 500, the agent did not react.
         """
 
+    async def interrupt(self) -> None:
+        """Interrupt the current turn, and the question that the agent asks in it.
+
+        The end of the turn is observed within `INTERRUPT_TIMEOUT` (core.py) of the return.
+
+        Raises:
+            ApiError: 400, this agent cannot be interrupted; 500, it cannot be reached.
+        """
+
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat, oldest first; index, id and timestamp never change."""
 
@@ -154,6 +174,10 @@ class Adapter(Protocol):
     @property
     def camera(self) -> Camera | None:
         """The camera for its window, None if it has no window."""
+
+    @property
+    def terminal(self) -> Terminal | None:
+        """The terminal that it runs in, None if it runs in none."""
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` with the current state of each agent now, and after every change."""

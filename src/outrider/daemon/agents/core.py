@@ -30,6 +30,8 @@ Invariants, if the daemon is killed at any moment:
   daemon is killed before that, its sender gets no reply, and the message is not sent again.
 - An event is emitted before it is recorded as emitted (`Emit`, then `Save`). If the daemon is
   killed in between, the next one emits it again: at least once. After `Save` it is not repeated.
+- An interrupted turn is over when the reply is sent: its agent was observed neither generating nor
+  waiting. The queue is not interrupted: its oldest message is delivered after that.
 - Answers are not in the journal. If the daemon is killed before the agent has received one, the
   question is pending again after the restart; after that, the agent has continued. The adapter
   derives the id of a question from its content, so that it keeps its id, and its event is not
@@ -41,7 +43,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from outrider.contract.commands import Accepted, ChatInput, ResolveAction, Resolved
+from outrider.contract.commands import (
+    Accepted,
+    ChatInput,
+    Interrupted,
+    ResolveAction,
+    Resolved,
+    Withdrawn,
+)
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
 from outrider.contract.events import EventName
 from outrider.contract.resources import ActionOption, AgentStatus, AgentSummary, PendingAction
@@ -102,7 +111,8 @@ class _Job:
 
     Attributes:
         request: the request to reply to; None for a message from the queue.
-        submit: the message to continue with after the controls were changed or the turn ended.
+        submit: the message to continue with after the controls were changed or the turn ended;
+            of the delivery of a message that was not queued, that message.
         done: the act was executed, and its effect has not been observed yet.
     """
 
@@ -204,6 +214,10 @@ class AgentCore:
             return self.observation
         return self._observations.get(agent, Observation(status="idle"))
 
+    def queue(self) -> list[tuple[str, ChatInput]]:
+        """Return the messages (id, input) that the agent has not accepted yet, in order."""
+        return list(self._queue)
+
     def agents(self) -> list[AgentSummary]:
         """Return the agents that the session lists; empty for a session with a single agent."""
         return [
@@ -274,9 +288,13 @@ class AgentCore:
             case Answer():
                 yield from self._answer(event)
             case Interrupt():
-                if self._accepts_messages:
-                    raise conflict(f"{self._name} is not generating: there is nothing to interrupt")
-                self._jobs.append(_Job(InterruptAgent(self.selected), event.request))
+                agent = self.agent(event.agent)
+                if not self._is_at_work(agent):
+                    raise conflict(
+                        f"{self._agents[agent]} is not generating: there is nothing to interrupt",
+                        ErrorCode.NOT_GENERATING,
+                    )
+                self._jobs.append(_Job(InterruptAgent(agent), event.request))
             case Withdraw():
                 yield from self._withdraw(event)
 
@@ -352,6 +370,10 @@ class AgentCore:
         """Whether the agent accepts a message: it is idle, or its turn failed but it is running."""
         return self.observation.status in {"idle", "error"} and not self.observation.gone
 
+    def _is_at_work(self, agent: str) -> bool:
+        """Whether a turn of this agent is in progress; a question is part of its turn."""
+        return self.observation_of(agent).status in {"generating", "waiting_approval"}
+
     @property
     def _name(self) -> str:
         return self._agents[self.selected]
@@ -361,7 +383,7 @@ class AgentCore:
     def _submit(self, event: Submit) -> Iterator[Command]:
         yield from self._select(event.agent)
         if event.message is not None:
-            self._check_can_send()
+            self._check_can_submit(event)
         if event.controls:
             change = Change(self.selected, event.controls)
             self._jobs.append(_Job(change, event.request, submit=event))
@@ -387,19 +409,32 @@ class AgentCore:
         if event.message is None:
             yield self._accepted(event.request, None)
             return
-        self._check_can_send()
-        if not self._has_pending_delivery and self.observation.status != "generating":
+        self._check_can_submit(event)
+        if not self._has_pending_delivery and not self._is_at_work(self.selected):
             self._jobs.append(self._delivery_job(event, event.message))
         elif event.delivery == "interrupt":
             interrupt = InterruptAgent(self.selected)
             self._jobs.append(_Job(interrupt, event.request, submit=event))
         elif event.delivery == "reject":
-            raise conflict(f"{self._name} is generating: wait until it is idle, or interrupt it")
+            raise self._busy_error()
         else:
             yield from self._enqueue(event.request, event.message_id, event.message)
 
+    def _check_can_submit(self, event: Submit) -> None:
+        if event.delivery == "interrupt":  # a question ends with the turn
+            self._check_runs()
+        else:
+            self._check_can_send()
+
+    def _busy_error(self) -> ApiError:
+        return conflict(
+            f"{self._name} is generating: wait until it is idle, or interrupt it",
+            ErrorCode.AGENT_BUSY,
+        )
+
     def _delivery_job(self, event: Submit, message: ChatInput) -> _Job:
-        return _Job(Deliver(self.selected, event.message_id, message), event.request)
+        deliver = Deliver(self.selected, event.message_id, message)
+        return _Job(deliver, event.request, submit=event)
 
     def _enqueue(self, request: int, message_id: str, message: ChatInput) -> Iterator[Command]:
         if len(self._queue) >= MAX_QUEUED:
@@ -414,18 +449,18 @@ class AgentCore:
 
     def _withdraw(self, event: Withdraw) -> Iterator[Command]:
         """Remove a message from the queue, unless its delivery is in progress."""
-        job = self._job
-        is_in_progress = job is not None and job.request is None
-        waiting = list(self._queue)[1:] if is_in_progress else list(self._queue)
-        found = next((entry for entry in waiting if entry[0] == event.message_id), None)
+        is_in_progress = self._job is not None and self._job.message_id == event.message_id
+        if is_in_progress or isinstance(self._turns.get(event.message_id), Turn):
+            raise already_sent(event.message_id)
+        found = next((entry for entry in self._queue if entry[0] == event.message_id), None)
         if found is None:
-            raise conflict(f"The message {event.message_id} is not in the queue any more")
+            raise not_found(f"No message {event.message_id!r} is in the queue")
         if found is self._queue[0]:
             self._attempts = 0
         self._queue.remove(found)
         yield Dequeue(event.message_id)
         self._remember(event.message_id, conflict("The message was taken back from the queue"))
-        yield Reply(event.request)
+        yield Reply(event.request, Withdrawn(message_id=event.message_id))
 
     def _accepted(self, request: int, message_id: str | None, *, queued: bool = False) -> Reply:
         return Reply(
@@ -454,6 +489,10 @@ class AgentCore:
                 "The agent waits for an approval: approve or reject that first",
                 ErrorCode.APPROVAL_PENDING,
             )
+
+    def _check_not_at_work(self) -> None:
+        if self._is_at_work(self.selected):
+            raise self._busy_error()
 
     @property
     def _is_busy(self) -> bool:
@@ -521,14 +560,16 @@ class AgentCore:
         try:
             if isinstance(act, Deliver):
                 self._check_can_send()
-            else:
+                if job.submit is not None and job.submit.delivery == "reject":
+                    self._check_not_at_work()
+            elif not isinstance(act, InterruptAgent):
                 self._check_runs()
             if isinstance(act, Choose) and not self._is_pending(act):
                 raise _question_changed()
         except ApiError as error:
             yield from self._fail(error)
             return
-        if isinstance(act, InterruptAgent) and self._accepts_messages:
+        if isinstance(act, InterruptAgent) and not self._is_at_work(act.agent):
             yield from self._complete(job)  # the turn has ended in the meantime
         elif job.request is None and not self._accepts_messages:
             self._job = None  # a person has started a turn: the queue waits for its end
@@ -557,7 +598,7 @@ class AgentCore:
             case Choose() as choice:
                 return not self._is_pending(choice)
             case InterruptAgent():
-                return self._accepts_messages or self.observation.gone
+                return not self._is_at_work(job.act.agent)
         return True
 
     def _is_pending(self, choice: Choose) -> bool:
@@ -580,10 +621,13 @@ class AgentCore:
             yield self._accepted(request, act.message_id)
         elif isinstance(act, Choose):
             yield Reply(request, self._resolved(act))
+        elif isinstance(act, InterruptAgent):
+            if submit is not None and submit.message is not None:
+                self._jobs.appendleft(self._delivery_job(submit, submit.message))
+            else:
+                yield Reply(request, Interrupted(status=self.observation_of(act.agent).status))
         elif submit is None:
             yield Reply(request)
-        elif isinstance(act, InterruptAgent) and submit.message is not None:
-            self._jobs.appendleft(self._delivery_job(submit, submit.message))
         else:
             try:
                 yield from self._accept_message(submit)
@@ -650,10 +694,14 @@ class AgentCore:
         job = self._job
         if job is None or not job.done:
             return
-        to = "answer" if isinstance(job.act, Choose) else "interruption"
-        yield from self._fail(
-            ApiError(500, f"The agent did not react to the {to}: look at its screen or window")
-        )
+        if isinstance(job.act, Choose):
+            error = "The agent did not react to the answer: look at its screen or window"
+        else:
+            error = (
+                f"{self._agents[job.act.agent]} did not react to the interruption, its turn goes "
+                "on: look at its screen or window"
+            )
+        yield from self._fail(ApiError(500, error))
 
     def _close(self) -> Iterator[Command]:
         self._is_closed = True
@@ -664,6 +712,13 @@ class AgentCore:
         for job in jobs:
             if job.request is not None:
                 yield Refuse(job.request, ApiError(500, "The session was stopped"))
+
+
+def already_sent(message_id: str) -> ApiError:
+    """Return the error for a message that cannot be withdrawn any more."""
+    return conflict(
+        f"The message {message_id} was sent to the agent already", ErrorCode.ALREADY_SENT
+    )
 
 
 def _question_changed() -> ApiError:

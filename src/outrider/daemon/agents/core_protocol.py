@@ -48,9 +48,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Interrupt:
-    """A client interrupts the current turn."""
+    """A client interrupts the current turn of an agent; without `agent`, of the selected one."""
 
     request: int
+    agent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Change:
 
 @dataclass(frozen=True)
 class InterruptAgent:
-    """Interrupt the agent's turn; then `Done` or `Failed`."""
+    """Interrupt the agent's turn; then `Done` or `Failed`. A pending question ends with it."""
 
     agent: str
 

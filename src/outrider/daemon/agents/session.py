@@ -15,25 +15,34 @@ from outrider.contract.commands import (
     Accepted,
     AgentState,
     Chat,
+    Interrupt,
+    Interrupted,
     Launched,
     Picture,
+    Queue,
+    QueuedMessage,
     ReadChat,
     ReadTurn,
     ResolveAction,
     Resolved,
     Result,
+    Screen,
     Screenshot,
     SendChat,
     TurnState,
+    Withdraw,
+    Withdrawn,
 )
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.events import AgentEvent
-from outrider.contract.ids import new_id
+from outrider.contract.ids import creation_time, new_id
 from outrider.contract.resources import Message, Session, SummaryMetadata, Workspace
+from outrider.daemon.agents import core_protocol
 from outrider.daemon.agents.adapter import Adapter, Observation
 from outrider.daemon.agents.chat_selection import messages_of_turn, parse_cursor, select_messages
-from outrider.daemon.agents.core import AgentCore
+from outrider.daemon.agents.core import AgentCore, already_sent
 from outrider.daemon.agents.core_protocol import (
+    Act,
     Answer,
     Change,
     Choose,
@@ -46,6 +55,7 @@ from outrider.daemon.agents.core_protocol import (
     Enqueue,
     Event,
     Failed,
+    InterruptAgent,
     Observed,
     Postpone,
     Prepare,
@@ -255,22 +265,53 @@ class AgentSession:
             )
         return await self.adapter.camera.screenshot(request.width)
 
+    async def screen(self) -> Screen:
+        """Return what the agent's terminal shows.
+
+        Raises:
+            ApiError: 400, the agent has no terminal; 409, its terminal is gone.
+        """
+        if self.adapter.terminal is None:
+            raise bad_request(
+                f"Only agents in a terminal have a screen; {self.record.name} is not one", "target"
+            )
+        return await self.adapter.terminal.screen()
+
+    def queue(self) -> Queue:
+        """Return the messages that the agent has not accepted yet, in order."""
+        return Queue(
+            messages=[
+                QueuedMessage(
+                    message_id=message_id,
+                    text=message.as_text(),
+                    created_at=creation_time(message_id),
+                )
+                for message_id, message in self._core.queue()
+            ]
+        )
+
     # Requests
 
     async def send(self, request: SendChat) -> Accepted:
-        """Give the agent a message, or queue it while the agent is generating.
+        """Give the agent a message; while it is generating, do what `delivery` says.
 
         Controls are changed at once, before the message and whatever waits in the queue.
 
         Raises:
-            ApiError: 400, no such control or value, or the agent takes no such message; 409, it
-                waits for an approval, or the queue is full; 500, it is gone or did not take it.
+            ApiError: 400, no such control or value, or the agent takes no such message, or cannot
+                be interrupted; 409, it waits for an approval, is generating (`AGENT_BUSY`), or the
+                queue is full; 500, it is gone, did not take the message, or did not stop.
         """
         message = request.as_input() if request.has_message else None
         if message is not None:
             self.adapter.agents[self._core.agent(request.agent_type)].check(message)
         submit = Submit(
-            self._request(), new_id("msg"), message, request.agent_type, request.controls
+            self._request(),
+            new_id("msg"),
+            message,
+            request.agent_type,
+            request.controls,
+            request.delivery,
         )
         result = await self._ask(submit)
         assert isinstance(result, Accepted)
@@ -287,6 +328,41 @@ class AgentSession:
         assert isinstance(result, Resolved)
         return result
 
+    async def interrupt(self, request: Interrupt) -> Interrupted:
+        """Stop the current turn; when this returns, the agent is not generating.
+
+        Raises:
+            ApiError: 400, the agent cannot be interrupted; 409, there is no turn
+                (`NOT_GENERATING`); 500, it did not react.
+        """
+        event = core_protocol.Interrupt(self._request(), request.agent_type)
+        result = await self._ask(event)
+        assert isinstance(result, Interrupted)
+        return result
+
+    async def withdraw(self, request: Withdraw) -> Withdrawn:
+        """Take a message out of the queue.
+
+        Raises:
+            ApiError: 409, it was sent (`ALREADY_SENT`); 404, there is no such message.
+        """
+        message_id = request.message_id
+        try:
+            result = await self._ask(core_protocol.Withdraw(self._request(), message_id))
+        except ApiError as error:
+            if error.status == 404 and await self._is_in_chat(message_id):
+                raise already_sent(message_id) from None
+            raise
+        assert isinstance(result, Withdrawn)
+        return result
+
+    async def _is_in_chat(self, message_id: str) -> bool:
+        """Return whether an agent has this message; the core forgets its id at a restart."""
+        for agent in self.adapter.agents.values():
+            if any(message.id == message_id for message in await agent.messages()):
+                return True
+        return False
+
     async def close(self) -> None:
         """End the agent. What still waits in its queue is dropped with it."""
         await self._stop()
@@ -301,7 +377,9 @@ class AgentSession:
         self._last_request += 1
         return self._last_request
 
-    async def _ask(self, event: Submit | Answer) -> Result | None:
+    async def _ask(
+        self, event: Submit | Answer | core_protocol.Interrupt | core_protocol.Withdraw
+    ) -> Result | None:
         """Have the core take a request; return what it replies."""
         reply: asyncio.Future[Result | None] = asyncio.get_running_loop().create_future()
         self._requests[event.request] = reply
@@ -328,7 +406,7 @@ class AgentSession:
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case Prepare() | Deliver() | Choose() | Change():
+            case Prepare() | Deliver() | Choose() | Change() | InterruptAgent():
                 name = f"{type(command).__name__} {self.record.id}"
                 self._act_task = asyncio.create_task(self._act(command), name=name)
             case SetTimer(seconds):
@@ -357,7 +435,7 @@ class AgentSession:
                     error=error.message,
                 )
 
-    async def _act(self, command: Prepare | Deliver | Choose | Change) -> None:
+    async def _act(self, command: Prepare | Act) -> None:
         """Have the adapter carry out a command, and tell the core its outcome."""
         try:
             try:
@@ -370,7 +448,7 @@ class AgentSession:
             broken = ApiError(500, "The machine agent failed: its log on the machine tells why")
             self._handle(Failed(broken))
 
-    async def _call_adapter(self, command: Prepare | Deliver | Choose | Change) -> Event:
+    async def _call_adapter(self, command: Prepare | Act) -> Event:
         agents = self.adapter.agents
         match command:
             case Prepare(agent, for_message):
@@ -384,6 +462,8 @@ class AgentSession:
                 return Done(offered=await agents[agent].choose(action, option))
             case Change(agent, controls):
                 await agents[agent].change(controls)
+            case InterruptAgent(agent):
+                await agents[agent].interrupt()
         return Done()
 
     def _set_timer(self, seconds: float | None) -> None:

@@ -117,6 +117,9 @@ def turn(number, prompt):
             update("tool_call", toolCallId="t2", title="Begun", rawInput={})
         case "permission":
             permission("one")
+        case "permissions":
+            for name in rest.split():
+                permission(name)
         case "odd-permission":
             permission("odd", [{"optionId": "go", "name": "Go", "kind": "allow_once"}])
         case "two-permissions":

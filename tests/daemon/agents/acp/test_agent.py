@@ -21,6 +21,7 @@ from outrider.contract.errors import ApiError
 from outrider.contract.resources import Message
 from tests.daemon.agents.acp.conftest import provider_file
 from tests.daemon.agents.machine import Agent, Machine, running_in, until
+from tests.daemon.agents.scenario import said
 
 
 def told(messages: list[Message]) -> list[tuple[str, str, str]]:
@@ -169,6 +170,40 @@ async def test_two_questions_at_once_are_asked_one_after_the_other(box: Machine)
     assert "one:yes" in said
     assert "two:no" in said
     assert len(box.named("agent:waiting_approval")) == 2
+
+
+async def test_an_interruption_ends_the_turn(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("sleep")
+    await agent.session.send(SendChat(message="later"))
+    assert await agent.interrupt() == "idle"
+    await until(lambda: len(box.named("agent:generating_completed")) == 2, 5)
+    assert [m.content for m in await agent.messages()] == [
+        "sleep", "zzz awake", "later", "You said: later",
+    ]  # fmt: skip
+    with pytest.raises(ApiError) as refused:
+        await agent.interrupt()
+    assert refused.value.code == "NOT_GENERATING"
+
+
+async def test_an_interruption_cancels_every_question_of_the_turn(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("permissions one two")
+    await agent.until("waiting_approval")
+    assert await agent.interrupt() == "idle"
+    assert await said(agent, "assistant") == ["one:cancelled ", "two:cancelled "]
+    assert len(box.named("agent:waiting_approval")) == 1
+    await agent.say("permission")  # the next turn may ask again
+    await agent.until("waiting_approval")
+    await agent.resolve("approve")
+    await agent.until("idle")
+
+
+async def test_it_has_no_screen(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    with pytest.raises(ApiError, match="Only agents in a terminal have a screen") as refused:
+        await agent.session.screen()
+    assert refused.value.status == 400
 
 
 async def test_messages_wait_their_turn(box: Machine) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from outrider.contract.commands import SendChat
 from outrider.contract.errors import ApiError
+from outrider.daemon.agents.cli.tmux_control import HEIGHT, WIDTH
 from tests.daemon.agents.kind import AgentKind
-from tests.daemon.agents.machine import Machine, machine
+from tests.daemon.agents.machine import Machine, kill_server, machine, until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -19,10 +21,7 @@ install = "-"
 settle = 0.1
 [input]
 prompt = '> '
-[[rules]]
-name = "exponential"
-status = "error"
-screen = '^you said (a|aa)+!'
+interrupt = ["C-c"]
 [[rules]]
 name = "prompt"
 status = "idle"
@@ -33,9 +32,23 @@ status = "generating"
 screen = '.'
 """
 
+EXPONENTIAL = """
+[[rules]]
+name = "exponential"
+status = "error"
+screen = '^you said (a|aa)+!'
+"""
+
 SCRIPT = """
+import signal
 while True:
-    print("you said", input("> "))
+    said = input("> ")
+    try:
+        if said == "work":
+            signal.pause()
+    except KeyboardInterrupt:
+        print("stopped")
+    print("\\33[1myou said\\33[0m", said)
 """
 
 
@@ -58,7 +71,16 @@ async def box(tmp_path: Path) -> AsyncIterator[Machine]:
         yield running
 
 
+async def with_provider(box: Machine, text: str) -> None:
+    """Start the daemon again with another provider file."""
+    (box.folder / "config" / "providers" / "echo.toml").write_text(text)
+    await box.stop()
+    await box.start()
+
+
 async def test_a_screen_that_a_pattern_cannot_read_in_time_is_an_error(box: Machine) -> None:
+    before, rules = ECHO.split("[[rules]]", 1)
+    await with_provider(box, f"{before}{EXPONENTIAL}[[rules]]{rules}")
     agent = await box.launch()
     await agent.turn("hello")
     await agent.say("a" * 70)
@@ -68,3 +90,56 @@ async def test_a_screen_that_a_pattern_cannot_read_in_time_is_an_error(box: Mach
     assert "'^you said (a|aa)+!' takes too long" in error
     with pytest.raises(ApiError, match="takes too long"):  # it might answer a question
         await agent.say("more")
+
+
+async def test_an_interruption_ends_the_turn(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.say("work")
+    await agent.session.send(SendChat(message="later"))
+    assert await agent.interrupt() == "idle"
+    await until(lambda: box.event_names().count("generating_completed") == 2)  # and the queue's
+    assert [m.content for m in await agent.messages() if m.role == "user"] == ["work", "later"]
+    with pytest.raises(ApiError) as refused:
+        await agent.interrupt()
+    assert refused.value.code == "NOT_GENERATING"
+
+
+async def test_interrupt_and_send(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.say("work")
+    await agent.session.send(SendChat(message="now", delivery="interrupt"))
+    await until(lambda: box.event_names().count("generating_completed") == 2)
+    assert [m.content for m in await agent.messages() if m.role == "user"] == ["work", "now"]
+
+
+async def test_an_agent_whose_keys_are_not_known_cannot_be_interrupted(box: Machine) -> None:
+    await with_provider(box, ECHO.replace('interrupt = ["C-c"]', ""))
+    agent = await box.launch()
+    await agent.say("work")
+    with pytest.raises(ApiError, match="its provider file has no `interrupt` keys") as refused:
+        await agent.interrupt()
+    assert refused.value.status == 400
+    assert agent.status == "generating"
+
+
+async def test_the_screen(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.turn("hello")
+    screen = await agent.session.screen()
+    assert (screen.columns, screen.rows) == (WIDTH, HEIGHT)
+    lines = screen.text.split("\n")
+    assert lines[:3] == ["> hello", "you said hello", ">"]
+    assert len(lines) == HEIGHT
+    assert (screen.cursor.x, screen.cursor.y) == (2, 2)
+    assert "\x1b[1myou said" in screen.ansi
+
+
+async def test_the_screen_of_a_terminal_that_is_gone(box: Machine) -> None:
+    agent = await box.launch()
+    kill_server(box.socket)
+    with pytest.raises(ApiError) as refused:
+        await agent.session.screen()
+    assert (refused.value.status, refused.value.message) == (
+        409,
+        "The terminal of Echo is gone: there is no screen",
+    )

@@ -40,7 +40,9 @@ function add(role, text) {
 }
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 async function work(ms) {
-  $("busy").innerHTML = '<span class="working">working</span>'; await pause(ms);
+  $("busy").innerHTML = '<span class="working">working</span><button class="halt">Stop</button>';
+  const halted = new Promise((done) => ($("busy").querySelector(".halt").onclick = done));
+  await Promise.race([pause(ms), halted]);
   $("busy").replaceChildren();
 }
 function ask(what) {

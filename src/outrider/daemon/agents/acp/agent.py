@@ -42,6 +42,7 @@ class AcpAgent:
 
     answer_timeout = ANSWER_TIMEOUT
     camera = None
+    terminal = None
 
     def __init__(
         self,
@@ -136,6 +137,18 @@ class AcpAgent:
         self._notify()
         return offered
 
+    async def interrupt(self) -> None:
+        """Cancel the turn; the agent ends it by its answer to the prompt."""
+        running, session = await self._lifecycle.ready()
+        try:
+            await running.connection.cancel(session)
+        except ConnectionError as error:
+            raise ApiError(500, f"The agent could not be interrupted: {error}") from error
+        finally:
+            # The protocol wants these answered as cancelled, after the notification: an agent
+            # that got the answers first might take them for rejections, and go on.
+            self._approvals.cancel_turn()
+
     async def change(self, controls: Mapping[str, Value]) -> None:
         """Change controls, one after the other; observers are notified after each.
 
@@ -223,7 +236,7 @@ class AcpAgent:
             name = self._spec.display_name
             self._failure = f"{name} no longer listens: {turn.connection_error}"
         self._stop_reason = turn.outcome
-        self._approvals.cancel_all()
+        self._approvals.end_turn()
         self._chat.end_turn(turn.outcome)
         self._turn = None
         self._notify()

@@ -132,6 +132,7 @@ class Approvals:
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._waiting: OrderedDict[str, _Approval] = OrderedDict()
+        self._is_turn_cancelled = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -146,7 +147,7 @@ class Approvals:
         self, message: str, options: Sequence[PermissionOption]
     ) -> RequestPermissionResponse:
         """Return the answer to a permission request, once it has been given."""
-        if len(self._waiting) >= MAX_APPROVALS:
+        if self._is_turn_cancelled or len(self._waiting) >= MAX_APPROVALS:
             return _CANCELLED
         offers = [
             ActionOption(id=option.option_id, label=option.name, kind=option.kind)
@@ -183,6 +184,17 @@ class Approvals:
             )
         )
         return True
+
+    def cancel_turn(self) -> None:
+        """Answer every approval as cancelled, also those that the turn will still request."""
+        self._is_turn_cancelled = True
+        self.cancel_all()
+        self._on_change()
+
+    def end_turn(self) -> None:
+        """Cancel what the turn has left open; the next turn may request approvals again."""
+        self._is_turn_cancelled = False
+        self.cancel_all()
 
     def cancel_all(self) -> None:
         """Answer every approval as cancelled: nobody will answer them any more."""

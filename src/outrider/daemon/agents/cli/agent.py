@@ -6,12 +6,13 @@ module combines them into the operations of a session, of which one runs at a ti
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from outrider.contract.commands import ChatInput
-from outrider.contract.errors import ApiError, bad_request
+from outrider.contract.commands import ChatInput, Screen
+from outrider.contract.errors import ApiError, bad_request, conflict
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.daemon.agents.adapter import Observation, Observer
 from outrider.daemon.agents.cli.adapter_state import CliState, Delivery
@@ -27,7 +28,7 @@ from outrider.daemon.agents.cli.status import (
     Stillness,
 )
 from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
-from outrider.daemon.agents.cli.tmux_control import TmuxError
+from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone, WindowGone
 from outrider.daemon.agents.cli.transcripts.transcript import Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
 from outrider.daemon.agents.guards import Guards
@@ -68,6 +69,17 @@ ANSWER_LOOK: Final = 1.0
 """Seconds to wait for the effect of an answer before returning; most agents react at once."""
 
 
+INTERRUPT_PAUSE: Final = 0.3
+"""Seconds between two keys that interrupt: read at once, Escape and another key are one key."""
+
+INTERRUPT_AGAIN: Final = 3.0
+"""Seconds without the end of the turn after which the keys are pressed again.
+
+An agent may drop a key while it starts a turn."""
+
+INTERRUPT_ATTEMPTS: Final = 3
+
+
 class CliAgent:
     """An agent in the window `pane`; None if its window is gone and only its chat remains.
 
@@ -77,6 +89,11 @@ class CliAgent:
 
     answer_timeout = ANSWER_TIMEOUT
     camera = None
+
+    @property
+    def terminal(self) -> "CliAgent":
+        """The terminal that it runs in."""
+        return self
 
     def __init__(
         self,
@@ -101,6 +118,7 @@ class CliAgent:
         self.name = record.name
         self.agents = {record.type: self}
         self._journal = journal
+        self._interrupted_at = -math.inf
         self._guards = Guards(
             spec.input.guard_before, spec.input.guard_behind, spec.input.guard_mark
         )
@@ -190,6 +208,46 @@ class CliAgent:
             lambda: monitor.observation.gone or not decider.awaits_effect, ANSWER_LOOK
         )
         return True
+
+    async def interrupt(self) -> None:
+        """Press the keys that interrupt until the agent is seen to be neither busy nor asking."""
+        keys, monitor = self._spec.input.interrupt, self._monitor
+        if not keys:
+            raise bad_request(
+                f"{self._spec.display_name} cannot be interrupted: its provider file has no "
+                "`interrupt` keys in `[input]`"
+            )
+        interval = self._spec.input.interrupt_interval
+        early = self._interrupted_at + interval - time.monotonic()
+        if early > 0 and await monitor.wait_until(self._is_turn_over, early):
+            return
+        try:
+            for _ in range(1 if interval else INTERRUPT_ATTEMPTS):
+                for key in keys:
+                    await self._keyboard().press([key])
+                    if await monitor.wait_until(self._is_turn_over, INTERRUPT_PAUSE):
+                        return
+                if await monitor.wait_until(self._is_turn_over, INTERRUPT_AGAIN):
+                    return
+        except TmuxError as error:
+            raise ApiError(500, f"The agent was not interrupted: {error}") from error
+        finally:
+            self._interrupted_at = time.monotonic()
+
+    def _is_turn_over(self) -> bool:
+        return self._monitor.observation.status in {"idle", "error"}
+
+    async def screen(self) -> Screen:
+        """Return what the agent's terminal shows."""
+        pane = self._monitor.pane
+        try:
+            if pane is not None:
+                return await self._tmux.screen(pane)
+        except (WindowGone, TmuxGone):
+            pass
+        except TmuxError as error:
+            raise ApiError(500, f"The screen could not be read: {error}") from error
+        raise conflict(f"The terminal of {self.name} is gone: there is no screen")
 
     async def change(self, controls: Mapping[str, str | bool]) -> None:
         """Refuse: an agent in a terminal has no controls."""

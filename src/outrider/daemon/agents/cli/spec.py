@@ -38,6 +38,8 @@ class Input(Part, kw_only=True):
     A message that matches `guard_before`, which the agent would run as a command, is typed with
     `guard_mark` in front of it; one that matches `guard_behind`, with a space at its end. The
     agent's transcript contains these additions; the chat that Outrider shows does not.
+    `interrupt` are the keys that end a turn; without any, the agent cannot be interrupted.
+    `interrupt_interval` is for an agent that quits if it gets them again within so many seconds.
     `empty` matches the screen while the input is empty. `pause` is the seconds between the text
     and the keys that submit it. `prompt` matches the prompt in front of a typed line; it is needed
     only if the chat is read from the screen.
@@ -47,6 +49,8 @@ class Input(Part, kw_only=True):
 
     clear: list[Text] = []
     submit: Keys = msgspec.field(default_factory=lambda: ["Enter"])
+    interrupt: list[Text] = []
+    interrupt_interval: Annotated[float, Meta(ge=0, le=10)] = 0.0
     quit: list[Text] = []
     empty: Text | None = None
     prompt: Text | None = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from outrider.contract.commands import Cursor, Screen
 from outrider.daemon.agents.cli.tmux_control import (
     HEIGHT,
     SESSION,
@@ -34,6 +35,8 @@ _STATE_FORMAT: Final = (
     "#{window_name} #{cursor_x},#{cursor_y} "
     "#{pane_dead} #{?pane_dead_status,#{pane_dead_status},-} #{pane_title}"
 )
+
+_SCREEN_FORMAT: Final = "#{pane_width} #{pane_height} #{cursor_x} #{cursor_y} #{window_name}"
 
 
 def private_file(content: bytes) -> str:
@@ -196,6 +199,24 @@ class Tmux:
         # Its note that the pane is dead has moved the screen up by a line.
         lines = await self.run("capture-pane", "-p", "-S", "-1", "-t", pane.id)
         return Snapshot("\n".join(lines), title, int(code) if code.isdigit() else -1)
+
+    async def screen(self, pane: Pane) -> Screen:
+        """Return what `pane` shows now, with its colors, size and cursor. Raises as `snapshot`."""
+        state, text, ansi = await self._client.run(
+            ("display-message", "-p", "-t", pane.id, _SCREEN_FORMAT),
+            ("capture-pane", "-p", "-t", pane.id),
+            ("capture-pane", "-p", "-e", "-t", pane.id),
+        )
+        columns, rows, x, y, window = "".join(state).split(" ", 4)
+        if window != pane.name:
+            raise WindowGone(f"The window {pane.name} is gone")
+        return Screen(
+            columns=int(columns),
+            rows=int(rows),
+            text="\n".join(text),
+            ansi="\n".join(ansi),
+            cursor=Cursor(x=int(x), y=int(y)),
+        )
 
     async def history(self, pane: Pane) -> tuple[str, list[str]]:
         """Return what `pane` shows, as a snapshot has it, and every line that it still has.

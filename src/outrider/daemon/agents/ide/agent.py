@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from outrider.contract.commands import ChatInput, Picture
-from outrider.contract.errors import ApiError, conflict
+from outrider.contract.errors import ApiError, bad_request, conflict
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.daemon.agents.adapter import Camera, Observation, Observer
 from outrider.daemon.agents.ide import controls
@@ -30,6 +30,10 @@ _log = structlog.get_logger(__name__)
 
 ANSWER_TIMEOUT: Final = 5.0
 """Seconds within which a question that was answered must be gone."""
+
+
+STOP_TIMEOUT: Final = 3.0
+"""Seconds within which an agent at work must show its control to stop."""
 
 
 class IdeAgent:
@@ -91,6 +95,22 @@ class IdeAgent:
         self._monitor.refresh()
         return bool(offered)
 
+    async def interrupt(self) -> None:
+        """Click the control that stops the turn; wait for it while the turn begins."""
+        if self._spec.stop is None:
+            raise bad_request(
+                f"{self.name} cannot be interrupted: the provider file of {self._monitor.name} "
+                "names no `stop` control for it"
+            )
+        window = self._monitor.require_window()
+        try:
+            clicked = await window.call("interrupt", self._kind, STOP_TIMEOUT * 1000)
+        except WindowError as error:
+            raise ApiError(500, f"The agent could not be interrupted: {error}") from error
+        if clicked:
+            self._panel.set_answer_begun()  # a turn that was stopped may have no answer
+        self._monitor.refresh()
+
     async def change(self, values: Mapping[str, str | bool]) -> None:
         """Change settings that the agent's panel shows."""
         await controls.change(self._monitor, self._monitor.require_window(), self._panel, values)
@@ -122,6 +142,7 @@ class IdeAdapter:
     """
 
     answer_timeout = ANSWER_TIMEOUT
+    terminal = None
 
     def __init__(
         self,

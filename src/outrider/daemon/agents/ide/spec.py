@@ -63,7 +63,8 @@ class Agent(Part, kw_only=True):
 
     `typing` is how text is entered: `fill` sets the input's value, `keys` pastes into the
     focused element (code editors). A message is sent by a click on `submit`, or with the key
-    `submit_key`. Messages that match `guard_before` get an invisible character (U+200B) in front.
+    `submit_key`. `stop` is the control that ends the turn; without it, it cannot be interrupted.
+    Messages that match `guard_before` get an invisible character (U+200B) in front.
     """
 
     type: TypeName
@@ -74,6 +75,7 @@ class Agent(Part, kw_only=True):
     typing: Literal["fill", "keys"] = "fill"
     submit: Text | None = None
     submit_key: Text = "Enter"
+    stop: Text | None = None
     busy: list[Text] = []
     question: Question | None = None
     error: Text | None = None

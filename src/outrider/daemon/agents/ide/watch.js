@@ -171,6 +171,19 @@
       offer?.element.click();
       return Boolean(offer);
     },
+    /* Answers whether the control was there to click; waits for it, so many milliseconds. */
+    async interrupt(agent, _, ms) {
+      const control = () => {
+        const root = rootOf(agent);
+        return root && there(root, agent.stop).find((element) => !element.disabled);
+      };
+      for (const end = performance.now() + ms; !control() && performance.now() < end; ) {
+        await pause(GAP);
+      }
+      const found = control();
+      found?.click();
+      return Boolean(found);
+    },
     open(agent, root) {
       if (hooks.open) return hooks.open(root, agent);
       every(document, agent.open)[0]?.click();
