@@ -6,7 +6,7 @@ or drops the socket. With `obliges` a machine answers every command by itself.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -110,6 +110,8 @@ class ScriptedMachine:
         self._frames: asyncio.Queue[FromService | None] = asyncio.Queue()
         self._kept: list[FromService] = []
         self._obliging: dict[str, Any] | None = None
+        self.take_binary: Callable[[bytes], None] = lambda _: None
+        """Gets the binary messages, which belong to terminals (`rig.terminals`)."""
         self._ended: ConnectionClosed | None = None
         self.welcome: Welcome
 
@@ -248,7 +250,11 @@ class ScriptedMachine:
     async def _read(self) -> None:
         try:
             while True:
-                frame = decode_from_service(await self._socket.recv())
+                message = await self._socket.recv()
+                if isinstance(message, bytes):
+                    self.take_binary(message)
+                    continue
+                frame = decode_from_service(message)
                 if self._obliging is not None and isinstance(frame, Command):
                     await self.answers(frame, self._obliging.get(frame.command))
                 elif frame is not None:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -44,6 +45,7 @@ from outrider.cloud.api.router import Router
 from outrider.cloud.api.sockets import Sockets
 from outrider.cloud.api.streaming import Streams
 from outrider.cloud.api.table import ENDPOINTS, bound_endpoints
+from outrider.cloud.api.terminals import TerminalServices
 from outrider.cloud.api.waiting import Waits, WaitServices
 from outrider.cloud.api.webhooks import WebhookServices
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
@@ -54,11 +56,13 @@ from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.nodes import Nodes
 from outrider.cloud.fleet.presence import Announcement, Presence
 from outrider.cloud.fleet.relay import CommandRelay
+from outrider.cloud.fleet.terminal_relay import TerminalRelay
+from outrider.cloud.fleet.terminals import Terminals
 from outrider.cloud.hosts import AllowedHosts
 from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
-from outrider.cloud.store import deliveries
+from outrider.cloud.store import deliveries, machines
 from outrider.cloud.store.clock import SharedClock
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.webhooks.addresses import AddressPolicy
@@ -130,6 +134,7 @@ class Service:
         )
         pending = PendingCommands()
         self._relay = CommandRelay(self._bus, pending, self._close_connection)
+        self._terminals, self._terminal_relay = _terminals(self._bus, self._relay.node, database)
         self._directory = FleetDirectory(self._bus, database)
         self._presence = Presence(
             database=database,
@@ -162,6 +167,7 @@ class Service:
             presence=self._presence,
             dispatcher=self._dispatcher,
             relay=self._relay,
+            terminals=self._terminals,
             owner_of=enrollment.machine,
             handshakes=Handshakes(addresses, settings.rate_limit_ip, clock),
             take_event=self._intake.agent_event,
@@ -201,6 +207,11 @@ class Service:
             for_shortcuts=self._dispatcher,
             for_waiting=WaitServices(
                 dispatcher=self._dispatcher, feed=self._feed, waits=self._waits
+            ),
+            for_terminals=TerminalServices(
+                dispatcher=self._dispatcher,
+                terminals=self._terminals,
+                timeout=settings.command_timeout,
             ),
             for_webhooks=WebhookServices(
                 database=database,
@@ -288,6 +299,7 @@ class Service:
             tasks = [
                 _background(self._bus.run(), "run the bus"),
                 _background(self._relay.run(), "relay commands"),
+                _background(self._terminal_relay.run(), "relay terminals"),
                 _background(self._directory.run(), "publish machines"),
                 _background(self._presence.run(), "save snapshots"),
                 _background(self._intake.run(), "store events"),
@@ -387,6 +399,7 @@ class Service:
     def _bus_down(self) -> None:
         self._directory.mark_incomplete()
         self._relay.bus_down()
+        self._terminal_relay.bus_down()
 
     async def _bus_up(self) -> None:
         self._presence.republish()
@@ -420,6 +433,14 @@ class Service:
             nickname=state.nickname,
             platform=state.platform,
         )
+
+
+def _terminals(bus: Bus, node: str, database: Database) -> tuple[Terminals, TerminalRelay]:
+    """Return the terminals of this node's machines, and what leads to those of other nodes."""
+    terminals = Terminals()
+    node_of = partial(machines.node_of, database)
+    terminals.relay = relay = TerminalRelay(bus, node, node_of, terminals)
+    return terminals, relay
 
 
 def _redis(settings: Settings, secret: str) -> "Redis | None":

@@ -68,7 +68,8 @@ class _Page:
             body = self._content(operation["requestBody"], show_required=True)
             parts.append(f"<h3>Body</h3>{body}")
         parts.append(f"<h3>Response, {status}</h3>{_paragraphs(succeeded['description'])}")
-        parts.append(self._content(succeeded))
+        if "content" in succeeded:  # a WebSocket has none
+            parts.append(self._content(succeeded))
         return (
             f"<details id='{escape(operation['operationId'])}'><summary>"
             f"<span class=m>{method.upper()}</span><code>{escape(path)}</code> "

@@ -6,7 +6,7 @@ table, from which the description and the rate limits come, and to `bound_endpoi
 
 from typing import Any
 
-from outrider.cloud.api import account, auth, daemons, shortcuts, waiting, webhooks
+from outrider.cloud.api import account, auth, daemons, shortcuts, terminals, waiting, webhooks
 from outrider.cloud.api.endpoint import BoundEndpoint, Endpoint, bind
 from outrider.cloud.fleet.dispatch import Dispatcher
 
@@ -14,6 +14,7 @@ ENDPOINTS: list[Endpoint[Any]] = [
     *daemons.ENDPOINTS,
     *shortcuts.ENDPOINTS,
     *waiting.ENDPOINTS,
+    *terminals.ENDPOINTS,
     *webhooks.ENDPOINTS,
     *auth.ENDPOINTS,
     *account.ENDPOINTS,
@@ -25,6 +26,7 @@ def bound_endpoints(
     for_daemons: daemons.DaemonServices,
     for_shortcuts: Dispatcher,
     for_waiting: waiting.WaitServices,
+    for_terminals: terminals.TerminalServices,
     for_webhooks: webhooks.WebhookServices,
     for_auth: auth.AuthServices,
     for_account: account.AccountServices,
@@ -34,6 +36,7 @@ def bound_endpoints(
         *bind(daemons.ENDPOINTS, for_daemons),
         *bind(shortcuts.ENDPOINTS, for_shortcuts),
         *bind(waiting.ENDPOINTS, for_waiting),
+        *bind(terminals.ENDPOINTS, for_terminals),
         *bind(webhooks.ENDPOINTS, for_webhooks),
         *bind(auth.ENDPOINTS, for_auth),
         *bind(account.ENDPOINTS, for_account),

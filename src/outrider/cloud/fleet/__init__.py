@@ -4,6 +4,7 @@
     presence       which machines are connected, the grace period, the events of changes
     dispatch       sends a command to a machine and returns its result within the timeout
     relay          reaches machines whose sockets are on other nodes
+    terminals      live terminals, streams of bytes (`terminal_relay` across nodes)
     directory      the machines of all nodes, for lists and status
     nodes          heartbeats, and taking over the machines of dead nodes
     machine_state  a machine as it last reported; `views` turns it into API resources

@@ -19,13 +19,14 @@ from math import ceil
 from typing import Final, Protocol
 
 import structlog
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from outrider import __version__
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.machine_state import MachineState, TooMuchState
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.relay import CommandRelay
+from outrider.cloud.fleet.terminals import MachineTerminals, Terminals
 from outrider.cloud.refusal import respond
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
@@ -35,6 +36,7 @@ from outrider.contract.frames import (
     MAX_FRAME_BYTES,
     MAX_HELLO_BYTES,
     CloseCode,
+    DecodeError,
     FromService,
     Hello,
     close_reason,
@@ -110,7 +112,15 @@ class TakeEvent(Protocol):
 class Connection:
     """This node's end of one machine's WebSocket: carries out what its `ServiceLink` decides."""
 
-    __slots__ = ("_acknowledging", "_is_accepted", "_is_gone", "_receive", "_send", "link")
+    __slots__ = (
+        "_acknowledging",
+        "_is_accepted",
+        "_is_gone",
+        "_receive",
+        "_send",
+        "link",
+        "terminals",
+    )
 
     def __init__(self, receive: Receive, send: Send, link: ServiceLink | None = None) -> None:
         self._receive = receive
@@ -120,6 +130,7 @@ class Connection:
         """The socket is lost, or its close frame is sent."""
         self._acknowledging: asyncio.Task[None] | None = None
         self.link = link or ServiceLink()
+        self.terminals: MachineTerminals | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -248,10 +259,21 @@ class Connection:
             self._acknowledging.cancel()
 
     async def _write(self, frame: FromService) -> None:
+        await self._write_message({"type": "websocket.send", "text": encode(frame).decode()})
+
+    async def send_terminal(self, message: bytes) -> None:
+        """Send a binary message of a terminal; waits while the machine does not read.
+
+        Raises:
+            ConnectionError: the socket is closed or lost.
+        """
+        await self._write_message({"type": "websocket.send", "bytes": message})
+
+    async def _write_message(self, message: Message) -> None:
         if self._is_gone:
             raise ConnectionResetError("The socket is lost")
         try:
-            await self._send({"type": "websocket.send", "text": encode(frame).decode()})
+            await self._send(message)
         except OSError as error:  # uvicorn's ClientDisconnected is one
             self._is_gone = True
             self.link.lost()
@@ -264,6 +286,7 @@ class Gateway:
     Args:
         owner_of: returns the machine that a connection token opens, and the token's digest.
         take_event: stores the events of machines.
+        terminals: gets the binary messages of machines.
         note_refusal: called with account, machine and refusal when a machine refused an agent.
     """
 
@@ -274,6 +297,7 @@ class Gateway:
         presence: Presence,
         dispatcher: Dispatcher,
         relay: CommandRelay,
+        terminals: Terminals,
         owner_of: OwnerOf,
         handshakes: Handshakes,
         take_event: TakeEvent,
@@ -286,6 +310,7 @@ class Gateway:
         self._presence = presence
         self._dispatcher = dispatcher
         self._relay = relay
+        self._terminals = terminals
         self._handshakes = handshakes
         self._table: LinkTable[Connection] = LinkTable()
         self._closing: set[asyncio.Task[None]] = set()
@@ -399,6 +424,7 @@ class Gateway:
     async def _unregister_and_close(self, machine_id: str, connection: Connection) -> None:
         """Unsubscribe from the machine's channel, then close: nothing more can be sent."""
         has_moved = connection.link.is_moving
+        self._end_terminals(machine_id, connection)
         await self._relay.unregister(machine_id, connection, has_moved=has_moved)
         await connection.close()
 
@@ -458,6 +484,7 @@ class Gateway:
         older = self._table.admit(machine, connection)
         if older is not None:
             self._dispatcher.connection_lost(machine)  # commands in flight on it get no result
+            self._end_terminals(machine, older)
             await older.close()
         try:
             # The token is checked again, now that `revoke` finds this connection: it may have
@@ -484,6 +511,10 @@ class Gateway:
             )
             await connection.flush()
             await self._relay.register(machine, connection, state.connection)
+            connection.terminals = MachineTerminals(
+                connection.send_terminal, is_supported=hello.terminals
+            )
+            self._terminals.attach(machine, connection.terminals)
             await self._listen(state, connection)
         except TooMuchState as error:
             link.close(CloseCode.TOO_MUCH_STATE, str(error))
@@ -491,6 +522,7 @@ class Gateway:
             _log.info("machine disconnected during its welcome", machine=machine)
         finally:
             connection.end()
+            self._end_terminals(machine, connection)
             if self._table.remove(machine, connection):  # no newer one, and none elsewhere
                 self._presence.connection_lost(machine)
                 if not link.is_moving:
@@ -523,7 +555,14 @@ class Gateway:
         link = connection.link
         loop = asyncio.get_running_loop()
         while (message := await connection.receive()) is not None:
-            link.receive(message, loop.time())
+            terminals = connection.terminals
+            if isinstance(message, bytes) and terminals is not None and terminals.is_supported:
+                try:
+                    terminals.receive(message)
+                except DecodeError as error:
+                    link.close(CloseCode.BAD_FRAME, str(error))
+            else:
+                link.receive(message, loop.time())
             for event in link.events():
                 await self._handle(state, connection, event)
             await connection.flush()
@@ -557,9 +596,17 @@ class Gateway:
             await self._relay.close_elsewhere(state.id, code, reason)
             return
         self._dispatcher.connection_lost(state.id)
+        self._end_terminals(state.id, connection)
         self._left_one()
         await self._relay.unregister(state.id, connection, has_moved=False)
         await connection.close()
+
+    def _end_terminals(self, machine_id: str, connection: Connection) -> None:
+        """Close the terminals on a socket; not only at its end, which may take a minute."""
+        if connection.terminals is not None:
+            self._terminals.detach(
+                machine_id, connection.terminals, moved=connection.link.is_moving
+            )
 
     def _left_one(self) -> None:
         if self._is_leaving and not self._table:

@@ -103,6 +103,14 @@ async def by_id(database: Database, machine_id: str) -> Machine | None:
     return await _one(database, _machines.c.id == machine_id)
 
 
+async def node_of(database: Database, machine_id: str) -> str | None:
+    """Return the node that is responsible for a connected machine; None if there is none."""
+    query = select(_machines.c.node).where(_machines.c.id == machine_id, _machines.c.connected)
+    async with database.read() as connection:
+        found = await connection.scalar(query)
+        return None if found is None else str(found)
+
+
 async def by_token(database: Database, digest: bytes) -> Machine | None:
     """Return the machine with this connection token."""
     return await _one(database, _machines.c.token_hash == digest)
