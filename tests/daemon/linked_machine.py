@@ -11,6 +11,7 @@ from outrider.contract.link.outbox import Outbox
 from outrider.contract.resources import Provider, Session
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link, LinkRefusedError, SocketTiming
+from outrider.daemon.live_terminals import LiveTerminals
 from outrider.daemon.machine import describe_machine
 from outrider.daemon.router import Handler, Router
 from outrider.daemon.settings import Connection
@@ -27,6 +28,7 @@ class Machine:
         self.sessions: dict[str, Session] = {}
         self.providers: list[Provider] = []
         self.handlers: dict[CommandType, Handler] = {}
+        self.terminals: LiveTerminals | None = None
         self.waits: list[float] = []
         self.woken = asyncio.Event()
         self.woken.set()
@@ -46,6 +48,7 @@ class Machine:
                 providers=self.providers,
                 sessions=list(self.sessions.values()),
             ),
+            terminals=self.terminals,
             timing=timing,
             sleep=self._sleep,
             random_fraction=lambda: 0.5,

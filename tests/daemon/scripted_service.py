@@ -28,6 +28,8 @@ class Peer:
     def __init__(self, socket: ServerConnection) -> None:
         self.socket = socket
         self.heard: list[FromDaemon] = []
+        self.binary: list[bytes] = []
+        """Messages of terminals that came between the frames."""
         self._unread: deque[FromDaemon] = deque()
 
     @property
@@ -42,7 +44,11 @@ class Peer:
         """Return the next frame of this kind; those before it are in `heard` only."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                frame = decode_from_daemon(await self.socket.recv())
+                message = await self.socket.recv()
+                if isinstance(message, bytes):
+                    self.binary.append(message)
+                    continue
+                frame = decode_from_daemon(message)
                 assert frame is not None
                 self.heard.append(frame)
                 if isinstance(frame, kind):

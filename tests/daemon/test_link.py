@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import random
+import uuid
 from contextlib import closing
 from pathlib import Path
 
@@ -33,7 +34,10 @@ from outrider.contract.frames import (
 )
 from outrider.contract.limits import TokenBucket
 from outrider.contract.link.outbox import Outbox
+from outrider.contract.link.terminals import WINDOW, Data, Open, decode
+from outrider.contract.link.terminals import encode as encode_terminal
 from outrider.contract.resources import Provider, Workspace
+from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import (
     LinkRefusedError,
@@ -42,8 +46,10 @@ from outrider.daemon.link import (
     TokenRefusedError,
     UnsupportedVersionError,
 )
+from outrider.daemon.live_terminals import LiveTerminals, Window
 from outrider.daemon.machine import describe_machine
 from tests.contract.link.memory_log import agent_event, session
+from tests.daemon.agents.machine import kill_server
 from tests.daemon.conftest import eventually
 from tests.daemon.linked_machine import TOKEN, Machine, connected, status_query
 from tests.daemon.scripted_service import Peer, ScriptedService
@@ -632,3 +638,42 @@ async def test_a_service_that_acknowledges_no_refusals_is_no_harm(
         machine.outbox.event(agent_event("evt_a"))
         assert (await peer.hear(Event)).seq == 1
         await machine.close()
+
+
+# Terminals
+
+
+async def test_a_loud_terminal_holds_up_neither_commands_nor_events(
+    machine: Machine, service: ScriptedService
+) -> None:
+    socket = f"outrider-test-{uuid.uuid4().hex[:12]}"
+    tmux = Tmux(socket)
+
+    async def window(request: Open) -> Window:
+        return Window(await tmux.open("loud", ["yes", "y" * 100]), is_agent=False)
+
+    async def answer(payload: object, deadline: float) -> Result:
+        return Result()
+
+    machine.handlers[CommandType.AGENT_STATUS] = answer
+    machine.terminals = LiveTerminals(tmux, window, restore_seconds=0)
+    machine.start()
+    peer = await service.connection()
+    assert (await peer.welcome()).terminals
+    await peer.socket.send(encode_terminal(1, Open(name="loud")))
+    for number in range(20):  # nothing is granted: the window fills while commands are answered
+        await peer.say(status_query(f"cmd_{number}"))
+        machine.outbox.event(agent_event(f"evt_{number}"))
+        await peer.hear(Event)
+        if not any(result.id == f"cmd_{number}" for result in results(peer)):
+            assert (await peer.hear(CommandResult)).id == f"cmd_{number}"
+    kinds = [decode(message)[1] for message in peer.binary]
+    assert sum(len(kind.data) for kind in kinds if isinstance(kind, Data)) <= WINDOW
+    await machine.close()
+    await machine.terminals.close()
+    await tmux.close()
+    kill_server(socket)
+
+
+def results(peer: Peer) -> list[CommandResult]:
+    return [frame for frame in peer.heard if isinstance(frame, CommandResult)]

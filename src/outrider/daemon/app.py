@@ -2,6 +2,7 @@
 
 agents (sessions) ── changes, events, refusals ──> outbox ──> link ──> service
 service ── commands ──> link ──> router ──> sessions, terminals
+service ── viewers ───> link ──> live_terminals ──> windows of agents and named terminals
 """
 
 import asyncio
@@ -12,13 +13,16 @@ from typing import Any, Final
 import structlog
 
 from outrider import __version__
+from outrider.contract.errors import conflict
 from outrider.contract.frames import Snapshot
 from outrider.contract.link.outbox import Outbox
+from outrider.contract.link.terminals import Open
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.agents.sessions import Sessions, epoch_millis
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
+from outrider.daemon.live_terminals import LiveTerminals, Window, agent_window
 from outrider.daemon.machine import describe_machine
 from outrider.daemon.refusals import RefusalSink
 from outrider.daemon.router import Router, command_handlers
@@ -89,12 +93,19 @@ async def run_daemon(
                     await sessions.retry_restore()
                     outbox.report()
 
+            async def window(request: Open) -> Window:
+                if request.session_id is None:
+                    raise conflict("Named terminals cannot be watched on this machine")
+                return agent_window(sessions, request.session_id)
+
+            live_terminals = LiveTerminals(tmux, window)
             router = Router(command_handlers(sessions, terminals, reload))
             link = Link(
                 connection,
                 outbox=outbox,
                 router=router,
                 snapshot=snapshot,
+                terminals=live_terminals,
                 on_connected=on_connected,
             )
             _log.info("machine agent started", version=__version__, tmux=settings.tmux_socket)
@@ -110,7 +121,9 @@ async def run_daemon(
                 reloading.cancel()
                 await asyncio.wait({reloading})
                 await router.close(within=1)
-                await _bounded(_CLOSE_SECONDS, terminals.close(), sessions.detach())
+                await _bounded(
+                    _CLOSE_SECONDS, live_terminals.close(), terminals.close(), sessions.detach()
+                )
         finally:
             await _bounded(_TMUX_CLOSE_SECONDS, tmux.close())
             journal.close()

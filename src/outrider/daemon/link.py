@@ -46,9 +46,12 @@ from outrider.contract.link.machine import (
     MachineLink,
     Refused,
     SendHello,
+    StreamEvents,
+    StreamsLost,
     Welcomed,
 )
 from outrider.contract.link.outbox import Outbox
+from outrider.daemon.live_terminals import LiveTerminals
 from outrider.daemon.router import Router
 from outrider.daemon.settings import Connection
 
@@ -123,6 +126,7 @@ class Link:
         outbox: what is to be sent.
         router: carries out the service's commands.
         snapshot: returns everything that runs on the machine now.
+        terminals: serves the viewers of terminals; without it, the machine offers none.
         on_connected: called after each welcome.
         sleep, random_fraction: how to wait between attempts, and how to randomize that (0 to 1).
     """
@@ -134,6 +138,7 @@ class Link:
         outbox: Outbox,
         router: Router,
         snapshot: Callable[[], Snapshot],
+        terminals: LiveTerminals | None = None,
         timing: SocketTiming | None = None,
         on_connected: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
@@ -149,7 +154,9 @@ class Link:
             describe=snapshot,
             timing=self._timing,
             random_fraction=random_fraction,
+            has_terminals=terminals is not None,
         )
+        self._terminals = terminals
         self._on_connected = on_connected
         self._sleep = sleep
         self._sockets: dict[int, ClientConnection] = {}
@@ -163,6 +170,8 @@ class Link:
         self._failure: asyncio.Future[None] | None = None
         self._log = _log.bind(server=connection.server)
         outbox.subscribe(self._output.set)
+        if terminals is not None:
+            terminals.subscribe(self._output.set)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Stay connected until `stop` is set; then say goodbye. Call it once.
@@ -217,6 +226,11 @@ class Link:
             case CommandCancelled(command_id):
                 self._router.cancel(command_id)
                 return
+            case StreamEvents(streams, events) if self._terminals is not None:
+                self._terminals.handle(streams, events)
+                return
+            case StreamsLost() if self._terminals is not None:
+                self._terminals.lost()
             case CommandsLost():
                 self._router.cancel_all()
             case Welcomed(welcome):
@@ -259,13 +273,28 @@ class Link:
         while True:
             await self._output.wait()
             self._output.clear()
-            while (batch := self._protocol.next_batch(_now())) is not None:
-                number, frames = batch
-                for frame in frames:
-                    await self._send_frame(number, frame)
+            while await self._send_next():
                 self._protocol.batch_written(_now())
                 self._update()
             self._update_deadline()  # events may have to wait for the rate limit
+
+    async def _send_next(self) -> bool:
+        """Send the frames that wait, or else one message of a terminal; return if there was one."""
+        batch = self._protocol.next_batch(_now())
+        if batch is not None:
+            number, frames = batch
+            for frame in frames:
+                await self._send_frame(number, frame)
+            return True
+        terminal = self._protocol.next_terminal_message()
+        if terminal is None:
+            return False
+        number, message = terminal
+        socket = self._sockets.get(number)
+        if socket is not None:
+            with suppress(ConnectionClosed):  # the task that reads it reports that
+                await socket.send(message)
+        return True
 
     async def _keep_time(self) -> None:
         while True:

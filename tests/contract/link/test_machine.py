@@ -38,9 +38,13 @@ from outrider.contract.link.machine import (
     MachineLink,
     Refused,
     SendHello,
+    StreamEvents,
+    StreamsLost,
     Welcomed,
 )
 from outrider.contract.link.outbox import Outbox
+from outrider.contract.link.terminals import Data, Open, OpenRequested, decode
+from outrider.contract.link.terminals import encode as encode_terminal
 from outrider.contract.resources import Provider, Session
 from tests.contract.link.memory_log import (
     MemoryLog,
@@ -60,7 +64,13 @@ COMMAND = Command(id="cmd_1", command="x", payload=msgspec.Raw(b"{}"), timeout_m
 class Playbook:
     """A machine's link whose clock and input a test controls; half of each delay is waited."""
 
-    def __init__(self, log: MemoryLog | None = None, allowance: TokenBucket | None = None) -> None:
+    def __init__(
+        self,
+        log: MemoryLog | None = None,
+        allowance: TokenBucket | None = None,
+        *,
+        has_terminals: bool = False,
+    ) -> None:
         self.now = 100.0
         self.log = log or MemoryLog()
         self.outbox = Outbox(self.log, allowance=allowance)
@@ -72,6 +82,7 @@ class Playbook:
             describe=lambda: report(*self.sessions, providers=tuple(self.providers)),
             timing=TIMING,
             random_fraction=lambda: 0.5,
+            has_terminals=has_terminals,
         )
 
     def output(self) -> list[Action | LinkEvent]:
@@ -444,3 +455,75 @@ def test_a_second_goodbye_does_not_start_a_second_move(book: Playbook) -> None:
 def test_a_goodbye_delays_the_next_connection_at_most_by_ten_minutes(book: Playbook) -> None:
     goodbye = Goodbye(reason="Maintenance", reconnect_ms=86_400_000)
     assert Connect(2, 300.0) in book.receive(1, goodbye)
+
+
+# Terminals
+
+OPEN = Open(name="build")
+
+
+def with_terminal() -> tuple[Playbook, StreamEvents]:
+    """Return a link on whose connection 1 the service has opened a stream."""
+    book = Playbook(has_terminals=True)
+    book.start()
+    book.welcome()
+    (opened,) = book.receive(1, encode_terminal(1, OPEN))
+    assert isinstance(opened, StreamEvents)
+    assert opened.events == [OpenRequested(1, OPEN)]
+    return book, opened
+
+
+def test_a_hello_says_that_the_machine_has_terminals() -> None:
+    book = Playbook(has_terminals=True)
+    book.start()
+    (action,) = book.open(1)
+    assert isinstance(action, SendHello)
+    assert action.hello.terminals
+
+
+def test_a_terminals_messages_are_sent_one_at_a_time() -> None:
+    book, opened = with_terminal()
+    opened.streams.send(1, b"output")
+    sent = book.link.next_terminal_message()
+    assert sent is not None
+    assert (sent[0], decode(sent[1])) == (1, (1, Data(b"output")))
+    book.outbox.session_changed(session("a"))
+    assert book.link.next_batch(book.now) is None  # the message is being written
+    opened.streams.send(1, b"more")
+    assert book.link.next_terminal_message() is None
+    book.link.batch_written(book.now)
+    assert book.batch() == [Change(sessions=[session("a")])]
+    assert book.link.next_terminal_message() is not None
+
+
+def test_nothing_of_a_terminal_is_sent_during_a_move() -> None:
+    book, opened = with_terminal()
+    book.receive(1, MOVE)
+    opened.streams.send(1, b"before")
+    book.open(2)
+    assert book.link.next_terminal_message() is None
+    assert book.receive(2, WELCOME) == [StreamsLost(), Welcomed(WELCOME)]
+    assert book.link.next_terminal_message() is None
+    assert book.receive(1, encode_terminal(2, OPEN)) == []  # the old connection has no streams
+    (reopened,) = book.receive(2, encode_terminal(1, OPEN))
+    assert isinstance(reopened, StreamEvents)
+
+
+def test_streams_end_with_their_connection() -> None:
+    book, _ = with_terminal()
+    assert book.lose(1) == [
+        Connect(2, 1.0),
+        ConnectionEnded(None, "why"),
+        CommandsLost(),
+        StreamsLost(),
+    ]
+    book.welcome(2)
+
+
+def test_a_terminals_message_before_the_welcome_is_a_fault() -> None:
+    book = Playbook(has_terminals=True)
+    book.start()
+    book.open(1)
+    close = book.receive(1, encode_terminal(1, OPEN))[0]
+    assert isinstance(close, Close)
+    assert close.code == CloseCode.BAD_FRAME

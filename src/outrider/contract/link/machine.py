@@ -21,6 +21,8 @@ Invariants:
 - A current connection that is lost while a hello is in flight may have been closed because of that
   hello. Commands in flight are given up only if no welcome follows.
 - An event is deleted only after the service has acknowledged it, on whatever connection.
+- Streams of terminals belong to the current connection, and end with it or with a move. One message
+  of a terminal at a time is sent, and only while no frame waits.
 """
 
 import random
@@ -47,6 +49,7 @@ from outrider.contract.frames import (
     decode_from_service,
 )
 from outrider.contract.limits import fitted
+from outrider.contract.link import terminals
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.resources import Provider
 
@@ -164,6 +167,19 @@ class ConnectionEnded:
 
 
 @dataclass(frozen=True)
+class StreamEvents:
+    """What has happened to streams of terminals; answer on `streams`."""
+
+    streams: terminals.TerminalStreams
+    events: list[terminals.Event]
+
+
+@dataclass(frozen=True)
+class StreamsLost:
+    """The streams of terminals have ended with their connection; the terminals may stay."""
+
+
+@dataclass(frozen=True)
 class Refused:
     """The service refuses this machine permanently; the link is stopped."""
 
@@ -177,6 +193,8 @@ LinkEvent = (
     | CommandsLost
     | GoodbyeReceived
     | ConnectionEnded
+    | StreamEvents
+    | StreamsLost
     | Refused
 )
 
@@ -209,6 +227,8 @@ class MachineLink:
         version: of the machine agent.
         describe: returns everything that runs on the machine now.
         random_fraction: returns a number from 0 to 1; randomizes the delays of connections.
+        has_terminals: whether the machine agent takes terminals; if not, a binary message is a
+            fault of the service.
 
     Times are seconds of a monotonic clock.
     """
@@ -221,7 +241,10 @@ class MachineLink:
         describe: Callable[[], Snapshot],
         timing: LinkTiming | None = None,
         random_fraction: Callable[[], float] = random.random,
+        has_terminals: bool = False,
     ) -> None:
+        self._has_terminals = has_terminals
+        self._streams: terminals.TerminalStreams | None = None
         self._outbox = outbox
         self._version = version
         self._describe = describe
@@ -261,15 +284,36 @@ class MachineLink:
         Call `batch_written` before the next call. Try again when the outbox has output, after
         each event and after each `tick`.
         """
-        if self._current is None or self._is_current_lost or self._is_writing:
-            return None
-        if self._next is not None and self._next.state is not _State.CONNECTING:
+        current = self._writable()
+        if current is None:
             return None
         frames = self._outbox.next_batch(now, self._describe)
         if not frames:
             return None
         self._is_writing = True
-        return self._current.number, frames
+        return current.number, frames
+
+    def next_terminal_message(self) -> tuple[int, bytes] | None:
+        """Return the next binary message and its connection; None if there is none now.
+
+        Call it only when `next_batch` has nothing, and `batch_written` after it.
+        """
+        current = self._writable()
+        if current is None or self._streams is None:
+            return None
+        message = self._streams.next_message()
+        if message is None:
+            return None
+        self._is_writing = True
+        return current.number, message
+
+    def _writable(self) -> _Connection | None:
+        """Return the current connection if something may be sent on it now."""
+        if self._current is None or self._is_current_lost or self._is_writing:
+            return None
+        if self._next is not None and self._next.state is not _State.CONNECTING:
+            return None
+        return self._current
 
     def deadline(self, now: float) -> float | None:
         """Return when to call `tick`; None while nothing is due at any time."""
@@ -317,7 +361,10 @@ class MachineLink:
         if connection is None:
             return  # it arrived before the caller had closed the connection
         try:
-            frame = _decode(message)
+            if isinstance(message, bytes):
+                self._receive_terminal_message(connection, message)
+                return
+            frame = decode_from_service(message)
             if connection.state in (_State.OPEN, _State.GREETING):
                 self._receive_first(connection, frame, now)
             else:
@@ -397,6 +444,7 @@ class MachineLink:
             providers=report.providers,
             sessions=report.sessions,
             last_event=self._outbox.last_event(),
+            terminals=self._has_terminals,
         )
         self._actions.append(SendHello(connection.number, hello))
 
@@ -426,6 +474,9 @@ class MachineLink:
         self._is_current_lost = False
         self._welcomed_at = now
         self._report_at = now + self._timing.report_interval
+        self._lose_streams()
+        if self._has_terminals:
+            self._streams = terminals.TerminalStreams(is_machine=True)
         self._events.append(Welcomed(welcome))
 
     # The current connection, and those before it
@@ -444,6 +495,16 @@ class MachineLink:
                 self._receive_goodbye(connection, frame)
                 if connection is self._current and connection.reconnect_within is not None:
                     self._move(connection, now)
+
+    def _receive_terminal_message(self, connection: _Connection, message: bytes) -> None:
+        if not self._has_terminals:
+            raise DecodeError("A frame is a text message, this one is binary")
+        if connection.state is _State.LINGERING:
+            return  # its streams ended with the welcome on the newer connection
+        if connection is not self._current or self._streams is None:
+            raise DecodeError("The first message must be a welcome")
+        self._streams.receive(message)
+        self._events.append(StreamEvents(self._streams, self._streams.events()))
 
     def _receive_goodbye(self, connection: _Connection, goodbye: Goodbye) -> None:
         self._events.append(GoodbyeReceived(goodbye.reason))
@@ -501,6 +562,12 @@ class MachineLink:
         self._report_at = None
         self._outbox.end()
         self._events.append(CommandsLost())
+        self._lose_streams()
+
+    def _lose_streams(self) -> None:
+        if self._streams is not None:
+            self._streams = None
+            self._events.append(StreamsLost())
 
     def _refuse(self, code: CloseCode) -> None:
         self._events.append(Refused(code))
@@ -511,9 +578,3 @@ class MachineLink:
     ) -> None:
         self._actions.append(Close(number, code, reason, goodbye))
         self._connections.pop(number, None)
-
-
-def _decode(message: str | bytes) -> FromService | None:
-    if isinstance(message, bytes):
-        raise DecodeError("A frame is a text message, this one is binary")
-    return decode_from_service(message)

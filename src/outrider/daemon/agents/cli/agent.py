@@ -275,6 +275,11 @@ class CliAgent:
         """Stop following; the agent keeps running in its window."""
         await self._monitor.stop()
 
+    @property
+    def window(self) -> Pane | None:
+        """The window that the agent runs in, None once it has ended."""
+        return None if self._monitor.observation.gone else self._monitor.pane
+
     def evidence(self) -> dict[str, Any]:
         """Return what the status was derived from."""
         monitor, transcript = self._monitor, self._transcript

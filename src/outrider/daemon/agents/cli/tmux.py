@@ -17,7 +17,9 @@ from outrider.daemon.agents.cli.tmux_control import (
     TmuxError,
     TmuxGone,
     WindowGone,
+    client_environment,
 )
+from outrider.daemon.child import Child, start
 
 HISTORY: Final = 2000
 """Lines above its screen that a window keeps by default."""
@@ -25,6 +27,16 @@ HISTORY: Final = 2000
 MAX_TITLE: Final = 1000
 """Characters of a terminal's title; a program may set one of a megabyte."""
 
+_FEATURES: Final = "256,RGB,bpaste,ccolour,cstyle,focus,mouse,overline,strikethrough,title,usstyle"
+"""What a viewer's terminal can do; xterm.js can do all of it."""
+
+_ESCAPE_TIME: Final = "50"
+"""Milliseconds after which an escape character that a viewer sent is a key of its own.
+
+With 0, an escape sequence that arrives in two pieces would be taken apart.
+"""
+
+_FIRST_WINDOW: Final = ("sleep", "2")
 _REOPEN_PAUSES: Final = (0.1, 0.4)
 _REAP_ATTEMPTS: Final = 3
 _REAP_PAUSE: Final = 0.1
@@ -80,6 +92,14 @@ class Snapshot:
         return self.exit_status is not None
 
 
+@dataclass(frozen=True)
+class View:
+    """A client that shows a window on a terminal; `number` tells it from other viewers."""
+
+    client: Child
+    number: int
+
+
 class Tmux:
     """The tmux server `socket`, started when the first window is opened.
 
@@ -91,6 +111,7 @@ class Tmux:
         self._subscribers: dict[str, Callable[[], None]] = {}
         self._client = ControlClient(socket, self._notify, lambda: bool(self._subscribers))
         self._windows = asyncio.Lock()
+        self._views = 0
 
     # Windows
 
@@ -168,6 +189,74 @@ class Tmux:
     def unsubscribe(self, pane: Pane) -> None:
         """Undo `subscribe`."""
         self._subscribers.pop(pane.id, None)
+
+    # Viewers
+
+    async def start_viewer(self, pane: Pane, tty: int, *, read_only: bool) -> View:
+        """Start a client that shows `pane` on the terminal `tty`, until the program in it ends.
+
+        It has a tmux session of its own with this one window: in the session of the agents, tmux
+        would show it another agent when this one ends. No key has a meaning for tmux. The window
+        keeps its size; of a larger window, the part around the cursor is shown.
+
+        Raises:
+            TmuxError: the window is gone, or tmux is not installed.
+        """
+        size = await self.size(pane)
+        self._views += 1
+        view = f"view-{os.getpid()}-{self._views}"
+        flags = ["-f", "read-only,ignore-size"] if read_only else []
+        # An error in a hook would be shown to the next viewer: the session may have ended.
+        is_there = f"#{{m:* {view} *,#{{S: #{{session_name}} }}}}"
+        end = f"kill-session -t ={view}"
+        try:
+            # The first window is replaced by the one to show; if that is gone, it ends the client.
+            client = await start(
+                ["tmux", "-N", "-u", "-L", self.socket, "-T", _FEATURES,
+                 "new-session", "-s", view, "-x", str(size[0]), "-y", str(size[1]), *flags,
+                 *_FIRST_WINDOW,
+                 ";", "set-option", "-w", "remain-on-exit", "off",
+                 ";", "set-option", "destroy-unattached", "on",
+                 ";", "set-option", "prefix", "None",
+                 ";", "set-option", "prefix2", "None",
+                 ";", "set-option", "key-table", "outrider-no-keys",
+                 ";", "set-option", "-s", "escape-time", _ESCAPE_TIME,
+                 ";", "link-window", "-k", "-s", pane.id, "-t", f"={view}:0",
+                 ";", "set-hook", "-p", "-t", pane.id, f"pane-died[{self._views}]",
+                 f"if-shell -F '{is_there}' '{end}'",
+                 ";", "if-shell", "-F", "-t", pane.id, "#{pane_dead}", end],
+                stdin=tty,
+                stdout=tty,
+                stderr=tty,
+                env=client_environment(os.environ),
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise TmuxError("tmux is not installed on this machine") from None
+        return View(client, self._views)
+
+    async def end_viewer(self, pane: Pane, view: View) -> None:
+        """End a viewer's client, and its tmux session with it."""
+        view.client.kill()
+        with contextlib.suppress(TmuxError):
+            await self.run("set-hook", "-pu", "-t", pane.id, f"pane-died[{view.number}]")
+        await view.client.wait()
+
+    async def size(self, pane: Pane) -> tuple[int, int]:
+        """Return the columns and rows of a window whose program runs.
+
+        Raises:
+            WindowGone: the window is closed, or its program has ended.
+        """
+        format_ = "#{window_width} #{window_height} #{pane_dead} #{window_name}"
+        (line,) = await self.run("display-message", "-p", "-t", pane.id, format_)
+        columns, rows, dead, name = line.split(" ", 3)
+        if name != pane.name or dead == "1":
+            raise WindowGone(f"What ran in the window {pane.name} has ended")
+        return int(columns), int(rows)
+
+    async def resize(self, pane: Pane, columns: int, rows: int) -> None:
+        """Change the size of a window, and of the terminal that its program has."""
+        await self.run("resize-window", "-t", pane.id, "-x", str(columns), "-y", str(rows))
 
     # What is in a window
 

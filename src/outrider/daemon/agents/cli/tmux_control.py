@@ -131,7 +131,7 @@ class ControlClient:
                     ["tmux", "-u", "-L", self._socket, "-f", str(_CONF), *arguments],
                     stdin=PIPE,
                     stdout=PIPE,
-                    env=_client_environment(os.environ),
+                    env=client_environment(os.environ),
                 )
             except FileNotFoundError:
                 raise TmuxError(
@@ -325,7 +325,7 @@ def _line(command: Sequence[str]) -> str:
     return " ".join(words) + "\n"
 
 
-def _client_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def client_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the few variables that tmux needs: every window can see its environment."""
     names = ("PATH", "HOME", "USER", "LOGNAME", "TMUX_TMPDIR", "TMPDIR")
     variables = {name: environment[name] for name in names if name in environment}
