@@ -40,6 +40,8 @@ async def test_a_conversation(faulty: Desk) -> None:
     await ide.say("at once")  # an answer without any sign of work
     await ide.until("idle")
     assert faulty.event_names() == ["generating_started", "generating_completed"] * 2
+    await until(lambda: len(faulty.messages_reported) == 4, 10)
+    assert faulty.messages_reported == [message.id for message in await ide.messages()]
 
 
 async def test_braces_in_arguments_stay_as_they_are(faulty: Desk) -> None:
