@@ -46,9 +46,7 @@ class Record:
     def find_prompt(self, text: str, after: int) -> str | None:
         return None
 
-    message_count = unfinished_count = 0
-
-    def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
+    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
         return []
 
 
