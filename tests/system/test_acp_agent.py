@@ -48,6 +48,10 @@ class Agent:
         state: dict[str, Any] = await self.up.call("GET", f"/shortcuts/{self.target}/status")
         return state
 
+    async def pending(self) -> Any:
+        """Return the question that it asks, None if it asks none."""
+        return (await self.state())["pendingAction"]
+
     async def controls(self) -> dict[str, Any]:
         """Return the values of its controls."""
         return {control["id"]: control["value"] for control in (await self.state())["controls"]}
@@ -120,6 +124,46 @@ async def test_a_conversation(agent: Agent) -> None:
 
     debug = await agent.up.call("GET", f"/shortcuts/{agent.target}/chat/debug")
     assert "scripted 1" in json.dumps(debug["bundle"])
+
+
+async def test_a_turn_is_interrupted_and_the_queue_goes_on(agent: Agent) -> None:
+    """contract-2.md, "More for a session" and "Chat"."""
+    call, path = agent.up.call, f"/shortcuts/{agent.target}"
+    refused = await call("POST", f"{path}/interrupt", None, 409)
+    assert refused["code"] == "NOT_GENERATING"
+
+    first = await call("POST", f"{path}/chat", {"message": "sleep"})
+    queued = [await call("POST", f"{path}/chat", {"message": text}) for text in ("one", "two")]
+    assert [sent["queued"] for sent in queued] == [True, True]
+    listed = (await call("GET", f"{path}/queue"))["messages"]
+    assert [(m["messageId"], m["text"]) for m in listed] == [
+        (queued[0]["messageId"], "one"),
+        (queued[1]["messageId"], "two"),
+    ]
+    taken = await call("DELETE", f"{path}/queue/{queued[0]['messageId']}")
+    assert taken == {"success": True, "messageId": queued[0]["messageId"]}
+    await call("DELETE", f"{path}/queue/{queued[0]['messageId']}", None, 404)
+    busy = await call("POST", f"{path}/chat", {"message": "no", "delivery": "reject"}, 409)
+    assert busy["code"] == "AGENT_BUSY"
+
+    assert await call("POST", f"{path}/interrupt") == {"success": True, "status": "idle"}
+    assert (await agent.waits(first["cursor"]))["reason"] == "idle"
+    assert (await agent.waits(queued[1]["cursor"]))["messages"][-1]["content"] == "You said: two"
+    late = await call("DELETE", f"{path}/queue/{queued[1]['messageId']}", None, 409)
+    assert late["code"] == "ALREADY_SENT"
+
+    await call("POST", f"{path}/chat", {"message": "permission"})
+    await agent.up.until(agent.pending)
+    await call("POST", f"{path}/chat", {"message": "no"}, 409)
+    sent = await call("POST", f"{path}/chat", {"message": "now", "delivery": "interrupt"})
+    assert not sent["queued"]
+    turn = await agent.waits(sent["cursor"])
+    assert [m["content"] for m in turn["messages"]][-1] == "You said: now"
+    await call("GET", f"{path}/screen", None, 400)
+
+    await call("POST", f"/daemons/{agent.machine}/terminal", {"command": "true", "name": "build"})
+    terminals = (await call("GET", f"/daemons/{agent.machine}/terminals"))["terminals"]
+    assert terminals == [{"name": "build", "busy": False}]
 
 
 async def test_a_message_of_ten_megabytes(agent: Agent) -> None:

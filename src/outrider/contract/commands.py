@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from msgspec import Meta, field
 
 from outrider.contract.debug import DebugBundle, Snapshot, check_depth
+from outrider.contract.events import Respondent
 from outrider.contract.providers import Category
 from outrider.contract.resources import (
     AgentStatus,
@@ -220,6 +221,13 @@ class ResolveAction(Targeted, kw_only=True):
     """The action to resolve. Without it, the one that is pending."""
     option_id: Name | None = None
     """The option to choose. Without it, the first one that means `action` once."""
+
+
+class AnswerAction(ResolveAction, kw_only=True):
+    """What the service sends to a machine for a `ResolveAction`."""
+
+    by: Respondent | None = None
+    """Who answers; an older service does not say it."""
 
 
 class Screenshot(Targeted, kw_only=True):
@@ -580,7 +588,7 @@ PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.READ_QUEUE: ReadQueue,
     CommandType.WITHDRAW: Withdraw,
     CommandType.READ_SCREEN: ReadScreen,
-    CommandType.RESOLVE_ACTION: ResolveAction,
+    CommandType.RESOLVE_ACTION: AnswerAction,
     CommandType.SCREENSHOT: Screenshot,
     CommandType.LAUNCH_IDE: LaunchIde,
     CommandType.LAUNCH_CLI: LaunchCli,

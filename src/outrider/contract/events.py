@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from outrider.contract.resources import PendingAction, QueuedMessage, Session
+from outrider.contract.resources import PendingAction, Session
 from outrider.contract.structs import Count, Timestamp, Wire
-from outrider.contract.text import Excerpt, Id, Name, TargetId, Title
+from outrider.contract.text import Excerpt, Id, Name, TargetId, Text, Title
 
 
 class EventName(StrEnum):
@@ -76,6 +76,14 @@ class ChatMessage(Wire, kw_only=True):
     timestamp: Timestamp
 
 
+class QueueEntry(Wire, kw_only=True):
+    """A message that waits for an agent, in an event: a `QueuedMessage` whose long text is cut."""
+
+    message_id: Id
+    text: Text
+    created_at: Timestamp
+
+
 class Respondent(Wire, kw_only=True):
     """Who answered a pending action: an API key, a user, or a person in the agent's own terminal.
 
@@ -119,7 +127,7 @@ class AgentEvent(Wire, kw_only=True, omit_defaults=True):
     chat_message: ChatMessage | None = None
     action: PendingAction | None = None
     answer: Answer | None = None
-    queue: Annotated[list[QueuedMessage], Meta(max_length=64)] | None = None
+    queue: Annotated[list[QueueEntry], Meta(max_length=64)] | None = None
 
 
 MAX_REFUSED_TARGET: Final = 1024

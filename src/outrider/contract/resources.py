@@ -257,17 +257,6 @@ class Message(Wire, kw_only=True):
     """When it was written, in epoch milliseconds."""
 
 
-class QueuedMessage(Wire, kw_only=True):
-    """A message that waits for an agent."""
-
-    message_id: Id
-    """The id that the message will have in the chat."""
-    text: Text
-    """The message's text; an event has 16,384 characters of it at most."""
-    created_at: Timestamp
-    """When it was sent, in epoch milliseconds."""
-
-
 class SummaryItem(Wire, kw_only=True):
     """A fact that a provider shows about its session."""
 

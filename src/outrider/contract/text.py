@@ -52,7 +52,10 @@ Id = Annotated[str, Meta(max_length=64, pattern=PRINTABLE)]
 TargetId = Annotated[str, Meta(max_length=512, pattern=PRINTABLE)]
 """A target id: a machine's id, a kind and a name."""
 
-Title = Annotated[str, Meta(max_length=1024, pattern=PRINTABLE)]
+MAX_TITLE: Final = 1024
+"""Characters of a line for people."""
+
+Title = Annotated[str, Meta(max_length=MAX_TITLE, pattern=PRINTABLE)]
 """A line for people: the title of a chat, the label of an option."""
 
 Path = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]

@@ -21,6 +21,7 @@ import structlog
 from outrider.contract.commands import (
     PAYLOADS,
     AgentStatusQuery,
+    AnswerAction,
     ChatDebug,
     CloseTerminal,
     CommandType,
@@ -32,7 +33,6 @@ from outrider.contract.commands import (
     ReadQueue,
     ReadScreen,
     ReadTurn,
-    ResolveAction,
     Result,
     Screenshot,
     SendChat,
@@ -270,8 +270,8 @@ def command_handlers(
     async def read_screen(payload: ReadScreen, _: float) -> Result:
         return await sessions.find(payload).screen()
 
-    async def resolve_action(payload: ResolveAction, _: float) -> Result:
-        return await sessions.find(payload).resolve(payload)
+    async def resolve_action(payload: AnswerAction, _: float) -> Result:
+        return await sessions.find(payload).resolve(payload, payload.by)
 
     async def agent_status(payload: AgentStatusQuery, _: float) -> Result:
         return sessions.find(payload).state(payload.agent_type)

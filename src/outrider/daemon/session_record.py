@@ -4,10 +4,24 @@ from typing import Final
 
 import msgspec
 
+from outrider.contract.events import Answer
 from outrider.contract.providers import Category
+from outrider.contract.resources import PendingAction
 from outrider.contract.structs import Wire
 
 _SELECTED: Final = "agent"
+
+
+class EmittedMessages(Wire, kw_only=True, omit_defaults=True):
+    """The messages of a chat whose event has been emitted, by their indexes.
+
+    Attributes:
+        count: all before this one.
+        later: further ones; a message before them was not complete yet.
+    """
+
+    count: int = 0
+    later: list[int] = []
 
 
 class SessionRecord(Wire, kw_only=True):
@@ -21,6 +35,14 @@ class SessionRecord(Wire, kw_only=True):
             been emitted.
         emitted_action: id of the newest pending action whose event has been emitted.
         emitted_error: the current error of the agent, if its event has been emitted.
+        emitted_started: whether `session:started` has been emitted; true in older records.
+        emitted_state: digest of the state in the newest `session:updated`.
+        emitted_queue: the ids of the messages in the newest `queue:changed`.
+        emitted_messages: which messages have been emitted, by the agent's type; None in an older
+            record, whose messages so far are not emitted.
+        open_action: the pending action for which `approval:opened` has been emitted, until
+            `approval:resolved` has been.
+        answer: how a client answers `open_action`, from the moment at which the agent is told.
         adapter_state: what the adapter needs to find its agent and its chat again.
     """
 
@@ -35,6 +57,12 @@ class SessionRecord(Wire, kw_only=True):
     generating_since: int | None = None
     emitted_action: str | None = msgspec.field(default=None, name="asked")
     emitted_error: str | None = msgspec.field(default=None, name="failed")
+    emitted_started: bool = True
+    emitted_state: str | None = None
+    emitted_queue: list[str] = []
+    emitted_messages: dict[str, EmittedMessages] | None = None
+    open_action: PendingAction | None = None
+    answer: Answer | None = None
     adapter_state: dict[str, str] = msgspec.field(default_factory=dict, name="native")
 
     @property

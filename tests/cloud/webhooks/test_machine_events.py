@@ -14,10 +14,11 @@ from outrider.contract.events import (
     Answer,
     ChatMessage,
     EventName,
+    QueueEntry,
     Respondent,
 )
 from outrider.contract.frames import Acknowledge, Event
-from outrider.contract.resources import ActionOption, PendingAction, QueuedMessage, Session
+from outrider.contract.resources import ActionOption, PendingAction, Session
 from tests.cloud.webhooks.events import agent_event
 from tests.cloud.webhooks.receiver import Receiver
 from tests.cloud.webhooks.test_subscriptions import Subscriber, subscriber
@@ -206,7 +207,7 @@ ACTION = PendingAction(
     options=[ActionOption(id="yes", label="Yes", kind="allow_once")],
 )
 MESSAGE = ChatMessage(id="msg_1", index=0, role="user", kind="text", content="Hello", timestamp=3)
-WAITING = [QueuedMessage(message_id="msg_2", text="And now?", created_at=4)]
+WAITING = [QueueEntry(message_id="msg_2", text="And now?", created_at=4)]
 BY = Respondent(kind="key", id="key_1", name="Laptop")
 ANSWER = Answer(action="approve", option_id="yes", by=BY)
 

@@ -27,7 +27,7 @@ from outrider.contract.commands import (
     Verdict,
 )
 from outrider.contract.errors import ApiError
-from outrider.contract.events import AgentEvent
+from outrider.contract.events import BASIC_EVENTS, AgentEvent
 from outrider.contract.resources import Message, Session
 from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
 from outrider.daemon.agents.cli.tmux import Tmux
@@ -120,12 +120,22 @@ class Machine:
     socket: str
     project: Path
     acp_timeouts: Timeouts = DEFAULT_TIMEOUTS
-    events: list[AgentEvent] = field(default_factory=list)
+    reported: list[AgentEvent] = field(default_factory=list)
     statuses: list[tuple[float, str]] = field(default_factory=list)
     refusals: list[tuple[str, str, str]] = field(default_factory=list)
     tmux: Tmux = field(init=False)
     journal: Journal = field(init=False)
     sessions: Sessions = field(init=False)
+
+    @property
+    def events(self) -> list[AgentEvent]:
+        """The events of turns."""
+        return [event for event in self.reported if event.event in BASIC_EVENTS]
+
+    @property
+    def messages_reported(self) -> list[str]:
+        """The ids of the messages of which there was an event."""
+        return [one.chat_message.id for one in self.reported if one.chat_message is not None]
 
     async def start(self) -> None:
         """Start the daemon's part: a new one, over the same journal and tmux server."""
@@ -144,7 +154,7 @@ class Machine:
             journal=self.journal,
             on_change=self._changed,
             on_remove=lambda session: None,
-            emit=self.events.append,
+            emit=self.reported.append,
         )
         await self.sessions.restore()
 

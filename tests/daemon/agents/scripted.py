@@ -6,9 +6,10 @@ from typing import Any
 
 from outrider.contract.commands import ChatInput
 from outrider.contract.errors import ApiError, bad_request
+from outrider.contract.ids import new_id
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.contract.resources import Provider as Description
-from outrider.daemon.agents.adapter import Observation, Observer
+from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
 from outrider.daemon.agents.provider_spec import ProviderSpec
 from outrider.daemon.session_record import SessionRecord
 
@@ -35,6 +36,10 @@ class ScriptedAdapter:
         self.submitted: list[str] = []
         self.answered: list[tuple[str, str]] = []
         self.chat: list[Message] = []
+        self.open_ids: set[str] = set()
+        self.has_read = True
+        self.chat_is_late = False
+        self.chat_observer: ChatObserver | None = None
         self.refuse: ApiError | None = None
         self.never: ApiError | None = None
         self.refused = self.interrupted = 0
@@ -93,6 +98,32 @@ class ScriptedAdapter:
 
     async def messages(self) -> Sequence[Message]:
         return self.chat
+
+    def observe_chats(self, observer: ChatObserver) -> None:
+        self.chat_observer = observer
+
+    def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
+        if not self.has_read:
+            return None
+        messages = [one for one in self.chat[start:] if one.id not in self.open_ids]
+        return messages if is_turn_over or not self.chat_is_late else []
+
+    def say(self, *contents: str, is_open: bool = False) -> None:
+        """Add messages to the chat; `is_open`: they may still change."""
+        for content in contents:
+            message = Message(
+                id=new_id("msg"),
+                index=len(self.chat),
+                role="assistant",
+                kind="text",
+                content=content,
+                timestamp=1_700_000_000_000 + len(self.chat),
+            )
+            self.chat.append(message)
+            if is_open:
+                self.open_ids.add(message.id)
+        if self.chat_observer is not None:
+            self.chat_observer(self.kind)
 
     async def close(self) -> None:
         self.closed = True

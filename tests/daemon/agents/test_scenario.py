@@ -50,6 +50,7 @@ async def test_from_launch_to_stop(box: Machine) -> None:
         "agent:generating_started",
         "agent:generating_completed",
     ]
+    await until(lambda: box.messages_reported == [user.id, answer.id])
 
     running = [process.pid for process in psutil.Process(pid).children(recursive=True)]
     stopped = await box.sessions.stop(StopCli(cli_type=box.kind.type))

@@ -21,7 +21,7 @@ from outrider.contract.commands import (
     Withdraw,
 )
 from outrider.contract.errors import ApiError
-from outrider.contract.events import AgentEvent
+from outrider.contract.events import BASIC_EVENTS, AgentEvent, Respondent
 from outrider.contract.resources import Message
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core import MAX_QUEUED
@@ -41,7 +41,7 @@ class Desk:
         self.folder = folder
         self.provider = ScriptedProvider()
         self.other = ScriptedProvider("android")
-        self.events: list[AgentEvent] = []
+        self.reported: list[AgentEvent] = []
         self.time = itertools.count(1000, 1000)
         self.open()
 
@@ -53,7 +53,7 @@ class Desk:
             journal=self.journal,
             on_change=lambda session: None,
             on_remove=lambda session_id: None,
-            emit=self.events.append,
+            emit=self.reported.append,
             clock=lambda: next(self.time),
         )
 
@@ -66,6 +66,15 @@ class Desk:
     @property
     def agent(self) -> ScriptedAdapter:
         return self.provider.made[-1]
+
+    @property
+    def events(self) -> list[AgentEvent]:
+        """The events of turns."""
+        return [event for event in self.reported if event.event in BASIC_EVENTS]
+
+    def of(self, *names: str) -> list[AgentEvent]:
+        """Return the events with these names."""
+        return [event for event in self.reported if event.event in names]
 
     def names(self) -> list[str]:
         return [event.event.removeprefix("agent:") for event in self.events]
@@ -495,3 +504,93 @@ async def test_a_session_is_found_again_once_its_provider_file_is_corrected(desk
     await asyncio.gather(*(desk.sessions.retry_restore() for _ in range(3)))
     assert [s.id for s in desk.sessions.describe()] == [other.record.id, session.record.id]
     assert len(desk.provider.made) == 2
+
+
+async def test_the_life_of_a_session_in_events(desk: Desk) -> None:
+    session = await desk.launch()
+    desk.agent.see("generating", title="Fix it")
+    desk.agent.see("idle", title="Fix it")
+    await desk.sessions.stop(StopCli(cli_type="robot"))
+    started, *updated, ended = desk.of("session:started", "session:updated", "session:ended")
+    assert started.session is not None
+    assert (started.event, started.session.status) == ("session:started", "idle")
+    assert started.session.target_id == session.target_id
+    titles = [one.session and (one.session.title, one.session.status) for one in updated]
+    assert titles == [("Fix it", "generating"), ("Fix it", "idle")]
+    assert ended.event == "session:ended"
+
+
+async def test_an_approval_and_who_answered_it(desk: Desk) -> None:
+    session = await desk.launch()
+    desk.agent.ask("act_1")
+    key = Respondent(kind="key", id="key_1", name="Laptop")
+    await session.resolve(ResolveAction(action="reject"), key)
+    desk.agent.ask("act_2")
+    desk.agent.see("generating")  # a person has answered in the terminal
+    desk.agent.ask("act_3")
+    desk.agent.refuse = ApiError(500, "broken")
+    await refused(session.resolve(ResolveAction(action="approve"), key))
+    desk.agent.see("generating")
+    events = desk.of("approval:opened", "approval:resolved")
+    assert [event.action and event.action.id for event in events] == [
+        *("act_1", "act_1"),
+        *("act_2", "act_2"),
+        *("act_3", "act_3"),
+    ]
+    answers = [event.answer for event in events if event.event == "approval:resolved"]
+    assert [one and (one.action, one.option_id, one.by) for one in answers] == [
+        ("reject", "3", key),
+        (None, None, Respondent(kind="terminal")),
+        (None, None, Respondent(kind="terminal")),
+    ]
+
+
+async def test_the_queue_in_events(desk: Desk) -> None:
+    session = await desk.launch()
+    await session.send(SendChat(message="first"))
+    queued = await session.send(SendChat(message="second"))
+    desk.agent.see("idle")
+    await until(lambda: desk.agent.submitted == ["first", "second"], 5)
+    changes = [event.queue for event in desk.of("queue:changed")]
+    texts = [[(one.message_id, one.text) for one in change or []] for change in changes]
+    assert texts == [[(queued.message_id, "second")], []]
+
+
+async def test_messages_come_before_the_end_of_their_turn(desk: Desk) -> None:
+    await desk.launch()
+    desk.agent.see("generating")
+    desk.agent.say("growing", is_open=True)
+    desk.agent.open_ids.clear()
+    desk.agent.see("idle")
+    names = [str(event.event) for event in desk.reported]
+    assert names.index("chat:message") < names.index("agent:generating_completed")
+
+
+async def test_each_message_once_over_a_restart(desk: Desk) -> None:
+    await desk.launch()
+    desk.agent.see("generating")
+    desk.agent.say("one", "two")
+    await until(lambda: len(desk.of("chat:message")) == 2, 5)
+    await desk.sessions.detach()
+    desk.journal.close()
+    chat = desk.agent.chat
+    desk.open()
+    await desk.sessions.restore()
+    desk.agent.chat = [*chat]
+    desk.agent.say("three")
+    await until(lambda: len(desk.of("chat:message")) == 3, 5)
+    messages = [event.chat_message for event in desk.of("chat:message")]
+    assert [one and one.content for one in messages] == ["one", "two", "three"]
+    assert len({event.id for event in desk.reported}) == len(desk.reported)
+
+
+async def test_a_message_has_the_same_event_if_it_is_emitted_again(desk: Desk) -> None:
+    """The daemon was killed before it could record it: the service stores the event once."""
+    session = await desk.launch()
+    desk.agent.say("one")
+    await until(lambda: len(desk.of("chat:message")) == 1, 5)
+    session.record.emitted_messages = {}
+    desk.agent.say()
+    await until(lambda: len(desk.of("chat:message")) == 2, 5)
+    first, again = desk.of("chat:message")
+    assert first.id == again.id

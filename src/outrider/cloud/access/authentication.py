@@ -164,7 +164,7 @@ class Authenticator:
         if key is None or key.revoked_at is not None:
             return None
         expires_at = float("inf") if key.expires_at is None else key.expires_at / 1000
-        principal = Principal("key", key.id, key.account_id, key.scopes)
+        principal = Principal("key", key.id, key.account_id, key.scopes, name=key.name)
         return _CachedKey(now + _CACHE_SECONDS, principal, expires_at)
 
     def _store(self, digest: bytes, cached: _CachedKey | None) -> None:

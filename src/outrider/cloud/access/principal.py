@@ -29,7 +29,7 @@ class Principal(NamedTuple):
     """The bearer of a valid credential: an API key, or a dashboard session.
 
     `id` is the API key's or the user's. `auth_time` is when the user last gave the password, in
-    epoch milliseconds. Both `auth_time` and `session` are None for an API key.
+    epoch milliseconds. Both `auth_time` and `session` are None for an API key. `name` is the key's.
     """
 
     kind: Literal["key", "session"]
@@ -38,3 +38,4 @@ class Principal(NamedTuple):
     scopes: frozenset[str]
     auth_time: int | None = None
     session: SessionRef | None = None
+    name: str | None = None

@@ -17,6 +17,7 @@ from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.api.request_body import decode_body, fields_as_sent
 from outrider.cloud.api.responses import Done
+from outrider.cloud.api.shortcuts import answer_of
 from outrider.cloud.api.targets import check_machine, names_as_sent
 from outrider.cloud.fleet import views
 from outrider.cloud.fleet.dispatch import Dispatcher
@@ -116,9 +117,10 @@ class CommandRequest(Wire, kw_only=True):
     """What the command needs."""
 
 
-_payload_decoders = {
+_payload_decoders: dict[CommandType, msgspec.json.Decoder[Wire]] = {
     command: msgspec.json.Decoder(PAYLOADS[command]) for command in PUBLIC_COMMANDS
-}
+} | {CommandType.RESOLVE_ACTION: msgspec.json.Decoder(ResolveAction)}
+"""A client cannot say who answers an action."""
 _NAMES = {CommandType.LAUNCH_IDE: {"type": "ideType"}, CommandType.LAUNCH_CLI: {"type": "cliType"}}
 _terminal_name = re.compile(TERMINAL_NAME)
 _PUBLIC = {str(command): command for command in sorted(PUBLIC_COMMANDS)}
@@ -169,6 +171,8 @@ async def command(services: DaemonServices, call: Call) -> bytes:
             payload = msgspec.json.encode(request_of_kind)
     if isinstance(request_of_kind, SendChat):
         kind = request_of_kind.command
+    if isinstance(request_of_kind, ResolveAction):
+        payload = msgspec.json.encode(answer_of(request_of_kind, call.caller))
     with fields_as_sent(names, "payload"):
         if isinstance(request_of_kind, NamesSession):
             await check_machine(services.dispatcher, call.account_id, machine, request_of_kind)

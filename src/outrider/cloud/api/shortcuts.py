@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import msgspec
 
-from outrider.cloud.access.principal import Scope
+from outrider.cloud.access.principal import Principal, Scope
 from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.api.request_body import fields_as_sent
 from outrider.cloud.api.targets import aim, check_machine, names_as_sent
@@ -15,6 +15,7 @@ from outrider.contract.commands import (
     Accepted,
     AgentState,
     AgentStatusQuery,
+    AnswerAction,
     Chat,
     ChatDebug,
     ChatDebugged,
@@ -43,9 +44,10 @@ from outrider.contract.commands import (
     Withdrawn,
 )
 from outrider.contract.errors import bad_request, not_found
+from outrider.contract.events import Respondent
 from outrider.contract.providers import BUILT_IN
 from outrider.contract.structs import Wire
-from outrider.contract.text import MAX_NAME, is_printable
+from outrider.contract.text import MAX_NAME, MAX_TITLE, is_printable
 
 
 class LaunchRequest(Wire, kw_only=True):
@@ -192,7 +194,19 @@ async def read_chat(dispatcher: Dispatcher, call: Call) -> bytes:
 
 async def approve(dispatcher: Dispatcher, call: Call) -> bytes:
     """Answer an agent's pending action. Of two answers at once, one succeeds."""
-    return await _to_target(dispatcher, call, CommandType.RESOLVE_ACTION, call.body)
+    answer = answer_of(call.body, call.caller)
+    return await _to_target(dispatcher, call, CommandType.RESOLVE_ACTION, answer)
+
+
+def answer_of(request: ResolveAction, caller: Principal) -> AnswerAction:
+    """Return the command for a client's answer, which says whose answer it is."""
+    by = Respondent(
+        kind="key" if caller.kind == "key" else "user",
+        id=caller.id,
+        name=None if caller.name is None else caller.name[:MAX_TITLE],
+    )
+    fields = {name: getattr(request, name) for name in request.__struct_fields__}
+    return AnswerAction(**fields, by=by)
 
 
 async def status(dispatcher: Dispatcher, call: Call) -> bytes:

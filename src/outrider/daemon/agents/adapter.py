@@ -50,6 +50,10 @@ Repeated observations are harmless.
 """
 
 
+ChatObserver = Callable[[str], None]
+"""Called with the type of an agent, often, when its chat may have a new complete message."""
+
+
 NoteRefusal = Callable[[str, str, str], None]
 """Called with the session id, the action and the target of an agent's refused request."""
 
@@ -155,6 +159,13 @@ class Agent(Protocol):
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat, oldest first; index, id and timestamp never change."""
 
+    def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
+        """Return the messages from index `start` on that will not change, as they were last read.
+
+        No I/O with the agent. What is returned survives a restart of the daemon. None if the chat
+        has not been read since the daemon was started.
+        """
+
 
 class Adapter(Protocol):
     """Drives one running agent, or an IDE with several.
@@ -181,6 +192,13 @@ class Adapter(Protocol):
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` with the current state of each agent now, and after every change."""
+
+    def observe_chats(self, observer: ChatObserver) -> None:
+        """Call `observer` after a chat has changed; called before `observe`.
+
+        A message that completes before its turn ends is complete before the end is observed,
+        unless the chat can only be read after that.
+        """
 
     async def close(self) -> None:
         """End the agent and all its processes. Idempotent."""

@@ -8,7 +8,8 @@ batches, at most every `WRITE_AFTER` seconds, so a crash can lose that much of i
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -153,8 +154,8 @@ class ChatLog:
         entry.set(content)
         self._schedule_save(entry)
 
-    def messages(self) -> list[Message]:
-        """Return every message, oldest first."""
+    def messages(self, start: int = 0, *, exclude: Container[str] = ()) -> list[Message]:
+        """Return the messages from index `start` on, oldest first, without those of `exclude`."""
         return [
             Message(
                 id=entry.id,
@@ -164,7 +165,8 @@ class ChatLog:
                 content=entry.content,
                 timestamp=entry.timestamp,
             )
-            for index, entry in enumerate(self._entries.values())
+            for index, entry in enumerate(islice(self._entries.values(), start, None), start)
+            if entry.id not in exclude
         ]
 
     def save(self) -> None:
@@ -263,11 +265,13 @@ def chat_file(folder: Path, session_id: str) -> Path:
     return folder / f"{session_id}.jsonl"
 
 
-def truncate_content(text: str) -> str:
-    """Return the text of a message, truncated with a note if it exceeds `MAX_CONTENT`."""
-    if len(text) * _MAX_CHARACTER_BYTES <= MAX_CONTENT or json_size(text) <= MAX_CONTENT:
+def truncate_content(
+    text: str, max_content: int = MAX_CONTENT, note: str = _TRUNCATION_NOTE
+) -> str:
+    """Return the text of a message, truncated with a note if it exceeds `max_content` bytes."""
+    if len(text) * _MAX_CHARACTER_BYTES <= max_content or json_size(text) <= max_content:
         return text
-    return _longest_prefix(text, MAX_CONTENT) + _TRUNCATION_NOTE
+    return _longest_prefix(text, max_content) + note
 
 
 def json_size(text: str) -> int:

@@ -218,6 +218,19 @@ class AgentCore:
         """Return the messages (id, input) that the agent has not accepted yet, in order."""
         return list(self._queue)
 
+    @property
+    def has_observed(self) -> bool:
+        """Whether this daemon has observed the selected agent."""
+        return not self._is_first
+
+    @property
+    def answering(self) -> tuple[str, int] | None:
+        """The pending action that is being answered and its request; None if there is none."""
+        for job in [*([self._job] if self._job else []), *self._jobs]:
+            if isinstance(job.act, Choose) and job.request is not None:
+                return job.act.action.id, job.request
+        return None
+
     def agents(self) -> list[AgentSummary]:
         """Return the agents that the session lists; empty for a session with a single agent."""
         return [

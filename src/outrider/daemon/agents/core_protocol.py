@@ -6,8 +6,9 @@ from typing import Literal
 
 from outrider.contract.commands import ChatInput, ResolveAction, Result
 from outrider.contract.errors import ApiError
-from outrider.contract.events import EventName
-from outrider.contract.resources import ActionOption, PendingAction
+from outrider.contract.events import Answer as GivenAnswer
+from outrider.contract.events import ChatMessage, EventName, QueueEntry
+from outrider.contract.resources import ActionOption, PendingAction, Session
 from outrider.daemon.agents.adapter import Observation
 
 # Events
@@ -170,12 +171,17 @@ class Save:
 
 @dataclass(frozen=True)
 class Emit:
-    """Send an event, durably. `duration` is seconds."""
+    """Send an event, durably. `duration` is seconds; the other fields are those of `AgentEvent`."""
 
     event: EventName
     title: str | None = None
     duration: float | None = None
     message: str | None = None
+    session: Session | None = None
+    chat_message: ChatMessage | None = None
+    action: PendingAction | None = None
+    answer: GivenAnswer | None = None
+    queue: tuple[QueueEntry, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,11 @@ from outrider.contract.commands import (
     Withdrawn,
 )
 from outrider.contract.errors import ApiError, bad_request
-from outrider.contract.events import AgentEvent
-from outrider.contract.ids import creation_time, new_id
+from outrider.contract.events import BASIC_EVENTS, AgentEvent, QueueEntry, Respondent
+from outrider.contract.events import Answer as GivenAnswer
+from outrider.contract.ids import creation_time, derived_id, new_id
 from outrider.contract.resources import Message, Session, SummaryMetadata, Workspace
-from outrider.daemon.agents import core_protocol
+from outrider.daemon.agents import core_protocol, state_events
 from outrider.daemon.agents.adapter import Adapter, Observation
 from outrider.daemon.agents.chat_selection import messages_of_turn, parse_cursor, select_messages
 from outrider.daemon.agents.core import AgentCore, already_sent
@@ -68,6 +69,7 @@ from outrider.daemon.agents.core_protocol import (
     Submit,
     Tick,
 )
+from outrider.daemon.agents.state_events import SessionState, StateEvents
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
@@ -119,6 +121,10 @@ class AgentSession:
             answer_timeout=adapter.answer_timeout,
             now=clock(),
         )
+        self._state_events = StateEvents(record)
+        self._state_timer: asyncio.TimerHandle | None = None
+        self._chat_flushes: dict[str, asyncio.Handle] = {}
+        self._respondents: dict[int, Respondent] = {}
         self._recent: deque[AgentEvent] = deque(maxlen=MAX_RECENT)
         self._requests: dict[int, asyncio.Future[Result | None]] = {}
         self._last_request = 0
@@ -127,6 +133,7 @@ class AgentSession:
 
     def start(self) -> None:
         """Start to follow the agent."""
+        self.adapter.observe_chats(self._on_chat_change)
         self.adapter.observe(self._on_observation)
 
     # What it shows
@@ -149,7 +156,7 @@ class AgentSession:
 
     @property
     def recent_events(self) -> list[AgentEvent]:
-        """The session's last events since this daemon was started, oldest first."""
+        """The last events of its turns since this daemon was started, oldest first."""
         return list(self._recent)
 
     def describe(self) -> Session:
@@ -317,14 +324,23 @@ class AgentSession:
         assert isinstance(result, Accepted)
         return result
 
-    async def resolve(self, request: ResolveAction) -> Resolved:
+    async def resolve(self, request: ResolveAction, by: Respondent | None = None) -> Resolved:
         """Answer the pending action, once, whoever else tries at the same time.
+
+        Args:
+            by: who answers; None if the service does not say it.
 
         Raises:
             ApiError: 409, nothing is pending (`NO_PENDING_ACTION`), or the action has been
                 answered; 400, the action has no such option.
         """
-        result = await self._ask(Answer(self._request(), request))
+        number = self._request()
+        if by is not None:
+            self._respondents[number] = by
+        try:
+            result = await self._ask(Answer(number, request))
+        finally:
+            self._respondents.pop(number, None)
         assert isinstance(result, Resolved)
         return result
 
@@ -366,7 +382,13 @@ class AgentSession:
     async def close(self) -> None:
         """End the agent. What still waits in its queue is dropped with it."""
         await self._stop()
+        self._emit_messages_of_all()
         await self.adapter.close()
+
+    def report_end(self) -> None:
+        """Emit the events of its end; call it once it is closed."""
+        for event in self._state_events.end(self.describe()):
+            self._emit_event(event)
 
     async def detach(self) -> None:
         """Leave the agent running and stop following it."""
@@ -391,6 +413,10 @@ class AgentSession:
 
     async def _stop(self) -> None:
         self._handle(Close())
+        if self._state_timer is not None:
+            self._state_timer.cancel()
+        for flush in self._chat_flushes.values():
+            flush.cancel()
         if self._act_task is not None and not self._act_task.done():
             self._act_task.cancel()
             await asyncio.wait({self._act_task}, timeout=_STOP_TIMEOUT)
@@ -398,11 +424,75 @@ class AgentSession:
     # Events and commands
 
     def _on_observation(self, agent: str, observation: Observation) -> None:
+        # The messages of a turn are emitted before its end.
+        self._emit_messages(agent, is_turn_over=observation.status in {"idle", "error"})
         self._handle(Observed(agent, observation))
 
     def _handle(self, event: Event) -> None:
         for command in self._core.handle(event, self._clock()):
             self._carry_out(command)
+        self._emit_state()
+
+    def _emit_state(self) -> None:
+        """Emit the events that follow from the session's current state."""
+        core, now = self._core, self._clock()
+        if not core.has_observed:
+            return
+        if self._state_timer is not None:
+            self._state_timer.cancel()
+            self._state_timer = None
+        answering = core.answering
+        state = SessionState(
+            session=self.describe(),
+            controls=core.observation.controls,
+            queue=tuple(
+                QueueEntry(message_id=one.message_id, text=one.text, created_at=one.created_at)
+                for one in self.queue().messages
+            ),
+            answering=None if answering is None else answering[0],
+            gone=core.observation.gone,
+        )
+        has_emitted = False
+        for event in self._state_events.update(state, now):
+            self._emit_event(event)
+            has_emitted = True
+        if has_emitted:
+            self._journal.save_session(self.record)
+        if self._state_events.due is not None:
+            delay = (self._state_events.due - now) / 1000
+            loop = asyncio.get_running_loop()
+            self._state_timer = loop.call_later(delay, self._emit_state)
+
+    def _on_chat_change(self, agent: str) -> None:
+        """Emit new messages soon, those of several changes together."""
+        if agent not in self._chat_flushes:
+            loop = asyncio.get_running_loop()
+            self._chat_flushes[agent] = loop.call_soon(self._flush_chat, agent)
+
+    def _flush_chat(self, agent: str) -> None:
+        self._chat_flushes.pop(agent, None)
+        status = self._core.observation_of(agent).status
+        self._emit_messages(agent, is_turn_over=status in {"idle", "error"})
+
+    def _emit_messages_of_all(self) -> None:
+        for agent in self.adapter.agents:
+            self._emit_messages(agent, is_turn_over=True)
+
+    def _emit_messages(self, agent: str, *, is_turn_over: bool) -> None:
+        """Emit the complete messages of a chat that have not been emitted."""
+        record = self.record
+        messages = self.adapter.agents[agent].completed_messages(
+            state_events.first_unemitted(record, agent), is_turn_over=is_turn_over
+        )
+        if not messages:
+            return
+        title = self._core.observation_of(agent).title
+        has_emitted = False
+        for event in state_events.new_messages(record, agent, messages, title):
+            self._emit_event(event)
+            has_emitted = True
+        if has_emitted:
+            self._journal.save_session(record)
 
     def _carry_out(self, command: Command) -> None:
         match command:
@@ -437,11 +527,15 @@ class AgentSession:
 
     async def _act(self, command: Prepare | Act) -> None:
         """Have the adapter carry out a command, and tell the core its outcome."""
+        if isinstance(command, Choose):
+            self._record_answer(command)
         try:
             try:
                 event = await self._call_adapter(command)
             except ApiError as error:
                 event = Failed(error)
+            if isinstance(command, Choose) and event != Done():
+                self.record.answer = None  # the agent has not been given it
             self._handle(event)
         except Exception:  # noqa: BLE001  # the callers that wait must get a reply
             _log.exception("act failed", session=self.record.id, act=type(command).__name__)
@@ -466,6 +560,17 @@ class AgentSession:
                 await agents[agent].interrupt()
         return Done()
 
+    def _record_answer(self, choice: Choose) -> None:
+        """Save who answers a question: if the daemon is killed now, the agent may continue."""
+        answering = self._core.answering
+        respondent = None if answering is None else self._respondents.get(answering[1])
+        self.record.answer = GivenAnswer(
+            action="approve" if choice.option.kind.startswith("allow") else "reject",
+            option_id=choice.option.id,
+            by=respondent or Respondent(kind="user"),
+        )
+        self._journal.save_session(self.record)
+
     def _set_timer(self, seconds: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -474,17 +579,25 @@ class AgentSession:
         self._timer = due
 
     def _emit_event(self, command: Emit) -> None:
-        record = self.record
+        record, message = self.record, command.chat_message
         event = AgentEvent(
-            id=new_id("evt"),
+            id=new_id("evt")
+            if message is None
+            else derived_id("evt", message.timestamp, record.id, message.id),
             event=command.event,
             session_id=record.id,
             ide_id=f"{self._daemon_id}:{record.kind}:{record.type}",
             ide_type=record.type,
             chat_title=command.title,
             duration=command.duration,
-            timestamp=self._core.updated_at,
+            timestamp=self._core.updated_at if command.event in BASIC_EVENTS else self._clock(),
             message=command.message,
+            session=command.session,
+            chat_message=message,
+            action=command.action,
+            answer=command.answer,
+            queue=None if command.queue is None else list(command.queue),
         )
-        self._recent.append(event)
+        if event.event in BASIC_EVENTS:
+            self._recent.append(event)
         self._emit(event)

@@ -151,6 +151,7 @@ class Sessions:
             )
         session = candidates[0]
         await session.close()
+        session.report_end()
         self._sessions.pop(session.record.id, None)
         self._journal.remove_session(session.record.id)
         self._on_remove(session.record.id)
@@ -228,6 +229,8 @@ class Sessions:
             model=model,
             created_at=now,
             last_activity_at=now,
+            emitted_started=False,
+            emitted_messages={},
             adapter_state=adapter_state or {},
         )
         # Saved before the launch: if the daemon is killed during it, the next one finds the

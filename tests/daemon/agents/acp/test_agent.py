@@ -40,6 +40,7 @@ async def test_from_launch_to_stop(box: Machine) -> None:
         "agent:generating_started",
         "agent:generating_completed",
     ]
+    assert box.messages_reported == [user.id, answer.id]
     assert list((box.folder / "config" / "chats").iterdir())
     stopped = await box.sessions.stop(StopCli(cli_type="scripted"))
     assert stopped.stopped == [agent.id]
@@ -60,7 +61,10 @@ async def test_braces_in_arguments_stay_as_they_are(box: Machine) -> None:
 
 async def test_pieces_are_joined_into_messages_of_their_kinds(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
-    assert told(await agent.turn("chunks"))[1:] == [
+    added = await agent.turn("chunks")
+    # the plan is complete at the end of the turn only
+    assert sorted(box.messages_reported) == sorted(message.id for message in added)
+    assert told(added)[1:] == [
         ("assistant", "thinking", "let me think"),
         ("assistant", "thinking", "- [x] one"),
         ("assistant", "text", "abc"),

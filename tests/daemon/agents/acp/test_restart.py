@@ -25,6 +25,8 @@ async def test_a_session_goes_on_with_the_same_chat(box: Machine) -> None:
     assert {c.id for c in agent.session.state().controls} == {"model", "web", "mode"}
     assert (await agent.turn("and on"))[1].content == "You said: and on"
     assert (await agent.messages())[: len(before)] == before
+    ids = [message.id for message in await agent.messages()]
+    assert sorted(box.messages_reported) == sorted(ids)
     assert box.event_names() == ["generating_started", "generating_completed"] * 4
 
 

@@ -46,7 +46,9 @@ class Record:
     def find_prompt(self, text: str, after: int) -> str | None:
         return None
 
-    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
+    message_count = unfinished_count = 0
+
+    def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
         return []
 
 

@@ -40,6 +40,37 @@ async def test_a_conversation(faulty: Desk) -> None:
     await ide.say("at once")  # an answer without any sign of work
     await ide.until("idle")
     assert faulty.event_names() == ["generating_started", "generating_completed"] * 2
+    await until(lambda: len(faulty.messages_reported) == 4, 10)
+    assert faulty.messages_reported == [message.id for message in await ide.messages()]
+
+
+async def test_an_interruption_ends_the_turn(faulty: Desk) -> None:
+    ide = await faulty.open()
+    await ide.say("hello WORK:60000")
+    assert await ide.interrupt() == "idle"
+    await ide.say("WORK:60000")
+    await ide.session.send(SendChat(message="now", delivery="interrupt"))
+    await ide.until("idle")
+    assert (await ide.messages())[-1].content == "You said: now"
+
+
+async def test_the_control_to_stop_is_waited_for(faulty: Desk) -> None:
+    ide = await faulty.open()
+    await ide.script("$('busy').style.display = 'none'")
+    await ide.say("hello WORK:60000")
+    await ide.script("setTimeout(() => ($('busy').style.display = ''), 500)")
+    assert await ide.interrupt() == "idle"
+
+
+async def test_an_agent_without_a_control_to_stop_cannot_be_interrupted(faulty: Desk) -> None:
+    ide = await faulty.open()
+    await ide.session.send(SendChat(message="WORK:2000", agent_type="beta"))
+    with pytest.raises(ApiError, match="names no `stop` control for it") as refused:
+        await ide.interrupt()
+    assert refused.value.status == 400
+    with pytest.raises(ApiError, match="Only agents in a terminal have a screen") as refused:
+        await ide.session.screen()
+    assert refused.value.status == 400
 
 
 async def test_braces_in_arguments_stay_as_they_are(faulty: Desk) -> None:

@@ -26,7 +26,7 @@ from outrider.daemon.agents.acp.process import AgentLifecycle
 from outrider.daemon.agents.acp.spec import AcpSpec
 from outrider.daemon.agents.acp.terminals import Terminals
 from outrider.daemon.agents.acp.turn import Turn, prompt_of
-from outrider.daemon.agents.adapter import NoteRefusal, Observation, Observer
+from outrider.daemon.agents.adapter import ChatObserver, NoteRefusal, Observation, Observer
 from outrider.daemon.agents.chat_log import ChatLog
 from outrider.daemon.session_record import SessionRecord
 
@@ -61,7 +61,9 @@ class AcpAgent:
         self._chat_log = chat_log
         terminals = Terminals(record.path, environment)
         self._approvals = Approvals(self._notify)
-        self._chat = Chat(chat_log, spec.notices_pattern(), terminals.text)
+        self._chat = Chat(
+            chat_log, spec.notices_pattern(), terminals.text, on_change=self._chat_changed
+        )
         self._client = Client(
             Files(record.path),
             terminals,
@@ -90,6 +92,7 @@ class AcpAgent:
             timeouts=timeouts,
         )
         self._observer: Observer | None = None
+        self._chat_observer: ChatObserver | None = None
         self._turn: Turn | None = None
         self._turn_task: asyncio.Task[None] | None = None
         self._failure: str | None = None
@@ -101,6 +104,10 @@ class AcpAgent:
         """Call `observer` with the present state, and after every change."""
         self._observer = observer
         self._notify()
+
+    def observe_chats(self, observer: ChatObserver) -> None:
+        """Call `observer` after every change of the chat."""
+        self._chat_observer = observer
 
     async def ready(self) -> None:
         """Return once the session is open."""
@@ -163,15 +170,23 @@ class AcpAgent:
         """Return the whole chat."""
         return self._chat_log.messages()
 
+    def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message]:
+        """Return the messages from index `start` on that will not change."""
+        del is_turn_over  # the chat knows the end of each message
+        messages = self._chat.completed_messages(start)
+        if messages:
+            self._chat_log.save()
+        return messages
+
     async def close(self) -> None:
         """End the agent with every process that it started, and delete its chat."""
-        self._observer = None
+        self._observer = self._chat_observer = None
         await self._end()
         self._chat_log.delete()
 
     async def detach(self) -> None:
         """End the agent, which cannot outlive this daemon; keep its chat and its session id."""
-        self._observer = None
+        self._observer = self._chat_observer = None
         await self._end()
         self._chat_log.save()
 
@@ -277,6 +292,10 @@ class AcpAgent:
         if self._lifecycle.end_reason is not None:
             self._approvals.cancel_all()
         self._notify()
+
+    def _chat_changed(self) -> None:
+        if self._chat_observer is not None:
+            self._chat_observer(self._record.type)
 
     def _notify(self) -> None:
         if self._observer is not None:

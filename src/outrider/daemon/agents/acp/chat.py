@@ -25,6 +25,7 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
+from outrider.contract.resources import Message
 from outrider.daemon.agents.acp.content import (
     ToolContent,
     approval_text,
@@ -81,6 +82,7 @@ class Chat:
         notices: matches texts of the agent program itself, which it sends as if the model
             had said them; None if it sends none.
         terminal_text: returns what a terminal of the agent printed.
+        on_change: called after every change.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class Chat:
         chat_log: ChatLog,
         notices: Pattern | None,
         terminal_text: Callable[[str], str],
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_change = on_change
         self._chat_log = chat_log
         self._notices = notices
         self._terminal_text = terminal_text
@@ -96,10 +100,23 @@ class Chat:
         self._plan: Entry | None = None
         self._tools: OrderedDict[str, _Tool] = OrderedDict()
 
+    def completed_messages(self, start: int) -> list[Message]:
+        """Return the messages from index `start` on that will not change any more.
+
+        A plan is complete at the end of its turn, a tool call with its result.
+        """
+        open_ids = {tool.call.id for tool in self._tools.values() if tool.result is None}
+        if self._open is not None:
+            open_ids.add(self._open.entry.id)
+        if self._plan is not None:
+            open_ids.add(self._plan.id)
+        return self._chat_log.messages(start, exclude=open_ids)
+
     def add_user_message(self, message_id: str, text: str) -> None:
         """Add a message of the user, with which a turn begins."""
         self._open = self._plan = None
         self._chat_log.add("user", "text", text, message_id)
+        self._on_change()
 
     def add_notice(self, text: str) -> None:
         """Add a system message; if the agent has just said the same, mark that as one instead."""
@@ -109,6 +126,7 @@ class Chat:
         else:
             self._chat_log.add("system", "text", text)
         self._open = None
+        self._on_change()
 
     def end_turn(self, outcome: str) -> None:
         """End the turn; tool calls without a result get `outcome` as theirs."""
@@ -118,6 +136,7 @@ class Chat:
             tool.contents, tool.raw_output = [], None  # kept in the chat log only
         self._open = self._plan = None
         self._chat_log.save()
+        self._on_change()
 
     def add_chunk(self, chunk: AgentMessageChunk | AgentThoughtChunk) -> None:
         """Add a chunk of text or thought."""
@@ -131,6 +150,7 @@ class Chat:
         if kind == "text" and notices and notices.matches(text, otherwise=False):
             self._open = None
             self._chat_log.add("system", "text", text)
+            self._on_change()
             return
         current, message_id = self._open, chunk.message_id
         if (
@@ -142,6 +162,7 @@ class Chat:
         else:
             entry = self._chat_log.add("assistant", kind, text)
             self._open = _Open(entry, kind, message_id)
+        self._on_change()
 
     def set_plan(self, update: AgentPlanUpdate) -> None:
         """Set the plan of this turn; a later plan replaces an earlier one."""
@@ -151,6 +172,7 @@ class Chat:
             self._plan = self._chat_log.add("assistant", "thinking", text)
         else:
             self._chat_log.replace(self._plan, text)
+        self._on_change()
 
     def update_tool_call(self, update: ToolCall | ToolCallUpdate) -> None:
         """Add a tool call or update it, whether or not the agent has announced it."""
@@ -165,6 +187,7 @@ class Chat:
                 tool.result = self._chat_log.add("tool", "tool_result", text)
             elif text:
                 self._chat_log.replace(tool.result, text)
+        self._on_change()
 
     def approval_text(self, update: ToolCallUpdate) -> str:
         """Update the tool call that an agent wants approved; return what a person decides on."""

@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from outrider.contract.commands import ChatInput, Screen
 from outrider.contract.errors import ApiError, bad_request, conflict
 from outrider.contract.resources import ActionOption, Message, PendingAction
-from outrider.daemon.agents.adapter import Observation, Observer
+from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
 from outrider.daemon.agents.cli.adapter_state import CliState, Delivery
 from outrider.daemon.agents.cli.keyboard import MAX_LINES, Keyboard, lines_to_type, typeable
 from outrider.daemon.agents.cli.screen import ScreenRules
@@ -122,6 +123,7 @@ class CliAgent:
         self._guards = Guards(
             spec.input.guard_before, spec.input.guard_behind, spec.input.guard_mark
         )
+        self._is_delivering = False
         self._decider = StatusDecider(spec, transcript, record, was_ready=was_ready)
         self._monitor = StatusMonitor(
             tmux,
@@ -132,6 +134,10 @@ class CliAgent:
             scrollback=scrollback,
             record=record,
         )
+
+    def observe_chats(self, observer: ChatObserver) -> None:
+        """Call `observer` after messages have been added to the chat."""
+        self._monitor.observe_chats(observer)
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` with the present state, and after every change."""
@@ -177,7 +183,7 @@ class CliAgent:
         #                      └────── killed here: found by `delivery` ──────┘
         self._state.delivery = Delivery(message_id, after)
         self._journal.save_session(self._record)
-        with self._monitor.pause():
+        with self._monitor.pause(), self._delivering():
             try:
                 before = await keyboard.type(lines)
                 await self._wait_until_accepted(keyboard, text, after, message_id, before)
@@ -259,8 +265,28 @@ class CliAgent:
         if self._transcript is None:
             return [] if self._scrollback is None else self._scrollback.messages()
         await catch_up(self._transcript)
+        self._monitor.transcript_read()
         ids = self._journal.message_ids(self._record.id)
         return self._transcript.messages(ids, self._guards)
+
+    def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
+        """Return the messages from index `start` on that will not change.
+
+        None while a message is being delivered: it does not have its id yet.
+        """
+        if self._scrollback is not None:
+            return self._scrollback.messages(start)
+        transcript = self._transcript
+        if transcript is None:
+            return []
+        if not self._monitor.has_read_transcript or self._is_delivering:
+            return None
+        ids = self._journal.message_ids(self._record.id)
+        if self._is_delivery_unfinished(ids):
+            return None
+        messages = transcript.messages(ids, self._guards, start)
+        unfinished = 0 if is_turn_over else transcript.unfinished_count
+        return messages[: max(0, len(messages) - unfinished)]
 
     async def close(self) -> None:
         """End the agent by its own command if it is idle, then kill what is left of it."""
@@ -373,6 +399,26 @@ class CliAgent:
         if last is None or last.message_id != message_id or self._transcript is None:
             return False
         return self._find_in_transcript(text, last.prompts, message_id)
+
+    @contextmanager
+    def _delivering(self) -> Iterator[None]:
+        """Hold back new messages during the block; the delivered one gets its id at its end."""
+        self._is_delivering = True
+        try:
+            yield
+        finally:
+            self._is_delivering = False
+
+    def _is_delivery_unfinished(self, ids: Mapping[str, str]) -> bool:
+        """Return whether an earlier daemon was killed while it delivered a message of the queue.
+
+        It is delivered again, and what the transcript may have of it then gets its id.
+        """
+        last = self._state.delivery
+        if last is None or last.message_id in ids.values():
+            return False
+        queue = self._journal.queue(self._record.id)
+        return any(message_id == last.message_id for message_id, _ in queue)
 
     def _is_accepted(self, text: str, after: int, message_id: str, before: Snapshot) -> bool:
         shown = self._monitor.snapshot

@@ -115,6 +115,8 @@ class CliProvider:
             await CliState(record).end_orphan(END_GRACE)
         adapter = self._adapter(record, pane, was_ready=True)
         await adapter.look()
+        if pane is None:  # nobody looks at it any more: read the end of its transcript once
+            await adapter.messages()
         return adapter
 
     def _adapter(

@@ -83,9 +83,9 @@ class Scrollback:
     def __contains__(self, message_id: str) -> bool:
         return message_id in self._chat
 
-    def messages(self) -> Sequence[Message]:
-        """Return the whole chat."""
-        return self._chat.messages()
+    def messages(self, start: int = 0) -> Sequence[Message]:
+        """Return the chat from index `start` on."""
+        return self._chat.messages(start)
 
     def add_sent_message(self, message_id: str, text: str) -> None:
         """Add a delivered message to the chat; its echo on the terminal is left out."""

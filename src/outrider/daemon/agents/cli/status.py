@@ -24,7 +24,7 @@ import structlog
 
 from outrider.contract.ids import derived_id, new_id
 from outrider.contract.resources import PendingAction, SummaryItem
-from outrider.daemon.agents.adapter import Observation, Observer
+from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
 from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.cli.screen import Question, Reading, ScreenRules
 from outrider.daemon.agents.cli.scrollback import Scrollback
@@ -335,6 +335,7 @@ class StatusMonitor:
 
     `observation` is the last one that was published, `snapshot` and `reading` are of the newest
     screen; `screen_error` says why that screen could not be read, None if it was.
+    `has_read_transcript` is false until the transcript has been read to its end once.
     """
 
     def __init__(
@@ -362,6 +363,9 @@ class StatusMonitor:
         self._recorded_question: str | None = None
         self._record = record
         self._observer: Observer | None = None
+        self._chat_observer: ChatObserver | None = None
+        self._message_count = 0
+        self.has_read_transcript = False
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._look_lock = asyncio.Lock()
@@ -376,6 +380,22 @@ class StatusMonitor:
         """The text of the newest snapshot."""
         return "" if self.snapshot is None else self.snapshot.text
 
+    def observe_chats(self, observer: ChatObserver) -> None:
+        """Call `observer` after messages have been added to the chat."""
+        self._chat_observer = observer
+
+    def transcript_read(self) -> None:
+        """Report that the transcript has been read to its end; notify if it has new messages."""
+        assert self._transcript is not None
+        count, before = self._transcript.message_count, self._message_count
+        self.has_read_transcript, self._message_count = True, count
+        if count != before:
+            self._chat_changed()
+
+    def _chat_changed(self) -> None:
+        if self._chat_observer is not None:
+            self._chat_observer(self._record.type)
+
     def observe(self, observer: Observer) -> None:
         """Follow the agent; `observer` is called at once with the current state."""
         self._observer = observer
@@ -385,8 +405,8 @@ class StatusMonitor:
             self._task.add_done_callback(self._on_task_done)
 
     async def stop(self) -> None:
-        """Stop following, within 3 s; the observer is not called again."""
-        self._observer = None
+        """Stop following, within 3 s; the observers are not called again."""
+        self._observer = self._chat_observer = None
         if self.pane is not None:
             self._tmux.unsubscribe(self.pane)
         if self._task is not None and not self._task.done():
@@ -462,6 +482,7 @@ class StatusMonitor:
         """Read a snapshot and pass on the observations that follow from it."""
         if self._transcript is not None:
             await catch_up(self._transcript)
+            self.transcript_read()
         before, self.snapshot = self.snapshot, snapshot
         if snapshot != before or self.screen_error is not None:
             self._read_screen(snapshot)
@@ -506,6 +527,7 @@ class StatusMonitor:
         ):
             self.publish(self._decider.generating())  # a turn, even if it is over by now
         self._chat_snapshot = snapshot
+        self._chat_changed()
         return True
 
     async def _read_question(self, pane: Pane, snapshot: Snapshot, action_id: str) -> None:

@@ -12,7 +12,7 @@ import structlog
 from outrider.contract.commands import ChatInput, Picture
 from outrider.contract.errors import ApiError, bad_request, conflict
 from outrider.contract.resources import ActionOption, Message, PendingAction
-from outrider.daemon.agents.adapter import Camera, Observation, Observer
+from outrider.daemon.agents.adapter import Camera, ChatObserver, Observation, Observer
 from outrider.daemon.agents.ide import controls
 from outrider.daemon.agents.ide.chat import Chats, show_chat, write_message
 from outrider.daemon.agents.ide.panel import REDRAW_GRACE
@@ -123,6 +123,10 @@ class IdeAgent:
             _log.info("chat read failed", agent=self._kind, error=str(error))
         return self._chats[self._kind].messages()
 
+    def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message]:
+        """Return the messages from index `start` on that will not change, as last read."""
+        return self._chats.completed_messages(self._kind, start, is_turn_over=is_turn_over)
+
     def _delivery_error(self, error: WindowError) -> ApiError:
         return ApiError(500, f"{self._monitor.name} did not take the message: {error}")
 
@@ -205,6 +209,10 @@ class IdeAdapter:
             await controls.choose_model(self.monitor, window, self.monitor.panel, model)
 
     # The interface
+
+    def observe_chats(self, observer: ChatObserver) -> None:
+        """Call `observer` after a chat has been read."""
+        self._chats.observe(observer)
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` with the present state of each agent, and after every change."""

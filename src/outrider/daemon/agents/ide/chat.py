@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from outrider.contract.resources import Message
+from outrider.daemon.agents.adapter import ChatObserver
 from outrider.daemon.agents.chat_log import ChatLog, Entry
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.ide.spec import Agent
@@ -101,9 +102,22 @@ class Chat:
             elif _plain(entry.content) != _plain(content):
                 self._chat_log.replace(entry, content, row.role)
 
-    def messages(self) -> list[Message]:
-        """Return every known message, oldest first."""
-        return self._chat_log.messages()
+    def messages(self, start: int = 0) -> list[Message]:
+        """Return the known messages from index `start` on, oldest first."""
+        return self._chat_log.messages(start)
+
+    @property
+    def unfinished_count(self) -> int:
+        """The number of the newest messages that may still change during a turn.
+
+        The page redraws what the agent writes after the newest message of the user.
+        """
+        count = 0
+        for message in reversed(self._chat_log.messages()):
+            if message.role == "user":
+                break
+            count += 1
+        return count
 
     def save(self) -> None:
         """Write what has not been written yet."""
@@ -177,11 +191,27 @@ class Chats:
             kind: Chat(record.id, kind, ChatLog(folder / f"{kind}.jsonl", clock), journal)
             for kind in monitor.panels
         }
+        self._observer: ChatObserver | None = None
         self._read_lock = asyncio.Lock()
+        self._must_read_again = False
         self._catch_up_task: asyncio.Task[None] | None = None
 
     def __getitem__(self, kind: str) -> Chat:
         return self._chats[kind]
+
+    def observe(self, observer: ChatObserver) -> None:
+        """Call `observer` after a chat has been read."""
+        self._observer = observer
+
+    def completed_messages(self, kind: str, start: int, *, is_turn_over: bool) -> Sequence[Message]:
+        """Return the messages of an agent from index `start` on that will not change."""
+        chat = self._chats[kind]
+        messages = chat.messages(start)
+        if messages and not is_turn_over:
+            messages = messages[: max(0, len(messages) - chat.unfinished_count)]
+        if messages:
+            chat.save()
+        return messages
 
     async def read(self, kind: str) -> None:
         """Merge what the page shows of the chat now; do nothing without a page.
@@ -198,6 +228,8 @@ class Chats:
                 self._chats[kind].merge(msgspec.convert(rows, list[Row]))
             except msgspec.ValidationError as error:
                 raise WindowError(f"its chat cannot be read: {error}") from error
+        if self._observer is not None:
+            self._observer(kind)
 
     def catch_up(self) -> None:
         """Read the chat in the background, so that new messages get a time and outlive the page.
@@ -205,12 +237,15 @@ class Chats:
         This also detects the answer of an agent that shows no sign of work.
         """
         panel = self._monitor.panel
+        self._must_read_again = True
         if self._catch_up_task is not None and not self._catch_up_task.done():
             return
 
         async def check() -> None:
             try:
-                await self.read(panel.kind)
+                while self._must_read_again:  # a change during a read may not be in it
+                    self._must_read_again = False
+                    await self.read(panel.kind)
             except WindowError:
                 return
             if panel.awaits_answer and self._chats[panel.kind].answered:
@@ -220,7 +255,8 @@ class Chats:
         self._catch_up_task = asyncio.create_task(check(), name=f"read {self._session_id}")
 
     async def stop(self) -> None:
-        """Stop reading."""
+        """Stop reading; the observer is not called again."""
+        self._observer = None
         if self._catch_up_task is not None:
             self._catch_up_task.cancel()
             await asyncio.wait({self._catch_up_task}, timeout=1)

@@ -119,8 +119,21 @@ class AiderTranscript(Reader):
         """Return `text` as aider records it, with one kind of line break."""
         return "\n".join(text.splitlines()).strip()
 
-    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat; a message without a known time has that of the one before it."""
+    @property
+    def message_count(self) -> int:
+        """The number of messages that `messages` returns."""
+        return len(self._timed_pieces({}))
+
+    @property
+    def unfinished_count(self) -> int:
+        """The number of the newest messages that may still change: a notice may get more lines."""
+        return 1 if self._entries and self._entries[-1].role == "system" else 0
+
+    def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
+        """Return the chat; a message without a known time has that of the one before it."""
+        return self._as_messages(self._timed_pieces(ids), ids, guards, start)
+
+    def _timed_pieces(self, ids: Mapping[str, str]) -> list[Piece]:
         pieces: list[Piece] = []
         latest, prompts = self._start_time, 0
         for index, entry in enumerate(self._entries):
@@ -137,7 +150,7 @@ class AiderTranscript(Reader):
                     break  # a timestamp never changes once it was returned, so wait for the log
             prompt = entry.role == "user"
             pieces.append(Piece(key, entry.role, "text", "\n".join(entry.lines), latest, prompt))
-        return self._as_messages(pieces, ids, guards)
+        return pieces
 
     def _process_line(self, line: str) -> None:
         is_marked = line.endswith("  ")

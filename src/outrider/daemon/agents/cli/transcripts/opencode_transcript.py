@@ -122,8 +122,14 @@ class OpencodeTranscript(Reader):
         self._running_calls: dict[str, ToolCall] = {}
         self._model_number = -1
         self._first_incomplete = 0
+        self._unfinished_count = 0  # pieces of the first incomplete part
 
     # The transcript
+
+    @property
+    def unfinished_count(self) -> int:
+        """The number of the newest messages that may still change: an open tool call."""
+        return self._unfinished_count
 
     def activity(self) -> Activity | None:
         """Return the state by the newest message; None between two steps and after a rejection."""
@@ -238,7 +244,7 @@ class OpencodeTranscript(Reader):
             row = self._rows[first]
             del self._pieces[row.pieces :]
             del self._prompts[row.prompts :]
-        complete = True
+        complete, self._unfinished_count = True, 0
         for row in self._rows[first:]:
             row.pieces, row.prompts = len(self._pieces), len(self._prompts)
             prompt = row.prompt()
@@ -260,7 +266,9 @@ class OpencodeTranscript(Reader):
         is_closed = "completed" in message.time or row is not self._rows[-1]
         for name, part in row.parts.items():
             if not is_closed and not _is_complete(part):
-                self._pieces += _pieces_of(name, part) if part.type == "tool" else []
+                pieces = _pieces_of(name, part) if part.type == "tool" else []
+                self._pieces += pieces
+                self._unfinished_count = len(pieces)
                 return False
             self._pieces += _pieces_of(name, part)
         error = message.error

@@ -8,7 +8,7 @@ call, and of a long file one chunk per call.
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -82,8 +82,16 @@ class Transcript(Protocol):
         Return None if the transcript does not have it.
         """
 
-    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat, oldest message first.
+    @property
+    def message_count(self) -> int:
+        """The number of messages that `messages` returns."""
+
+    @property
+    def unfinished_count(self) -> int:
+        """The number of the newest messages that may still change before the turn is over."""
+
+    def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
+        """Return the chat from index `start` on, oldest message first.
 
         `ids` has the ids of the messages that were sent through Outrider, by their keys in the
         transcript. `guards` were added to these messages for the agent, and are removed.
@@ -160,15 +168,25 @@ class Reader:
         keys = (key for key, prompt in self._prompts[after:] if self._normalize(prompt) == wanted)
         return next(keys, None)
 
-    def messages(self, ids: Mapping[str, str], guards: Guards) -> list[Message]:
-        """Return the whole chat; ids that are not in `ids` are derived from the pieces' keys."""
-        return self._as_messages(self._pieces, ids, guards)
+    @property
+    def message_count(self) -> int:
+        """The number of messages that `messages` returns."""
+        return len(self._pieces)
+
+    @property
+    def unfinished_count(self) -> int:
+        """The number of the newest messages that may still change: an agent appends its entries."""
+        return 0
+
+    def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
+        """Return the chat; ids that are not in `ids` are derived from the pieces' keys."""
+        return self._as_messages(self._pieces, ids, guards, start)
 
     def _as_messages(
-        self, pieces: Iterable[Piece], ids: Mapping[str, str], guards: Guards
+        self, pieces: Sequence[Piece], ids: Mapping[str, str], guards: Guards, start: int
     ) -> list[Message]:
         messages = []
-        for index, piece in enumerate(pieces):
+        for index, piece in enumerate(pieces[start:], start):
             known = ids.get(piece.key) if piece.prompt else None
             messages.append(
                 Message(
