@@ -118,11 +118,14 @@ class Journal:
         self._max_refusals = max_refusals
         path.touch(0o600)  # private, even in a readable directory
         self._db = sqlite3.connect(path, isolation_level=None)
+        # Damaged text has to be readable, so that its record can be set aside.
         self._db.text_factory = lambda data: data.decode(errors="replace")
         (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise sqlite3.DatabaseError(found)
         self._db.execute("PRAGMA journal_mode = WAL")
+        # A killed process loses nothing by this; a power failure may lose the last transactions,
+        # but no part of one.
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA foreign_keys = ON")
         self._db.executescript(_SCHEMA)
@@ -188,6 +191,7 @@ class Journal:
             How many of the oldest events were dropped to make room for it.
         """
         with self._transaction():
+            # Not max(seq) + 1: an acknowledged event is deleted, and its number is never reused.
             self._db.execute("UPDATE numbering SET last = last + 1")
             last = self.last_event()
             self._db.execute("INSERT INTO events VALUES (?, ?)", (last, msgspec.json.encode(event)))
@@ -213,6 +217,7 @@ class Journal:
 
     def renumber_events(self, acknowledged: int) -> None:
         """Renumber the waiting events from `acknowledged` + 1 on, in their order."""
+        # One transaction: a crash after the DELETE would lose the events.
         with self._transaction():
             waiting = self._db.execute("SELECT event FROM events ORDER BY seq").fetchall()
             self._db.execute("DELETE FROM events")

@@ -192,6 +192,8 @@ class Link:
             if failure.done():
                 failure.result()
         finally:
+            # In this order: no frame may follow the goodbye, which `stop` returns. What still runs
+            # then ends by itself: opening and closing have timeouts.
             await _cancel(stopping, *workers)
             self._protocol.stop()
             self._update()
@@ -272,6 +274,7 @@ class Link:
         """Send what the outbox has, on the connection that the protocol object says."""
         while True:
             await self._output.wait()
+            # Before the outbox is read: what is added from here on sets it again.
             self._output.clear()
             while await self._send_next():
                 self._protocol.batch_written(_now())
@@ -298,6 +301,7 @@ class Link:
 
     async def _keep_time(self) -> None:
         while True:
+            # Before the deadline is read: a change in between would not be noticed.
             self._deadline_changed.clear()
             try:
                 async with asyncio.timeout_at(self._deadline):

@@ -227,6 +227,7 @@ class Dispatcher:
             payload=Raw(payload),
             timeout_ms=max(1, int(self._timeout * 1000)),
         )
+        # Before the frame is sent: the result may arrive before `send` returns.
         future = self._pending.add(state.id, frame.id)
         watcher: list[asyncio.Task[None]] = []
         watch = asyncio.get_running_loop().call_later(

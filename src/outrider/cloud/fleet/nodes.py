@@ -101,6 +101,7 @@ class Nodes:
         await self._shared_clock.adjust()
         if not await nodes.beat(self._database, self._node):
             _log.warning("this node was declared dead by its peers; releasing its machines")
+            # The row is there again: machines that nobody has taken over yet stay this node's.
             await self._revived()
         if await self._look():
             await self._take_over()
@@ -125,6 +126,7 @@ class Nodes:
                 self._seen[node] = _Seen(beats, now)
             elif now - seen.since >= self._timeout and node != self._node:
                 _log.warning("node declared dead", node=node, beats=beats)
+                # Unless its counter has changed since it was read: then it is alive.
                 await nodes.remove(self._database, node, beats)
                 someone_may_be_gone = True
         for node in self._seen.keys() - found.keys():

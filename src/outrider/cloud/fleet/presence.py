@@ -154,6 +154,7 @@ class Presence:
         older = self._local.get(row.id)
         if older is not None:
             state.events = older.events
+        # Before anything is awaited: the end of the grace period must not set it offline meanwhile.
         self._local.end_grace(row.id)
         self._local.add(state)  # before it is stored: see the module's invariants
         values = {
@@ -246,6 +247,7 @@ class Presence:
             for machine_id, connection in mine.items()
             if machine_id not in reclaimed
             and (state := self._local.get(machine_id)) is not None
+            # Not one that has registered again while the database was awaited.
             and state.connection == connection
         ]
 
@@ -267,6 +269,8 @@ class Presence:
 
     async def close(self) -> None:
         """Stop all timers. Machines stay `connected` in the database for the next start."""
+        # First what could still change a machine, then the registrations under way, and last the
+        # save, which thus has the final states.
         self._local.close()
         for task in self._expiries:
             task.cancel()
@@ -306,11 +310,14 @@ class Presence:
                 transaction,
                 state.id,
                 values,
+                # A newer registration, here or on another node, has changed one of these: then
+                # the machine stays connected, and nothing is announced.
                 node=None if anywhere else self._node,
                 connection=None if anywhere or state.connection == UNKNOWN else state.connection,
             )
             if was_connected:
                 await deliveries.add(transaction, [announcement.event], announcement.deliveries)
+        # It may have registered again while the database was awaited: that state stays.
         if anywhere or self._local.get(state.id) is state:
             self._local.end_grace(state.id)
             self._local.remove(state.id)

@@ -95,6 +95,7 @@ class RedisBus:
                 await self._subscription.subscribe([name])
                 await confirmed
         except FAILURES as error:
+            # The handler stays: a late confirmation, or the next connection, subscribes it.
             _log.warning("subscribing postponed", channel=channel, error=str(error))
         finally:
             self._confirming.pop(name, None)
@@ -111,6 +112,7 @@ class RedisBus:
         del self._handlers[name]
         if self._subscription is not None:
             with suppress(*FAILURES):  # a lost connection has no subscriptions
+                # Before the command is sent: its confirmation may be read while this waits.
                 self._unsubscribing[name] += 1
                 await self._subscription.unsubscribe(name)
 
@@ -249,6 +251,7 @@ class RedisBus:
                 confirmed.set_result(None)
         elif self._unsubscribing[name]:
             self._unsubscribing[name] -= 1
+            # With a handler it was subscribed again in the meantime, and that is confirmed next.
             if name not in self._handlers:
                 del self._names[message["channel"]]
         else:

@@ -179,6 +179,7 @@ class DeliveryQueue:
         """Claim due deliveries that no node has claimed."""
         if released := list(self._to_release):
             await deliveries.renew(self._database, released, 0)
+            # Deliveries may have been appended while the database was awaited: these stay.
             del self._to_release[: len(released)]
         now = int(self._clock() * 1000)
         if not self._more_due:
@@ -197,6 +198,8 @@ class DeliveryQueue:
         )
         self._overflow.update(full)  # the table may have more of theirs
         for delivery, body in rows:
+            # A lease that has expired here (a suspended process) is claimed again, perhaps by this
+            # node, which still has the delivery.
             if delivery.id not in self._claims:
                 self.add(delivery, body)
         self._more_due = len(rows) == _CLAIM_BATCH
@@ -228,10 +231,12 @@ class DeliveryQueue:
             _log.warning(
                 "delivery postponed, database unavailable", delivery=delivery.id, error=str(error)
             )
+            # The lease keeps other nodes away until `claim` reaches the database again.
             self._claims.pop(delivery.id, None)
             self._to_release.append(delivery.id)
         except Exception:  # noqa: BLE001  # a defect must not keep the claim for ever
             _log.exception("delivery attempt failed unexpectedly, retrying", delivery=delivery.id)
+            # Not released: it is attempted again when its lease expires, not at once and for ever.
             self._claims.pop(delivery.id, None)
         else:
             return None if outcome is None else outcome.duration_ms < _PROMPT_MS
@@ -240,9 +245,8 @@ class DeliveryQueue:
     async def _attempt(self, delivery: Delivery, body: bytes) -> Outcome | None:
         """Attempt a delivery and buffer its outcome; None if it was not sent."""
         if self._clock() > self._claims.get(delivery.id, 0.0):
-            self._claims.pop(
-                delivery.id, None
-            )  # the claim expired while this process was suspended: another node may have it
+            # The lease expired while this process was suspended: another node may have it.
+            self._claims.pop(delivery.id, None)
             return None
         found = await self._subscriptions.target(delivery.webhook_id)
         if found is None:
@@ -284,6 +288,7 @@ class DeliveryQueue:
         """Store the buffered outcomes and drop the claims of their deliveries."""
         soon = (self._clock() + self._poll_interval) * 1000
         for delivery in await self._outcomes.flush():
+            # Only now, after the commit: a lease that expires before it causes a second attempt.
             self._claims.pop(delivery.id, None)
             self._notify(delivery)
             if delivery.next_attempt_at is not None and delivery.next_attempt_at < soon:
@@ -319,6 +324,8 @@ class DeliveryQueue:
 
     async def _close(self) -> None:
         """Cancel deliveries in flight, flush outcomes, and release the other claims."""
+        # In this order: an attempt that ended after the flush would lose its outcome. One that is
+        # cancelled may have reached its receiver; its delivery is released, and attempted again.
         await self._limiter.close()
         try:
             await self._flush()
@@ -336,6 +343,7 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
     except TimeoutError:
         return
     finally:
+        # Cleared before the work, not after it: what is set during the work counts next time.
         event.clear()
 
 
