@@ -222,7 +222,7 @@ class TestBytes:
 
     @pytest.mark.parametrize("then", [b"rubbish\r\n\r\n", GET[:-2] + b"Upgrade: websocket\r\n"])
     async def test_no_response_is_written_into_another_one(self, then: bytes) -> None:
-        """What is wrong with the second request is not told in the place of the first response."""
+        """What is wrong with the second request does not take the place of the first response."""
         upgrade = b"Connection: Upgrade\r\n\r\n" if then.startswith(b"GET") else b""
         async with serving() as server, server.connection() as connection:
             server.app.go.clear()

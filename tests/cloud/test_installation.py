@@ -62,7 +62,7 @@ class TestLock:
             await started(Site(chosen), held)
 
     @pytest.mark.parametrize("command", ["serve", "up"])
-    async def test_it_is_told_in_a_sentence(self, tmp_path: Path, command: str) -> None:
+    async def test_it_is_one_sentence(self, tmp_path: Path, command: str) -> None:
         (tmp_path / "home").mkdir()
         env = environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
         async with Serving(tmp_path / "data") as service:
@@ -80,7 +80,7 @@ class TestLock:
 
 
 class TestEmptied:
-    async def test_it_is_told_that_the_tables_are_gone(
+    async def test_it_is_logged_that_the_tables_are_gone(
         self, sqlite: SQLite, tmp_path: Path, held: AsyncExitStack
     ) -> None:
         chosen = settings(tmp_path, sqlite)
@@ -92,11 +92,11 @@ class TestEmptied:
         with capture_logs() as logs:
             await started(Site(chosen), held)
         assert "database found empty" not in [log["event"] for log in first]
-        (told,) = [log for log in logs if log["event"] == "database found empty"]
-        assert told["log_level"] == "warning"
-        assert told["database"].endswith("outrider.db")
+        (warning,) = [log for log in logs if log["event"] == "database found empty"]
+        assert warning["log_level"] == "warning"
+        assert warning["database"].endswith("outrider.db")
 
-    async def test_nothing_is_told_of_a_first_start(
+    async def test_nothing_is_logged_of_a_first_start(
         self, tmp_path: Path, held: AsyncExitStack
     ) -> None:
         empty = Settings(port=0, data_dir=tmp_path / "data")
@@ -109,9 +109,9 @@ class TestEmptied:
             service.signal(signal.SIGTERM)
             assert await service.ends() == 0
         (tmp_path / "data" / "outrider.db").write_bytes(b"")
-        told = await outrider("admin", "migrate", env=service.env)
-        assert (told.code, told.out.strip()) == (0, "The database is up to date.")
-        assert "database found empty" in told.err
+        migrated = await outrider("admin", "migrate", env=service.env)
+        assert (migrated.code, migrated.out.strip()) == (0, "The database is up to date.")
+        assert "database found empty" in migrated.err
         assert (
             "database found empty" not in (await outrider("admin", "migrate", env=service.env)).err
         )

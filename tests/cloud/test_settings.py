@@ -1,4 +1,4 @@
-"""Settings that cannot work are told in a sentence. Holds contract.md, "Settings"."""
+"""Settings that cannot work are refused in a sentence. Holds contract.md, "Settings"."""
 
 from pathlib import Path
 

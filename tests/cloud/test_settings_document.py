@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "settings.md").read_text()
 ROWS = dict(re.findall(r"^\| `(OUTRIDER_\w+)` \| (.+?) \|", TEXT, re.MULTILINE))
 
-# These are told in words.
+# These are described in words.
 IN_WORDS = {
     "allowed_hosts",
     "database_url",
@@ -27,11 +27,11 @@ IN_WORDS = {
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_a_setting_of_the_service(name: str) -> None:
-    told = ROWS[f"OUTRIDER_{name.upper()}"].strip("`")
+    documented = ROWS[f"OUTRIDER_{name.upper()}"].strip("`")
     default = Settings.model_fields[name].default
     if name not in IN_WORDS:
         shown = ",".join(map(str, default)) if isinstance(default, list) else str(default)
-        assert told == shown
+        assert documented == shown
 
 
 def test_what_else_the_code_reads() -> None:
@@ -46,8 +46,8 @@ def test_the_plans() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| ([\d,]+|unlimited) \| (\d+|unlimited) \|", TEXT, re.MULTILINE
     )
-    told = {
+    documented = {
         plan: tuple(None if n == "unlimited" else int(n.replace(",", "")) for n in numbers)
         for plan, *numbers in rows
     }
-    assert told == PLANS
+    assert documented == PLANS

@@ -139,14 +139,14 @@ async def test_a_change_is_told_before_the_result_that_it_led_to(
     peer = await connected(machine, service)
     for index in range(20):
         await peer.say(status_query(f"cmd_{index}"))
-    told: list[str] = []
+    frame_names: list[str] = []
     for _ in range(20):
         await peer.hear(CommandResult)
     for frame in peer.heard[1:]:
-        told.append(type(frame).__name__)
+        frame_names.append(type(frame).__name__)
         if isinstance(frame, CommandResult):
-            assert "Change" in told
-    assert told[0] == "Change"
+            assert "Change" in frame_names
+    assert frame_names[0] == "Change"
 
 
 async def test_what_a_hello_tells_is_not_told_again(
@@ -193,11 +193,11 @@ async def test_what_an_agent_shows_is_cut_to_what_the_service_takes(
     machine.sessions["a"] = session("a", "x" * 100_000)
     machine.start()
     peer = await service.connection()
-    (told,) = (await peer.welcome()).sessions
-    assert told.title == "x" * 1023 + "…"
+    (reported,) = (await peer.welcome()).sessions
+    assert reported.title == "x" * 1023 + "…"
     machine.change(session("a", "two\nlines\x1b[2J"))
-    (told,) = (await peer.hear(Change)).sessions
-    assert told.title == "two�lines�[2J"
+    (reported,) = (await peer.hear(Change)).sessions
+    assert reported.title == "two�lines�[2J"
     machine.outbox.event(msgspec.structs.replace(agent_event("evt_1"), message="y" * 10_000))
     message = (await peer.hear(Event)).event.message
     assert message == "y" * 4095 + "…"
@@ -210,8 +210,8 @@ async def test_a_directory_that_is_not_utf8_is_told_all_the_same(
     machine.sessions["a"] = session("a", "\udcff")
     machine.sessions["a"].workspace = Workspace(path="/srv/\udcff", name="\udcff")
     machine.start()
-    (told,) = (await (await service.connection()).welcome()).sessions
-    assert told.workspace == Workspace(path="/srv/?", name="?")
+    (reported,) = (await (await service.connection()).welcome()).sessions
+    assert reported.workspace == Workspace(path="/srv/?", name="?")
 
 
 # Commands
@@ -532,7 +532,7 @@ async def test_it_stops_at_once_in_every_state(
 
 async def numbers(peer: Peer, count: int) -> list[tuple[int, str]]:
     events = [await peer.hear(Event) for _ in range(count)]
-    return [(told.seq, told.event.id) for told in events]
+    return [(frame.seq, frame.event.id) for frame in events]
 
 
 async def test_events_are_told_again_until_they_are_acknowledged(
@@ -559,7 +559,7 @@ async def test_an_acknowledgement_deletes_only_what_was_told(
     for index in range(3):
         machine.outbox.event(agent_event(f"evt_{index}"))
     machine.outbox.resume(1)
-    machine.outbox.events_acknowledged(2**53 - 1)  # nobody has been told of any event yet
+    machine.outbox.events_acknowledged(2**53 - 1)  # no event was sent yet
     assert len(journal.events(0, 10)) == 3
     peer = await connected(machine, service)
     assert len(await numbers(peer, 3)) == 3
@@ -587,10 +587,10 @@ async def test_a_flood_of_events_is_spread_over_time(
     await numbers(peer, 100)
     await peer.say(status_query("cmd_1"))
     await peer.hear(CommandResult)
-    told = [frame.seq for frame in peer.heard if isinstance(frame, Event)]
-    assert told == list(range(1, len(told) + 1))
-    assert len(told) < 130
-    assert (await numbers(peer, 130 - len(told)))[-1] == (130, "evt_130")
+    sequence = [frame.seq for frame in peer.heard if isinstance(frame, Event)]
+    assert sequence == list(range(1, len(sequence) + 1))
+    assert len(sequence) < 130
+    assert (await numbers(peer, 130 - len(sequence)))[-1] == (130, "evt_130")
 
 
 # RefusalSink

@@ -104,8 +104,8 @@ async def test_everything_goes_out_over_the_new_one_whichever_asked(
     machine.change(session("a", "changed"))
     handler.let.set()
     assert (await newer.hear(Change)).sessions == [session("a", "changed")]
-    told = {(await newer.hear(CommandResult)).id for _ in range(3)}
-    assert told == {"cmd_before", "cmd_late", "cmd_new"}
+    result_ids = {(await newer.hear(CommandResult)).id for _ in range(3)}
+    assert result_ids == {"cmd_before", "cmd_late", "cmd_new"}
     await says_nothing(older)
     assert handler.cut == 0
 
@@ -120,8 +120,8 @@ async def test_a_command_that_comes_over_both_is_done_once(
     await newer.say(status_query("cmd_1"))
     await newer.say(status_query("cmd_2"))
     handler.let.set()
-    told = {(await newer.hear(CommandResult)).id for _ in range(2)}
-    assert told == {"cmd_1", "cmd_2"}
+    result_ids = {(await newer.hear(CommandResult)).id for _ in range(2)}
+    assert result_ids == {"cmd_1", "cmd_2"}
     assert handler.begun == 2
 
 

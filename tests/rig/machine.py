@@ -134,7 +134,7 @@ class ScriptedMachine:
 
     @property
     def id(self) -> str:
-        """The machine's id, as the service told it."""
+        """The machine's id, as its welcome says it."""
         return self.welcome.daemon_id
 
     @property

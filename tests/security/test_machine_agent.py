@@ -172,8 +172,8 @@ async def test_b18_no_secret_of_any_form_leaves_in_a_debug_bundle(
         bundle = answer["bundle"]
         assert bundle["omitted"] == []
         redacted += sum(bundle["redactions"].values())
-        told = json.dumps(answer, ensure_ascii=False) + answer["text"]
-        assert not [line for line in hidden if line in told]
+        bundle_text = json.dumps(answer, ensure_ascii=False) + answer["text"]
+        assert not [line for line in hidden if line in bundle_text]
     assert redacted >= len(corpus)
 
 

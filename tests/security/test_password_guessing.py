@@ -27,9 +27,9 @@ async def test_from_a_thousand_addresses(start_target: StartTarget) -> None:
     account = await target.account()
     assert await guess(target, account.email, "203.0.113.7", PASSWORD) == 200
     async with target.grows_at_most(200 * MB):  # argon2 takes 64 MB for each of two at a time
-        told: Counter[int] = Counter()
+        answers: Counter[int] = Counter()
         for batch in range(20):
-            told += Counter(
+            answers += Counter(
                 await asyncio.gather(
                     *(
                         guess(target, account.email, f"2001:db8:{batch:x}:{number:x}::1")
@@ -38,8 +38,8 @@ async def test_from_a_thousand_addresses(start_target: StartTarget) -> None:
                 )
             )
             assert await guess(target, account.email, "203.0.113.7", PASSWORD) == 200
-    assert told[401] <= 30
-    assert told[401] + told[429] == 1000
+    assert answers[401] <= 30
+    assert answers[401] + answers[429] == 1000
 
 
 async def test_from_one_address(start_target: StartTarget) -> None:

@@ -94,7 +94,7 @@ class RedisCluster:
 
 def _agrees(server: Redis) -> bool:
     """Tell whether a server knows of every key whose it is."""
-    told = subprocess.run(
+    info = subprocess.run(
         ["redis-cli", "-p", str(server.port), "cluster", "info"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -102,4 +102,4 @@ def _agrees(server: Redis) -> bool:
         timeout=PATIENCE,
         check=True,
     ).stdout
-    return "cluster_state:ok" in told and "cluster_known_nodes:3" in told
+    return "cluster_state:ok" in info and "cluster_known_nodes:3" in info

@@ -90,7 +90,7 @@ async def test_the_service_is_killed_in_the_midst_of_a_command(world: World) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_the_service_is_stopped(world: World, number: signal.Signals) -> None:
-    """A command under way ends, the machine is told, the exit code is 0."""
+    """A command under way ends, the machine gets a goodbye, the exit code is 0."""
     service = await world.serve()
     await world.populate()
     async with (

@@ -131,14 +131,14 @@ class TestWhatIsRecorded:
         for seq, (target, at) in enumerate(
             [("/etc/shadow", now - 60_000), ("/a\0\n\x1b[2J" + "x" * 900, now + 10**9)], start=1
         ):
-            told = Refused(
+            refusal = Refused(
                 session_id="session_1",
                 action="agent.fs_read_refused",
                 target=target,
                 timestamp=at,
                 suppressed=seq - 1,
             )
-            await machine.say(Refusal(seq=seq, refused=told))
+            await machine.say(Refusal(seq=seq, refused=refusal))
             assert await machine.hears_refusals_acknowledged() == AcknowledgeRefusals(seq=seq)
         second, first = await trail(user)
         assert first["target"] == "session_1 /etc/shadow"
@@ -155,13 +155,13 @@ class TestWhatIsRecorded:
 
     async def test_a_machine_that_floods_it(self, user: Owner) -> None:
         machine = await user.machine(session())
-        told = Refused(session_id="s", action="agent.fs_read_refused", target="/", timestamp=1)
+        refusal = Refused(session_id="s", action="agent.fs_read_refused", target="/", timestamp=1)
         for seq in range(1, 3 * A_MINUTE):
-            await machine.say(Refusal(seq=seq, refused=told))
+            await machine.say(Refusal(seq=seq, refused=refusal))
         for seq in range(1, 3 * A_MINUTE):
             assert (
                 await machine.hears_refusals_acknowledged()
-            ).seq == seq  # it is not to be told again
+            ).seq == seq  # acknowledged: it is not repeated
         assert len(await trail(user, limit=500)) <= 2 * A_MINUTE
 
     async def test_refusals_by_a_limit(self, start_site: StartSite) -> None:

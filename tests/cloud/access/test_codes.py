@@ -197,20 +197,22 @@ class TestDeviceCode:
         enrollment, account = Enrollment(database, clock), (await new_account(database)).id
         machine = MachineInfo(hostname="h", platform="p")
 
-        async def told(device_code: str) -> str | None:
+        async def error_of(device_code: str) -> str | None:
             with pytest.raises(ApiError) as error:
                 await enrollment.device_token(device_code)
             return error.value.code
 
         asked = await enrollment.authorize_device(machine, "http://x/device")
         clock.passes(1)
-        assert await told(asked.device_code) == "authorization_pending", "the first may come soon"
+        assert await error_of(asked.device_code) == "authorization_pending", (
+            "the first may come soon"
+        )
         clock.passes(POLL_SECONDS)
-        assert await told(asked.device_code) == "authorization_pending"
+        assert await error_of(asked.device_code) == "authorization_pending"
         clock.passes(POLL_SECONDS - 2)
-        assert await told(asked.device_code) == "slow_down"
+        assert await error_of(asked.device_code) == "slow_down"
         clock.passes(DEVICE_CODE_SECONDS)
-        assert await told(asked.device_code) == "expired_token"
+        assert await error_of(asked.device_code) == "expired_token"
         with pytest.raises(ApiError):
             await enrollment.decide_device(account, asked.user_code, approve=True)
 

@@ -38,11 +38,11 @@ class TestAtMostOnce:
         answers = await asyncio.gather(
             *(user.api.post(chat, json=HELLO, headers=key()) for _ in range(50))
         )
-        told = Counter(
+        outcomes = Counter(
             (answer.status_code, answer.headers.get("idempotency-replayed")) for answer in answers
         )
-        assert told.keys() <= {(200, None), (200, "true"), (409, None)}
-        assert told[200, None] == 1
+        assert outcomes.keys() <= {(200, None), (200, "true"), (409, None)}
+        assert outcomes[200, None] == 1
         for answer in answers:
             if answer.status_code == 409:
                 assert_error(answer, 409, "IDEMPOTENCY_IN_FLIGHT")

@@ -73,13 +73,13 @@ class TestLogin:
     ) -> None:
         """Unknown user, wrong password, no password at all: the same answer, the same work."""
         without = await site.account()
-        told = []
+        texts = []
         for email in (user.email, "nobody@example.org", without.email):
             refused = await login(site, email, "wrong")
             assert_error(refused, 401, "AUTH_INVALID")
             assert "set-cookie" not in refused.headers
-            told.append(refused.text)
-        assert len(set(told)) == 1
+            texts.append(refused.text)
+        assert len(set(texts)) == 1
         hasher = RecordingHasher()
         sessions = Sessions(site.database, SECRET, hasher=hasher)
         for email in (user.email, "nobody@example.org", without.email):

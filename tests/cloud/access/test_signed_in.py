@@ -155,8 +155,8 @@ class TestWrongPasswords:
         """However many guesses are under way before the first is found wrong."""
         page = await signed_in(user)
         answers = await asyncio.gather(*(self.give(page, "wrong") for _ in range(30)))
-        told = [assert_error(answer, 401, "AUTH_INVALID")["error"] for answer in answers]
-        assert told.count("The password is wrong") == MAX_FAILURES - 1
+        sentences = [assert_error(answer, 401, "AUTH_INVALID")["error"] for answer in answers]
+        assert sentences.count("The password is wrong") == MAX_FAILURES - 1
         assert_error(await page.get(AT), 401, "AUTH_INVALID")
 
     async def test_a_right_one_begins_anew(self, user: Owner) -> None:

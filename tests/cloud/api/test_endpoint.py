@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 V1 = "/api/v1"
 BY_ACCOUNT = EndpointLimit(name="export", by="account", requests=3, seconds=3600)
 BY_PRINCIPAL = EndpointLimit(name="import", by="principal", requests=2, seconds=3600)
-BY_ADDRESS = EndpointLimit(name="knock", by="address", requests=2, seconds=3600)
+BY_ADDRESS = EndpointLimit(name="contact", by="address", requests=2, seconds=3600)
 
 
 def endpoint(path: str, limit: EndpointLimit, who: Who = "principal") -> Endpoint[Any]:
@@ -48,7 +48,7 @@ TABLE = [
     endpoint("export", BY_ACCOUNT),
     endpoint("export-all", BY_ACCOUNT),
     endpoint("import", BY_PRINCIPAL),
-    endpoint("knock", BY_ADDRESS, who="anyone"),
+    endpoint("contact", BY_ADDRESS, who="anyone"),
 ]
 
 
@@ -90,7 +90,7 @@ async def test_a_limit_by_principal_counts_each_credential(start_site: StartSite
 @pytest.mark.one_store
 async def test_a_limit_by_address_needs_no_credential(start_site: StartSite) -> None:
     owner = await start(start_site)
-    answers = [await owner.site.client().get(f"{V1}/knock") for _ in range(3)]
+    answers = [await owner.site.client().get(f"{V1}/contact") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert_error(answers[-1], 429, "RATE_LIMITED")
 

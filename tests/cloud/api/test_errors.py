@@ -136,7 +136,7 @@ async def test_a_chunked_body_is_counted_as_it_comes(owner: Owner) -> None:
 
 
 async def raw_answer(owner: Owner, site: Site, headers: str, body: bytes = b"") -> bytes:
-    """Post to a machine's terminal, byte by byte as told; return the answer's first line."""
+    """Post to a machine's terminal with exactly these headers; return the answer's first line."""
     machine = await owner.machine()
     address = urlparse(site.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -158,7 +158,7 @@ async def test_a_refused_body_is_not_read_to_its_end(owner: Owner, site: Site) -
 
 
 async def test_a_body_that_says_it_is_too_large_is_not_waited_for(owner: Owner, site: Site) -> None:
-    """A client that asks first (`Expect`) is told before it sends anything."""
+    """A client that asks first (`Expect`) gets the error before it sends anything."""
     headers = f"Expect: 100-continue\r\nContent-Length: {MIB + 1}\r\n"
     assert (await raw_answer(owner, site, headers)).startswith(b"HTTP/1.1 413")
 

@@ -151,8 +151,8 @@ async def test_whatever_is_sent_a_wrong_credential_is_refused_first(
     case = data.draw(cases(endpoint.path, endpoint.method))
     case.path_parameters |= bench.ids(endpoint)
     response = await bench.send(case, await header(bench.owner, credential))
-    told: dict[str, Any] = response.json()
-    assert (response.status_code, told.get("code")) == verdict(endpoint, credential)
+    answer: dict[str, Any] = response.json()
+    assert (response.status_code, answer.get("code")) == verdict(endpoint, credential)
 
 
 def damaged(body: bytes) -> st.SearchStrategy[bytes]:

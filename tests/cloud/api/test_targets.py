@@ -122,14 +122,14 @@ class TestShortcuts:
         """spec.md, Authentication 6: as one that does not exist."""
         theirs = await (await site.account()).machine()
         machine = await owner.machine()
-        told = []
+        sentences = []
         for id_ in (theirs.id, "machine_none"):
             response = await owner.api.post(
                 f"/api/v1/shortcuts/{machine.id}:cli:x/chat",
                 json={"message": "hi", "target": f"{id_}:cli:x"},
             )
-            told.append(assert_error(response, 404)["error"].replace(id_, "…"))
-        assert told[0] == told[1]
+            sentences.append(assert_error(response, 404)["error"].replace(id_, "…"))
+        assert sentences[0] == sentences[1]
         assert await took_nothing(machine)
         assert await took_nothing(theirs)
 

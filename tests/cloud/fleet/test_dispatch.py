@@ -96,7 +96,7 @@ class TestAnswers:
         assert_error(await request, 409, code)
 
     @pytest.mark.parametrize(
-        ("status", "told", "code"),
+        ("status", "shown", "code"),
         [
             (409, 409, ErrorCode.PLAN_LIMIT_EXCEEDED),
             (404, 404, ErrorCode.NO_PENDING_ACTION),
@@ -105,14 +105,14 @@ class TestAnswers:
         ],
     )
     async def test_a_code_that_is_not_the_machine_s_to_say(
-        self, owner: Owner, status: int, told: int, code: ErrorCode
+        self, owner: Owner, status: int, shown: int, code: ErrorCode
     ) -> None:
         """contract.md, Errors: `code` is present exactly where it says so."""
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
         failure = Failure(status=status, message="What the machine says", code=code)
         await machine.fails(await machine.takes(), failure)
-        assert_error(await request, told)
+        assert_error(await request, shown)
 
     @pytest.mark.parametrize(
         "result",
@@ -170,7 +170,7 @@ class TestAnswers:
 
 class TestSilence:
     async def test_no_answer_in_time(self, start_site: StartSite) -> None:
-        """spec.md, 504; contract.md: the machine is told, a late reply is dropped."""
+        """spec.md, 504; contract.md: the command is cancelled, a late reply is dropped."""
         owner = await (await start_site(command_timeout=0.2)).account()
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))

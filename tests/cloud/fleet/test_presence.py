@@ -31,16 +31,16 @@ TOKEN = digest("omt_secret")
 
 
 class Announced:
-    """An event of a machine, told once it is stored."""
+    """An event of a machine, recorded once it is stored."""
 
-    def __init__(self, told: list[tuple[EventName, str]], what: tuple[EventName, str]) -> None:
-        self._told, self._what = told, what
+    def __init__(self, announced: list[tuple[EventName, str]], what: tuple[EventName, str]) -> None:
+        self._announced, self._what = announced, what
         self.event = Event(new_id("evt"), ACCOUNT, what[0], b"{}", 0)
         self.deliveries: Sequence[tuple[Delivery, int]] = ()
 
     def stored(self) -> None:
-        """Tell of it."""
-        self._told.append(self._what)
+        """Record it."""
+        self._announced.append(self._what)
 
 
 class Here:
@@ -51,7 +51,7 @@ class Here:
     ) -> None:
         self.database = database
         self.now = 1_000_000.0
-        self.told: list[tuple[EventName, str]] = []
+        self.announced: list[tuple[EventName, str]] = []
         self.ids = ids or [new_id("machine") for _ in range(3)]
         self.presence = Presence(
             database=database,
@@ -63,7 +63,7 @@ class Here:
         )
 
     async def _announce(self, name: EventName, state: MachineState) -> Announced:
-        return Announced(self.told, (name, state.id))
+        return Announced(self.announced, (name, state.id))
 
     async def enroll(self) -> None:
         common = {"nickname": "n", "hostname": "h", "platform": "linux", "version": "0"}
@@ -137,12 +137,14 @@ class TestArrivals:
         )
         event.remove(here.database.engine.sync_engine, "commit", count)
         assert commits == 1
-        assert sorted(here.told) == sorted((EventName.MACHINE_CONNECTED, one) for one in here.ids)
+        assert sorted(here.announced) == sorted(
+            (EventName.MACHINE_CONNECTED, one) for one in here.ids
+        )
 
     async def test_twice_the_same_one_together(self, here: Here) -> None:
         one, other = await asyncio.gather(here.comes(here.ids[0]), here.comes(here.ids[0]))
         assert {one.connection, other.connection} == {1, 2}
-        assert here.told == [(EventName.MACHINE_CONNECTED, here.ids[0])]
+        assert here.announced == [(EventName.MACHINE_CONNECTED, here.ids[0])]
 
     async def test_a_token_that_became_worthless_meanwhile(self, here: Here) -> None:
         await machines.revoke_token(here.database, here.ids[0])
@@ -151,7 +153,7 @@ class TestArrivals:
         row = await machines.by_id(here.database, here.ids[0])
         assert row is not None
         assert not row.connected
-        assert here.told == []
+        assert here.announced == []
 
     async def test_an_old_token_leaves_what_the_machine_was_before(self, here: Here) -> None:
         before = await here.comes(here.ids[0])

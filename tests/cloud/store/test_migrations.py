@@ -89,7 +89,7 @@ async def test_nobody_else_may_read_the_file(tmp_path: Path) -> None:
 
 
 async def test_a_database_of_a_newer_outrider(database: Database) -> None:
-    """It is told, instead of a trace from the migrations."""
+    """It is one sentence instead of a trace from the migrations."""
     async with database.begin() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(DatabaseError, match="newer"):

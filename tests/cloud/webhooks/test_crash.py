@@ -51,8 +51,8 @@ async def test_every_event_arrives_though_everybody_is_killed(
                 await crash.serve()
             if who != "service":
                 await crash.start_machine()
-        told = await crash.end()
-    twice = sum(count - 1 for count in told.values())
+        received = await crash.end()
+    twice = sum(count - 1 for count in received.values())
     with capsys.disabled():
         print(  # noqa: T201
             f"\n{EVENTS} events, {sum(kills.values())} kills {dict(kills)}: each arrived, "
@@ -124,9 +124,9 @@ class _Crash:
         database = Database(settings.sqlalchemy_url)
         await eventually(lambda: self._is_quiet(database), within=90)
         await database.close()
-        told = Counter(taken.json["id"] for taken in self._receiver.taken)
-        assert told.keys() == {event_id(number) for number in range(EVENTS)}
-        return told
+        received = Counter(taken.json["id"] for taken in self._receiver.taken)
+        assert received.keys() == {event_id(number) for number in range(EVENTS)}
+        return received
 
     async def _is_quiet(self, database: Database) -> bool:
         """Tell whether every delivery has succeeded and the machine's outbox is empty."""

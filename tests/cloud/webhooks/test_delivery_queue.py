@@ -56,7 +56,7 @@ async def test_eight_in_flight_for_each_webhook(office: Office, receiver: Receiv
 
 
 async def test_one_that_hangs_holds_up_nobody_else(office: Office, receiver: Receiver) -> None:
-    """Twenty others are told of everything while one receiver does not answer at all."""
+    """Twenty others receive everything while one receiver does not answer at all."""
     gate = Gate()
     async with receiving() as slow:
         slow.answers(gate)
@@ -124,9 +124,9 @@ async def test_two_nodes_deliver_each_once(database_url: str, receiver: Receiver
         for node in nodes:
             await node.open()
         await eventually(lambda: delivered(nodes[0], webhook.id, 500))
-    told = Counter(one.headers["X-Service-Delivery"] for one in receiver.taken)
-    assert len(told) == 500
-    assert set(told.values()) == {1}
+    attempts = Counter(one.headers["X-Service-Delivery"] for one in receiver.taken)
+    assert len(attempts) == 500
+    assert set(attempts.values()) == {1}
 
 
 async def test_claims_of_a_node_that_died_run_out(office: Office, receiver: Receiver) -> None:

@@ -46,10 +46,10 @@ async def me(mine: Site) -> Subscriber:
 async def acknowledged(machine: ScriptedMachine, seq: int) -> None:
     """Wait until a machine's events up to `seq` are acknowledged."""
 
-    def told() -> bool:
+    def is_acknowledged() -> bool:
         return any(one.seq >= seq for one in machine.heard(Acknowledge))
 
-    await eventually(told)
+    await eventually(is_acknowledged)
 
 
 async def stored_seq(site: Site, machine_id: str) -> int:
@@ -114,8 +114,8 @@ async def test_within_the_grace_period_nothing_fires(
     await newer.drops()
     await receiver.takes(4)
     await connects(me, enrolled)
-    told = [one.event for one in (await receiver.takes(5))[3:]]
-    assert told == ["machine:disconnected", "machine:connected"]
+    events = [one.event for one in (await receiver.takes(5))[3:]]
+    assert events == ["machine:disconnected", "machine:connected"]
 
 
 async def test_over_a_restart_of_the_service(
@@ -144,7 +144,7 @@ async def test_disconnect_fires_at_once(me: Subscriber, receiver: Receiver) -> N
     assert went.event == "machine:disconnected"
 
 
-async def test_each_event_once_however_often_it_is_told(me: Subscriber, receiver: Receiver) -> None:
+async def test_each_event_once_however_often_it_is_sent(me: Subscriber, receiver: Receiver) -> None:
     """The same number again, and the same id under a new number: both are dropped."""
     await me.creates(receiver.url, "agent:generating_started")
     enrolled = await me.owner.enrolls()
@@ -250,8 +250,8 @@ async def test_the_further_events_of_a_machine(me: Subscriber, receiver: Receive
 async def test_nothing_is_acknowledged_before_it_is_stored(
     me: Subscriber, mine: Site, receiver: Receiver
 ) -> None:
-    """While the database takes no writes nothing is acknowledged, and the service killed then
-    is told again: not even an event that is dropped is acknowledged before those ahead of it."""
+    """While the database takes no writes, nothing is acknowledged, and a service that is killed
+    then receives it again: a dropped event is not acknowledged before those ahead of it either."""
     await me.creates(receiver.url, "agent:generating_started")
     enrolled = await me.owner.enrolls()
     machine = await connects(me, enrolled)

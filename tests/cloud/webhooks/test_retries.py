@@ -260,8 +260,8 @@ async def test_wildcard_and_names(office: Office, receiver: Receiver) -> None:
     await office.settles(errors.id)
     await office.settles(everything.id, index=1)
     taken = await receiver.takes(3)
-    told = sorted((one.path, one.event) for one in taken)
-    assert told == [
+    received = sorted((one.path, one.event) for one in taken)
+    assert received == [
         ("/hook/all", "agent:error"),
         ("/hook/all", "agent:generating_started"),
         ("/hook/errors", "agent:error"),

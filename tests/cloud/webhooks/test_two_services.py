@@ -46,9 +46,9 @@ async def test_each_delivery_is_sent_once(sites: list[Site], receiver: Receiver)
     await eventually(lambda: len(receiver.taken) >= WAITING + HEARD, within=30)
     for site in sites:
         await site.stop()  # now none can come any more
-    told = Counter(one.headers["X-Service-Delivery"] for one in receiver.taken)
-    assert len(told) == WAITING + HEARD
-    assert set(told.values()) == {1}
+    attempts = Counter(one.headers["X-Service-Delivery"] for one in receiver.taken)
+    assert len(attempts) == WAITING + HEARD
+    assert set(attempts.values()) == {1}
 
 
 async def _store(site: Site, account_id: str, webhook_id: str) -> None:

@@ -53,15 +53,15 @@ def test_what_has_room_is_reported_in_full() -> None:
 
 def test_what_has_none_is_shortened_the_latest_last() -> None:
     sessions = [session(str(index), 20_000, index) for index in range(MAX_SESSIONS)]
-    told = ReportBudget().begin(report(*sessions)).sessions
-    assert [one.id for one in told] == [one.id for one in sessions]
-    assert told[-1] == sessions[-1]
-    first = told[0]
+    fitted = ReportBudget().begin(report(*sessions)).sessions
+    assert [one.id for one in fitted] == [one.id for one in sessions]
+    assert fitted[-1] == sessions[-1]
+    first = fitted[0]
     assert first.error == "e" * 119 + "…"
     assert first.pending_action is not None
     assert first.pending_action.message == "m" * 119 + "…"
     assert first.pending_action.id == "act_1"
-    assert size({one.id: one for one in told}) < 2 * 1024 * 1024
+    assert size({one.id: one for one in fitted}) < 2 * 1024 * 1024
 
 
 def test_one_too_many_is_left_out() -> None:
@@ -89,7 +89,7 @@ def test_what_is_removed_makes_room() -> None:
     st.integers(5_000, 40_000),
 )
 def test_it_is_never_more_than_may_be(steps: list[tuple[str, int | None]], limit: int) -> None:
-    """Counted as the service does: the bytes of each session as it was told last."""
+    """Counted as the service does: the bytes of each session as it was reported last."""
     budget = ReportBudget(limit)
     budget.begin(report())
     kept: dict[str, Session] = {}
@@ -97,8 +97,8 @@ def test_it_is_never_more_than_may_be(steps: list[tuple[str, int | None]], limit
         if length is None:
             budget.remove(name)
             kept.pop(name, None)
-        elif (told := budget.fit(session(name, length))) is not None:
-            kept[name] = told
+        elif (fitted := budget.fit(session(name, length))) is not None:
+            kept[name] = fitted
         assert size(kept) + len(msgspec.json.encode(MACHINE)) + 2 <= limit
 
 

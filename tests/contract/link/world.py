@@ -457,7 +457,7 @@ class World:
         self.asked[command_id] = "answered"
 
     def in_flight_lost(self, command_ids: set[str]) -> None:
-        """The connection on which these were asked is gone: whoever waits is told so.
+        """The connection on which these were asked is gone: their waiters get an error.
 
         After a move the machine may still answer, over its new connection.
         """

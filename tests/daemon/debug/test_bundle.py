@@ -128,11 +128,11 @@ class TestSecrets:
         answer = await bench.debugged(
             frontend_snapshot={"list": texts, "keys": dict.fromkeys(texts, 1), "text": lines}
         )
-        told = json.dumps(msgspec.to_builtins(answer), ensure_ascii=False)
+        bundle_text = json.dumps(msgspec.to_builtins(answer), ensure_ascii=False)
         logged = "".join(capfd.readouterr())
         for secret in CORPUS:
             for line in secret.hidden.split("\n"):
-                assert line not in told
+                assert line not in bundle_text
                 assert line not in answer.text
                 assert line not in logged
         assert sum(answer.bundle.redactions.values()) >= len(CORPUS)

@@ -165,13 +165,13 @@ class Fleet:
         return Machine(await self.owner.enrolls(), self)
 
     async def subscribes(self, node: Node, *events: str) -> None:
-        """Have the receiver told of these events."""
+        """Subscribe the receiver to these events."""
         body = {"url": self.receiver.url, "events": list(events)}
         made = await (await self.dashboard(node)).post(f"{V1}/webhooks", json=body)
         assert made.status_code == 201, made.text
         self.secret = made.json()["secret"]
 
-    def told(self) -> Counter[tuple[str, str]]:
+    def events_received(self) -> Counter[tuple[str, str]]:
         """Return how often each event (its name, its machine) has come, counting repeats."""
         return Counter((one.event, one.json["daemonId"]) for one in self.receiver.taken)
 

@@ -147,8 +147,8 @@ async def test_idempotency_keys_and_limits_are_one(start_fleet: StartFleet) -> N
         codes = [(await clients[n % 2].get(f"{V1}/daemons")).status_code for n in range(40)]
         assert 24 <= codes.count(200) <= 30, "what was asked before counts; a window may end"
         assert codes[-2:] == [429, 429]
-        told = [(await client.get(f"{V1}/daemons")).headers["ratelimit"] for client in clients]
-        assert _reset(told[0]) - _reset(told[1]) in (-1, 0, 1)
+        limits = [(await client.get(f"{V1}/daemons")).headers["ratelimit"] for client in clients]
+        assert _reset(limits[0]) - _reset(limits[1]) in (-1, 0, 1)
 
 
 def _is_ahead(two: Fleet) -> None:

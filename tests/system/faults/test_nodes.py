@@ -44,12 +44,14 @@ class TestKilled:
                 assert_error(response, 503)
             for machine in away:
                 gone = (DISCONNECTED, machine.id)
-                await eventually(lambda gone=gone: three.told()[gone] > 0, within=20)  # type: ignore[misc]
+                await eventually(lambda gone=gone: three.events_received()[gone] > 0, within=20)  # type: ignore[misc]
             await three.every_node_looks(NODE_TIMEOUT + GRACE, [asking, other])
             await three.deliveries_are_over()
 
             expected = {(CONNECTED, machine.id): 1 for machine in machines}
-            assert three.told() == expected | {(DISCONNECTED, machine.id): 1 for machine in away}
+            assert three.events_received() == expected | {
+                (DISCONNECTED, machine.id): 1 for machine in away
+            }
             for node in (asking, other):
                 assert await listed(three.client(node)) == {machine.id for machine in back}
                 assert node.errors() == []
@@ -75,7 +77,7 @@ class TestFrozen:
             new = await moving.connects(other)
             await answered(there, moving, new)
             gone = (DISCONNECTED, staying.id)
-            await eventually(lambda: two.told()[gone] > 0, within=20)
+            await eventually(lambda: two.events_received()[gone] > 0, within=20)
             assert_error(await lost, 503)
             asked = asyncio.create_task(here.get(moving.status))  # waits in its port's queue
             frozen.go_on()
@@ -95,7 +97,7 @@ class TestFrozen:
                 assert await listed(client) == {moving.id, staying.id}
             await two.every_node_looks(NODE_TIMEOUT + GRACE, [frozen, other])
             await two.deliveries_are_over()
-            assert two.told() == {
+            assert two.events_received() == {
                 (CONNECTED, moving.id): 1,
                 (CONNECTED, staying.id): 2,
                 (DISCONNECTED, staying.id): 1,

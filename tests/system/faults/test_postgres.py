@@ -45,7 +45,7 @@ async def test_without_it_nothing_is_lost_and_nobody_held_for_dead(
         sockets = [(await machine.connects(two.nodes[0])).obliges() for machine in machines]
         busy, _, leaving = sockets
         clients = [two.client(node) for node in two.nodes]
-        async with working(clients, machines[:2]) as work, telling(busy) as told:
+        async with working(clients, machines[:2]) as work, telling(busy) as sent_events:
             await eventually(lambda: len(two.receiver.taken) > 5)
             await asyncio.to_thread(FAULTS[fault], servers.postgres)
             await leaving.drops()
@@ -62,14 +62,16 @@ async def test_without_it_nothing_is_lost_and_nobody_held_for_dead(
         await work.is_not_done_twice()
         assert [socket.heard_nothing() for socket in sockets[:2]] == [True, True]
 
-        await eventually(lambda: _acknowledged(busy) == len(told), within=20)
+        await eventually(lambda: _acknowledged(busy) == len(sent_events), within=20)
         gone = (DISCONNECTED, machines[2].id)
-        await eventually(lambda: two.told()[gone] > 0)
+        await eventually(lambda: two.events_received()[gone] > 0)
         await two.every_node_looks(NODE_TIMEOUT + GRACE, two.nodes)
         await two.deliveries_are_over()
         came = {taken.json["id"] for taken in two.receiver.taken}
-        assert {event_id(number) for number in range(len(told))} <= came
-        assert [one for one in two.told().items() if one[0][0] == DISCONNECTED] == [(gone, 1)]
+        assert {event_id(number) for number in range(len(sent_events))} <= came
+        assert [one for one in two.events_received().items() if one[0][0] == DISCONNECTED] == [
+            (gone, 1)
+        ]
         assert all(socket.is_open for socket in sockets[:2])
         for node, client in zip(two.nodes, clients, strict=True):
             assert await listed(client) == {machine.id for machine in machines[:2]}
@@ -85,7 +87,7 @@ async def test_a_restart_is_hardly_noticed(start_fleet: StartFleet, servers: Ser
         machine = await two.machine()
         socket = (await machine.connects(two.nodes[0])).obliges()
         clients = [two.client(node) for node in two.nodes]
-        async with working(clients, [machine]) as work, telling(socket) as told:
+        async with working(clients, [machine]) as work, telling(socket) as sent_events:
             for stop in (Postgres.stop, Postgres.kill, Postgres.stop):
                 count = len(two.receiver.taken)
                 await asyncio.to_thread(stop, servers.postgres)
@@ -95,16 +97,16 @@ async def test_a_restart_is_hardly_noticed(start_fleet: StartFleet, servers: Ser
             for client in clients:
                 await eventually(lambda c=client: works(c, machine))  # type: ignore[misc]
         await work.is_not_done_twice()
-        await eventually(lambda: _acknowledged(socket) == len(told), within=20)
+        await eventually(lambda: _acknowledged(socket) == len(sent_events), within=20)
         await two.deliveries_are_over()
-        assert set(two.told()) == {("agent:generating_started", machine.id)}
+        assert set(two.events_received()) == {("agent:generating_started", machine.id)}
         came = {taken.json["id"] for taken in two.receiver.taken}
-        assert came == {event_id(number) for number in range(len(told))}
+        assert came == {event_id(number) for number in range(len(sent_events))}
         assert socket.is_open
 
 
 async def test_one_that_stands_still_is_given_up(servers: Servers, tmp_path: Path) -> None:
-    """Longer than it has for a statement: whoever asks is told, and it is no worse afterwards."""
+    """Longer than it has for a statement: requests get an error, and it is no worse afterwards."""
     url = Settings(database_url=servers.empty(tmp_path)["database_url"]).sqlalchemy_url
     database = Database(url, patience=0.5)
     await database.ping()
@@ -184,18 +186,18 @@ async def working(clients: list[httpx.AsyncClient], machines: list[Machine]) -> 
 @asynccontextmanager
 async def telling(socket: ScriptedMachine) -> AsyncIterator[list[int]]:
     """Have a machine tell of an event every few milliseconds for a block; give their numbers."""
-    told: list[int] = []
+    sent_events: list[int] = []
 
     async def tell() -> None:
         while True:
-            number = len(told)
-            told.append(number)
+            number = len(sent_events)
+            sent_events.append(number)
             await socket.say(Event(seq=number + 1, event=agent_event(id=event_id(number))))
             await asyncio.sleep(0.05)
 
     task = asyncio.create_task(tell(), name="tell of events")
     try:
-        yield told
+        yield sent_events
     finally:
         task.cancel()
         await asyncio.wait({task})

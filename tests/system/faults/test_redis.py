@@ -60,7 +60,7 @@ async def test_without_it_each_node_serves_its_own_machines(
             await eventually(lambda c=client: healed(c))  # type: ignore[misc]
             assert await listed(client) == both | {third.id}
         assert all(socket.is_open for socket in (near, far, late))
-        assert two.told() == {}, "nobody was away"
+        assert two.events_received() == {}, "nobody was away"
         assert [node.errors() for node in two.nodes] == [[], []]
 
 

@@ -1,4 +1,4 @@
-"""What misbehaving agents do is survived: told as what it is, bounded, and nothing left behind."""
+"""What misbehaving agents do is survived: reported, bounded, and with nothing left behind."""
 
 import asyncio
 import os

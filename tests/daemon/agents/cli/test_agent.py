@@ -63,7 +63,7 @@ KIND = AgentKind(type="echo", seed=seed, environment=lambda model: {})
 
 @pytest.fixture
 async def box(tmp_path: Path) -> AsyncIterator[Machine]:
-    """A machine with an agent that says what it is told."""
+    """A machine with an agent that repeats what is sent to it."""
     providers = tmp_path / "config" / "providers"
     providers.mkdir(parents=True)
     (providers / "echo.toml").write_text(ECHO)

@@ -137,7 +137,7 @@ async def test_any_history_can_be_read(
 ) -> None:
     """What was read stays as it is, whatever comes, and whatever the terminal has dropped."""
     terminal = Terminal(tmp_path_factory.mktemp("terminal"))
-    told: list[tuple[str, str]] = []
+    shown: list[tuple[str, str]] = []
     for number, step in enumerate(steps):
         match step:
             case list():
@@ -148,8 +148,8 @@ async def test_any_history_can_be_read(
                 terminal.scrollback.add_sent_message(f"msg_{number}", step)
             case int():
                 del terminal.lines[:step]
-        before, told = told, terminal.chat()
-        assert told[: len(before)] == before
+        before, shown = shown, terminal.chat()
+        assert shown[: len(before)] == before
     terminal.open()
-    assert [m.content for m in terminal.scrollback.messages()] == [text for _, text in told]
+    assert [m.content for m in terminal.scrollback.messages()] == [text for _, text in shown]
     terminal.journal.close()

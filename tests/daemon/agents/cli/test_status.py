@@ -68,12 +68,12 @@ class Case:
         )
 
     def sees(self, reading: Reading) -> str | None:
-        """Return the id of the action that is told of, None where none is."""
-        told = [seen.pending for seen in self.decider.decide(reading, "")]
-        return told[-1].id if told and told[-1] is not None else None
+        """Return the id of the action that is reported, None where none is."""
+        pendings = [seen.pending for seen in self.decider.decide(reading, "")]
+        return pendings[-1].id if pendings and pendings[-1] is not None else None
 
     def status(self, reading: Reading) -> list[str]:
-        """Return what is told of the agent, in order."""
+        """Return what is reported of the agent, in order."""
         return [seen.status for seen in self.decider.decide(reading, "")]
 
     def answers(self) -> None:

@@ -87,13 +87,13 @@ def test_ids_and_timestamps_are_the_same_for_a_new_reader(history: History, tmp_
     history.user("two")
     history.answer("second", at=2_000_000_007)
     ids = {"0": derived_id("msg", 1_999_999_999_123, "a")}
-    told = history.transcript.messages(ids, Guards())
-    assert told[0].id == ids["0"]
-    stamps = [message.timestamp for message in told]
+    found = history.transcript.messages(ids, Guards())
+    assert found[0].id == ids["0"]
+    stamps = [message.timestamp for message in found]
     assert stamps == [1_999_999_999_123, 2_000_000_000_000, 2_000_000_000_000, 2_000_000_007_000]
     again = AiderTranscript({"HOME": str(tmp_path)}, tmp_path, ID)
     again.poll()
-    assert again.messages(ids, Guards()) == told
+    assert again.messages(ids, Guards()) == found
 
 
 def test_what_aider_says_itself(history: History) -> None:

@@ -93,7 +93,7 @@ def test_what_it_is_doing(record: Record) -> None:
     reader.poll()
     assert reader.activity() is None  # the record alone does not tell whether it goes on
     record.says("idle", MILLIS - 5)
-    assert reader.activity() == "busy"  # told so before the message
+    assert reader.activity() == "busy"  # it reports that before the message
     record.says("busy")
     assert reader.activity() == "busy"
     record.says("waiting")

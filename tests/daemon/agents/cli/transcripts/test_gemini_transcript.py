@@ -97,9 +97,9 @@ def test_a_history_that_is_written_again_is_no_chat(record: Record) -> None:
     record.lines(user("x3", "two", second=7))
     record.lines({"$set": {"messages": [user("x1", CONTEXT)]}})
     record.lines(user("u3", "three", second=8))
-    told = record.transcript.messages({}, GUARDS)
-    assert told[: len(before)] == before
-    assert [m.content for m in told[len(before) :]] == ["Request cancelled.", "three"]
+    found = record.transcript.messages({}, GUARDS)
+    assert found[: len(before)] == before
+    assert [m.content for m in found[len(before) :]] == ["Request cancelled.", "three"]
     assert record.transcript.prompts == 3
 
 
@@ -120,8 +120,8 @@ def test_what_kept_a_message_from_being_a_command_is_taken_off(record: Record) -
     assert record.transcript.find_prompt("/help me", 0) == "u1"
     assert record.transcript.find_prompt("  indented", 1) == "u2"
     ids = {"u1": "msg_1", "u2": "msg_2"}
-    told = record.transcript.messages(ids, GUARDS)
-    assert [(m.id, m.content) for m in told] == [("msg_1", "/help me"), ("msg_2", "  indented")]
+    found = record.transcript.messages(ids, GUARDS)
+    assert [(m.id, m.content) for m in found] == [("msg_1", "/help me"), ("msg_2", "  indented")]
 
 
 def test_an_error_is_the_failure_of_its_turn(record: Record) -> None:
@@ -155,9 +155,9 @@ def test_a_new_reader_tells_the_same(record: Record, tmp_path: Path) -> None:
     thought = {"subject": "Plan", "description": "do it"}
     record.lines(user("u1", "one"), gemini("g1", "first", thoughts=[thought]))
     record.lines({"$set": {"summary": "A title"}})
-    told = record.transcript.messages({}, GUARDS)
-    assert [(m.kind, m.content) for m in told][1] == ("thinking", "Plan\ndo it")
+    found = record.transcript.messages({}, GUARDS)
+    assert [(m.kind, m.content) for m in found][1] == ("thinking", "Plan\ndo it")
     again = GeminiTranscript({"HOME": str(tmp_path)}, tmp_path, ID)
     again.poll()
-    assert again.messages({}, GUARDS) == told
+    assert again.messages({}, GUARDS) == found
     assert again.title == "A title"

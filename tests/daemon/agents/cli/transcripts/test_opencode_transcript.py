@@ -72,13 +72,13 @@ def record(tmp_path: Path) -> Iterator[Record]:
         yield Record(tmp_path, db)
 
 
-def told(reader: OpencodeTranscript) -> list[tuple[str, str, str]]:
+def chat_of(reader: OpencodeTranscript) -> list[tuple[str, str, str]]:
     return [(m.role, m.kind, m.content) for m in reader.messages({}, Guards())]
 
 
 def test_a_turn_with_a_tool(record: Record) -> None:
     reader = record.reader()
-    assert (reader.activity(), reader.title, told(reader)) == ("idle", None, [])
+    assert (reader.activity(), reader.title, chat_of(reader)) == ("idle", None, [])
     record.message("m1", "user")
     record.part("m1", "p1", "text", text="go\n🎉")
     record.part("m1", "p2", "text", text="a file's content", synthetic=True)
@@ -88,7 +88,7 @@ def test_a_turn_with_a_tool(record: Record) -> None:
     record.part("m2", "p3", "text", text="part", time={"start": 5})
     record.part("m2", "p4", "tool", tool="bash", callID="c1", state={"status": "pending"})
     reader.poll()
-    assert told(reader) == [("user", "text", "go\n🎉")]  # the text is not complete
+    assert chat_of(reader) == [("user", "text", "go\n🎉")]  # the text is not complete
     record.part("m2", "p3", "text", text="the whole", time={"start": 5, "end": 6})
     running = {"status": "running", "input": {"command": "ls"}, "time": {"start": 7}}
     record.part("m2", "p4", "tool", tool="bash", callID="c1", state=running)
@@ -106,7 +106,7 @@ def test_a_turn_with_a_tool(record: Record) -> None:
     record.title("a title")
     reader.poll()
     assert (reader.activity(), reader.title, list(reader.open_calls())) == ("idle", "a title", [])
-    assert told(reader)[1:] == [
+    assert chat_of(reader)[1:] == [
         ("assistant", "text", "the whole"),
         ("assistant", "tool_call", '{"id":"c1","name":"bash","input":{"command":"ls"}}'),
         ("tool", "tool_result", "x"),
@@ -152,4 +152,4 @@ def test_a_message_that_never_got_an_answer_proves_nothing_for_long(record: Reco
 def test_no_database_is_no_chat(tmp_path: Path) -> None:
     reader = OpencodeTranscript({"HOME": str(tmp_path)}, Path("/x"), "mine")
     reader.poll()
-    assert (told(reader), reader.activity()) == ([], "idle")
+    assert (chat_of(reader), reader.activity()) == ([], "idle")

@@ -1,4 +1,4 @@
-"""Records of any content, read while they grow: never a traceback, what was told stays."""
+"""Records of any content, read while they grow: never a traceback, what was read stays."""
 
 import itertools
 import json
@@ -105,7 +105,7 @@ def test_any_record_can_be_read(kind: RecordKind, data: st.DataObject) -> None:
     with folder() as home:
         kind.begin(home)
         reader = kind.reader(home)
-        told: list[Message] = []
+        chat: list[Message] = []
         for batch in batches:
             kind.append(home, *batch)
             for _ in itertools.takewhile(bool, iter(reader.poll, None)):
@@ -113,12 +113,12 @@ def test_any_record_can_be_read(kind: RecordKind, data: st.DataObject) -> None:
             reader.activity()
             assert all(call.id is not None for call in reader.open_calls())
             reader.find_prompt("text", 0)
-            before, told = told, reader.messages({}, GUARDS)
-            msgspec.json.encode(told)
-            assert [message.index for message in told] == list(range(len(told)))
+            before, chat = chat, reader.messages({}, GUARDS)
+            msgspec.json.encode(chat)
+            assert [message.index for message in chat] == list(range(len(chat)))
             if kind.name in APPENDED:
-                assert told[: len(before)] == before
+                assert chat[: len(before)] == before
         if kind.name in APPENDED:
             again = kind.reader(home)
             again.poll()
-            assert again.messages({}, GUARDS) == told
+            assert again.messages({}, GUARDS) == chat
