@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.cloud.webhooks.receiver import receiving
 from tests.daemon.agents.acp.conftest import provider_file
+from tests.rig.patience import eventually
 from tests.rig.processes import environment
 from tests.system.up import Up
 
@@ -56,12 +58,15 @@ class Agent:
         """Return the values of its controls."""
         return {control["id"]: control["value"] for control in (await self.state())["controls"]}
 
-    async def audit(self) -> list[dict[str, Any]]:
-        """Return the account's audit, as the user that `outrider up` has made sees it."""
+    async def token(self) -> str:
+        """Return a session token of the user that `outrider up` has made."""
         line = next(line for line in self.greeting.splitlines() if line.startswith("Login"))
         body = {"email": line.split()[1], "password": line.split()[-1]}
-        token = (await self.up.call("POST", "/auth/login", body))["token"]
-        headers = {"Authorization": f"Bearer {token}"}
+        return str((await self.up.call("POST", "/auth/login", body))["token"])
+
+    async def audit(self) -> list[dict[str, Any]]:
+        """Return the account's audit, as the user that `outrider up` has made sees it."""
+        headers = {"Authorization": f"Bearer {await self.token()}"}
         async with httpx.AsyncClient(base_url=self.up.url, headers=headers) as page:
             answer = (await page.get("/api/v1/audit")).raise_for_status()
         records: list[dict[str, Any]] = answer.json()["records"]
@@ -208,3 +213,38 @@ async def test_a_message_reaches_the_session_that_it_names_or_none(agent: Agent)
     sent = await up.call("POST", f"/shortcuts/{of_type}/chat", hello | {"sessionId": older})
     assert sent["sessionId"] == older, "which is the one used last by now"
     assert await messages(newer) == before[1]
+
+
+async def test_its_events_reach_a_webhook(agent: Agent) -> None:
+    """contract-2.md, Live events: from the agent through the machine's journal to a receiver."""
+    up, target = agent.up, agent.target
+    async with receiving() as receiver:
+        headers = {"Authorization": f"Bearer {await agent.token()}"}
+        body = {"url": receiver.url, "events": ["*"]}
+        async with httpx.AsyncClient(base_url=up.url, headers=headers) as page:
+            (await page.post("/api/v1/webhooks", json=body)).raise_for_status()
+
+        def taken(name: str) -> list[dict[str, Any]]:
+            bodies = [one.json for one in receiver.taken if one.event == name]
+            return sorted(bodies, key=lambda one: str(one["id"]))
+
+        sent = await up.call("POST", f"/shortcuts/{target}/chat", {"message": "permission"})
+        await up.call("POST", f"/shortcuts/{target}/chat", {"message": "too early"}, 409)
+        await eventually(lambda: taken("approval:opened"))
+        await up.call("POST", f"/shortcuts/{target}/approve", {"action": "approve"})
+        assert (await agent.waits(sent["cursor"]))["reason"] == "idle"
+        chat = (await up.call("GET", f"/shortcuts/{target}/chat"))["messages"]
+        stop = {"type": "scripted", "sessionId": agent.session}
+        await up.call("POST", f"/shortcuts/{agent.machine}/stop", stop)
+        await eventually(lambda: taken("session:ended"))
+        await eventually(lambda: len(taken("chat:message")) >= len(chat))
+        await eventually(lambda: taken("approval:resolved"))
+        for one in receiver.taken:
+            assert (one.json["sessionId"], one.json["targetId"]) == (agent.session, target)
+        messages = [one["payload"]["message"] for one in taken("chat:message")]
+        assert sorted(messages, key=lambda one: int(one["index"])) == chat
+        (opened,), (resolved,) = taken("approval:opened"), taken("approval:resolved")
+        assert opened["payload"]["action"] == resolved["payload"]["action"]
+        assert resolved["payload"]["resolution"] == "approve"
+        assert resolved["payload"]["answeredBy"]["kind"] == "key"
+        assert taken("session:updated")

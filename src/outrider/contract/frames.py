@@ -10,13 +10,13 @@ frames together.
 """
 
 from enum import IntEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Raw
 
 from outrider.contract.errors import ErrorCode, ErrorDetail, OutriderError
-from outrider.contract.events import AgentEvent, Refused
+from outrider.contract.events import MAX_EVENT_CONTENT, AgentEvent, Refused
 from outrider.contract.limits import MAX_PROVIDERS, MAX_SESSIONS
 from outrider.contract.resources import Machine, Provider, Session
 from outrider.contract.structs import Wire
@@ -180,6 +180,29 @@ class AcknowledgeRefusals(Wire, tag="noted", kw_only=True):
     seq: Annotated[int, Meta(ge=1, le=2**53 - 1)]
 
 
+class Delta(Wire, tag="delta", kw_only=True):
+    """Daemon → service: more text of a message that an agent is writing.
+
+    Sent only while the service asks for it, not numbered and not repeated. `replace` replaces the
+    text so far, `append` adds to it. `revision` increases by one with each delta of a message.
+    """
+
+    session_id: Id
+    message_id: Name
+    revision: EventNumber
+    op: Literal["append", "replace"]
+    text: Annotated[str, Meta(max_length=MAX_EVENT_CONTENT)]
+
+
+class WatchDeltas(Wire, tag="deltas", kw_only=True):
+    """Service → daemon: send deltas of these sessions from now on; null: of all, empty: of none.
+
+    It replaces an earlier one. A new connection begins without deltas.
+    """
+
+    sessions: list[str] | None
+
+
 class Acknowledge(Wire, tag="ack", kw_only=True):
     """Service → daemon: every event up to `seq` is stored; the daemon may delete it."""
 
@@ -193,8 +216,8 @@ class Goodbye(Wire, tag="goodbye", kw_only=True):
     reconnect_ms: Millis = 0
 
 
-FromDaemon = Hello | Snapshot | Change | CommandResult | Event | Refusal | Goodbye
-FromService = Welcome | Command | Cancel | Acknowledge | AcknowledgeRefusals | Goodbye
+FromDaemon = Hello | Snapshot | Change | CommandResult | Event | Refusal | Delta | Goodbye
+FromService = Welcome | Command | Cancel | Acknowledge | AcknowledgeRefusals | WatchDeltas | Goodbye
 Frame = FromDaemon | FromService
 
 
@@ -209,9 +232,11 @@ _kind = msgspec.json.Decoder(_Kind)
 _encoder = msgspec.json.Encoder()
 
 _DAEMON_KINDS: Final = frozenset(
-    {"hello", "snapshot", "change", "result", "event", "refusal", "goodbye"}
+    {"hello", "snapshot", "change", "result", "event", "refusal", "delta", "goodbye"}
 )
-_SERVICE_KINDS: Final = frozenset({"welcome", "command", "cancel", "ack", "noted", "goodbye"})
+_SERVICE_KINDS: Final = frozenset(
+    {"welcome", "command", "cancel", "ack", "noted", "deltas", "goodbye"}
+)
 
 
 def close_reason(text: str) -> str:

@@ -75,6 +75,7 @@ async def run_daemon(
                 on_change=outbox.session_changed,
                 on_remove=outbox.session_removed,
                 emit=outbox.event,
+                deltas=outbox,
             )
             terminals = Terminals()
 

@@ -4,8 +4,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contract.events import AgentEvent, EventName
-from outrider.contract.frames import Event, Snapshot
+from outrider.contract.events import AgentEvent, ChatMessage, EventName
+from outrider.contract.frames import Delta, Event, Snapshot
 from outrider.contract.limits import MAX_SESSIONS
 from outrider.contract.link.outbox import Outbox, ReportBudget
 from outrider.contract.resources import ActionOption, Machine, PendingAction, Session
@@ -142,3 +142,41 @@ def test_a_newer_service_gets_what_the_older_one_did_not_take() -> None:
     outbox.event(event(2, EventName.CHAT_MESSAGE))
     outbox.event(event(3, EventName.QUEUE_CHANGED))  # this service does not list it
     assert sent(outbox) == [(2, "2")]
+
+
+def delta(text: str, message: str = "msg_1") -> Delta:
+    return Delta(session_id="s", message_id=message, revision=0, op="append", text=text)
+
+
+def test_deltas_are_sent_while_they_are_asked_for_and_nothing_else_waits() -> None:
+    outbox = Outbox(MemoryLog())
+    assert outbox.delta_watch("s") is None
+    outbox.begin(report())
+    outbox.resume(0)
+    outbox.watch_deltas(["s"])
+    first = outbox.delta_watch("s")
+    assert (first is None, outbox.delta_watch("other")) == (False, None)
+    outbox.event(event(1))
+    assert outbox.delta(delta("a"))
+    assert sent(outbox) == [(1, "1")]
+    assert outbox.next_batch(0.0, report) == [delta("a")]
+    outbox.watch_deltas(None)
+    assert outbox.delta_watch("other") not in (None, first)
+    outbox.end()
+    assert outbox.delta_watch("s") is None
+
+
+def test_deltas_have_a_limit_and_go_when_their_message_is_complete() -> None:
+    outbox = Outbox(MemoryLog())
+    outbox.begin(report())
+    outbox.resume(0, [EventName.CHAT_MESSAGE])
+    outbox.watch_deltas(None)
+    while outbox.delta(delta("x" * 10_000)):
+        pass
+    message = ChatMessage(
+        id="msg_1", index=0, role="assistant", kind="text", content="x", timestamp=1
+    )
+    outbox.event(msgspec.structs.replace(event(1, EventName.CHAT_MESSAGE), chat_message=message))
+    assert outbox.delta(delta("y", "msg_2"))
+    assert sent(outbox) == [(1, "1")]
+    assert outbox.next_batch(0.0, report) == [delta("y", "msg_2")]

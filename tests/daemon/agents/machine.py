@@ -31,6 +31,7 @@ from outrider.contract.events import BASIC_EVENTS, AgentEvent
 from outrider.contract.resources import Message, Session
 from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
 from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.deltas import DeltaSink
 from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
@@ -120,6 +121,7 @@ class Machine:
     socket: str
     project: Path
     acp_timeouts: Timeouts = DEFAULT_TIMEOUTS
+    deltas: DeltaSink | None = None
     reported: list[AgentEvent] = field(default_factory=list)
     statuses: list[tuple[float, str]] = field(default_factory=list)
     refusals: list[tuple[str, str, str]] = field(default_factory=list)
@@ -155,6 +157,7 @@ class Machine:
             on_change=self._changed,
             on_remove=lambda session: None,
             emit=self.reported.append,
+            deltas=self.deltas,
         )
         await self.sessions.restore()
 

@@ -102,6 +102,9 @@ class ScriptedAdapter:
     def observe_chats(self, observer: ChatObserver) -> None:
         self.chat_observer = observer
 
+    def open_texts(self) -> Mapping[str, str]:
+        return {one.id: one.content for one in self.chat if one.id in self.open_ids}
+
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
         if not self.has_read:
             return None

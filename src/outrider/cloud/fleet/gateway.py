@@ -37,12 +37,14 @@ from outrider.contract.frames import (
     MAX_HELLO_BYTES,
     CloseCode,
     DecodeError,
+    Delta,
     FromService,
     Hello,
     close_reason,
     encode,
 )
 from outrider.contract.link.service import (
+    DeltaReceived,
     EventReceived,
     GoodbyeReceived,
     HelloReceived,
@@ -288,6 +290,7 @@ class Gateway:
         take_event: stores the events of machines.
         terminals: gets the binary messages of machines.
         note_refusal: called with account, machine and refusal when a machine refused an agent.
+        take_delta: called with account, machine and each delta that was asked for.
     """
 
     def __init__(
@@ -302,8 +305,10 @@ class Gateway:
         handshakes: Handshakes,
         take_event: TakeEvent,
         note_refusal: Callable[[str, str, Refused], None],
+        take_delta: Callable[[str, str, Delta], None] = lambda *_: None,
     ) -> None:
         self._note_refusal = note_refusal
+        self._take_delta = take_delta
         self._take_event = take_event
         self._owner_of = owner_of
         self._database = database
@@ -383,6 +388,16 @@ class Gateway:
         finally:
             if hello is None:
                 self._table.remove(machine, connection)
+
+    async def watch_deltas(self, machine_id: str, sessions: list[str] | None) -> None:
+        """Ask a machine with a socket here for deltas of sessions; None: of all, empty: of none.
+
+        A machine forgets it with its connection. Call it again after the machine has connected.
+        """
+        connection = self._table.newest(machine_id)
+        if connection is not None:
+            connection.link.watch_deltas(sessions)
+            await _flush(connection)
 
     def count(self) -> int:
         """Return how many machines have a socket here."""
@@ -584,6 +599,8 @@ class Gateway:
                     agent_event,
                     stored=partial(connection.event_stored, seq),
                 )
+            case DeltaReceived(delta):
+                self._take_delta(state.account_id, state.id, delta)
             case RefusalReceived(refused):
                 self._note_refusal(state.account_id, state.id, refused)
             case GoodbyeReceived(reason):

@@ -45,6 +45,7 @@ from outrider.contract.frames import (
     Goodbye,
     Hello,
     Snapshot,
+    WatchDeltas,
     Welcome,
     decode_from_service,
 )
@@ -489,6 +490,9 @@ class MachineLink:
                 self._events.append(CommandCancelled(command_id))
             case Acknowledge(seq=seq):
                 self._outbox.events_acknowledged(seq)
+            case WatchDeltas(sessions=sessions):
+                if connection is self._current:
+                    self._outbox.watch_deltas(sessions)
             case AcknowledgeRefusals(seq=seq):
                 self._outbox.refusals_acknowledged(seq)
             case Goodbye():

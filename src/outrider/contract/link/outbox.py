@@ -28,6 +28,7 @@ from outrider.contract.events import BASIC_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
     Change,
     CommandResult,
+    Delta,
     Event,
     FromDaemon,
     Refusal,
@@ -45,6 +46,9 @@ from outrider.contract.resources import Machine, PendingAction, Session
 
 _BATCH: Final = 64
 """Maximum number of events, and of refusals, in one batch of frames."""
+
+MAX_DELTA_BYTES: Final = 256 * 1024
+"""Bytes of deltas that may wait; while the socket is slow, further ones are refused."""
 
 _SHORT_TEXT: Final = 120
 _SHORT_LIST: Final = 4
@@ -124,6 +128,10 @@ class Outbox:
         self._changed: dict[str, Session] = {}
         self._removed: dict[str, None] = {}
         self._results: list[CommandResult] = []
+        self._watched: frozenset[str] | None = frozenset()  # None: all sessions
+        self._watch_number = 0
+        self._deltas: list[Delta] = []
+        self._delta_bytes = 0
 
     def subscribe(self, on_output: Callable[[], None]) -> None:
         """Call `on_output`, possibly often, when there may be something to send."""
@@ -152,9 +160,26 @@ class Outbox:
         """
         if not self._is_accepted(event):
             return
+        if event.chat_message is not None:
+            self._drop_deltas_of(event.chat_message.id)
         self._log.add_event(fitted(event))
         self._has_events = True
         self._on_output()
+
+    def delta_watch(self, session_id: str) -> int | None:
+        """Return a number that changes whenever deltas are asked for anew; None if none are."""
+        is_watched = self._watched is None or session_id in self._watched
+        return self._watch_number if is_watched and self._is_connected else None
+
+    def delta(self, delta: Delta) -> bool:
+        """Send a delta once nothing else waits; return whether there was room for it."""
+        size = len(delta.text.encode("utf-8", "replace"))
+        if self._delta_bytes + size > MAX_DELTA_BYTES:
+            return False
+        self._deltas.append(fitted(delta))
+        self._delta_bytes += size
+        self._on_output()
+        return True
 
     def refused(self, refused: Refused) -> None:
         """Send a refusal, and keep it until the service has acknowledged it."""
@@ -205,13 +230,21 @@ class Outbox:
         else:
             self._log.renumber_events(acknowledged)
         self._accepted_events = BASIC_EVENTS | frozenset(events)
+        self.watch_deltas([])
         self._sent_event = acknowledged
         self._sent_refusal = 0
         self._has_events = self._has_refusals = True
         self._on_output()
 
+    def watch_deltas(self, sessions: Iterable[str] | None) -> None:
+        """Ask for the deltas of these sessions; None: of all."""
+        self._watched = None if sessions is None else frozenset(sessions)
+        self._watch_number += 1
+        self._drop_deltas()
+
     def end(self) -> None:
         """Delete what the next hello reports, and the results that nobody waits for."""
+        self.watch_deltas([])
         self._is_connected = self._is_report_due = False
         self._machine = None
         self._changed.clear()
@@ -234,7 +267,11 @@ class Outbox:
         """
         frames: list[FromDaemon] = [*self._next_changes(describe), *self._results]
         self._results.clear()
-        return frames + self._next_events(now) + self._next_refusals()
+        frames += self._next_events(now) + self._next_refusals()
+        if not frames and self._deltas:  # they never delay anything else
+            frames += self._deltas
+            self._drop_deltas()
+        return frames
 
     def next_at(self, now: float) -> float | None:
         """Return when the next event may be sent; None if no event has to wait for that."""
@@ -257,6 +294,17 @@ class Outbox:
             frames += [Event(seq=seq, event=one) for seq, one in events if self._is_accepted(one)]
         self._allowance.take(now, len(frames))
         return frames
+
+    def _drop_deltas(self) -> None:
+        self._deltas, self._delta_bytes = [], 0
+
+    def _drop_deltas_of(self, message_id: str) -> None:
+        """Drop the deltas of a message that is complete: it has all of their text."""
+        if any(delta.message_id == message_id for delta in self._deltas):
+            deltas = [delta for delta in self._deltas if delta.message_id != message_id]
+            self._drop_deltas()
+            for delta in deltas:
+                self.delta(delta)
 
     def _is_accepted(self, event: AgentEvent) -> bool:
         return self._accepted_events is None or event.event in self._accepted_events

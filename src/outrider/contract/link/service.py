@@ -43,6 +43,7 @@ from outrider.contract.frames import (
     CloseCode,
     CommandResult,
     DecodeError,
+    Delta,
     Event,
     FromDaemon,
     FromService,
@@ -50,6 +51,7 @@ from outrider.contract.frames import (
     Hello,
     Refusal,
     Snapshot,
+    WatchDeltas,
     Welcome,
     decode_from_daemon,
     hello_protocol,
@@ -90,6 +92,12 @@ class RefusalReceived(msgspec.Struct, frozen=True):
     refused: Refused
 
 
+class DeltaReceived(msgspec.Struct, frozen=True):
+    """More text of a message that an agent is writing, of a session that was asked for."""
+
+    delta: Delta
+
+
 class GoodbyeReceived(msgspec.Struct, frozen=True):
     """The machine agent is about to stop."""
 
@@ -102,6 +110,7 @@ LinkEvent = (
     | ResultReceived
     | EventReceived
     | RefusalReceived
+    | DeltaReceived
     | GoodbyeReceived
 )
 
@@ -140,6 +149,7 @@ class ServiceLink:
         "_newest",
         "_state",
         "_stored",
+        "_watches_deltas",
         "closing",
         "deadline",
         "is_moving",
@@ -155,6 +165,7 @@ class ServiceLink:
         self.number = 0
         self._newest = self._stored = self._acknowledged = 0
         """The numbers of the newest event that was returned, stored, and acknowledged."""
+        self._watches_deltas = False
         self._allowance: TokenBucket | None = None
         self._events: list[LinkEvent] = []
         self._frames: list[FromService] = []
@@ -247,6 +258,11 @@ class ServiceLink:
         """Report that an event, and all events returned before it, are stored."""
         self._stored = max(self._stored, seq)
 
+    def watch_deltas(self, sessions: list[str] | None) -> None:
+        """Ask the machine for the deltas of these sessions; None: of all. Off at first."""
+        self._watches_deltas = sessions != []
+        self._frames.append(WatchDeltas(sessions=sessions))
+
     def move(self, reason: str, reconnect_ms: int) -> None:
         """Have the machine connect to another node within a time."""
         self.is_moving = True
@@ -301,6 +317,8 @@ class ServiceLink:
             case Refusal(seq=seq, refused=refused):
                 self._events.append(RefusalReceived(refused))
                 self._frames.append(AcknowledgeRefusals(seq=seq))
+            case Delta() if self._watches_deltas:
+                self._events.append(DeltaReceived(frame))
             case Goodbye(reason=reason):
                 self._events.append(GoodbyeReceived(reason))
             case _:
@@ -348,6 +366,10 @@ class LinkTable(Generic[ConnectionT]):
 
     def __iter__(self) -> Iterator[ConnectionT]:
         return iter(list(self._newest.values()))
+
+    def newest(self, machine: str) -> ConnectionT | None:
+        """Return the machine's newest connection, None if it has none here."""
+        return self._newest.get(machine)
 
     def accept(self, machine: str, connection: ConnectionT) -> ConnectionT | None:
         """Add a connection that has to send its hello; return the one that it supersedes.

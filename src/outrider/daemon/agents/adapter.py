@@ -159,6 +159,12 @@ class Agent(Protocol):
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat, oldest first; index, id and timestamp never change."""
 
+    def open_texts(self) -> Mapping[str, str]:
+        """Return the texts of the messages that the agent is writing now, by message id.
+
+        Empty for an agent that shows its messages only when they are complete.
+        """
+
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
         """Return the messages from index `start` on that will not change, as they were last read.
 

@@ -69,6 +69,7 @@ from outrider.daemon.agents.core_protocol import (
     Submit,
     Tick,
 )
+from outrider.daemon.agents.deltas import Deltas, DeltaSink
 from outrider.daemon.agents.state_events import SessionState, StateEvents
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
@@ -94,6 +95,7 @@ class AgentSession:
         daemon_id: this machine, for target ids.
         on_change: called after anything that `state` shows has changed.
         emit: takes each agent event, in order.
+        deltas: takes the text of messages while they are written; None: nobody wants it.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class AgentSession:
         clock: Clock,
         emit: Callable[[AgentEvent], None],
         on_change: Callable[["AgentSession"], None],
+        deltas: DeltaSink | None = None,
     ) -> None:
         self.record = record
         self.adapter = adapter
@@ -123,6 +126,11 @@ class AgentSession:
         )
         self._state_events = StateEvents(record)
         self._state_timer: asyncio.TimerHandle | None = None
+        self._deltas = {
+            kind: Deltas(record.id, agent.open_texts, deltas)
+            for kind, agent in adapter.agents.items()
+            if deltas is not None
+        }
         self._chat_flushes: dict[str, asyncio.Handle] = {}
         self._respondents: dict[int, Respondent] = {}
         self._recent: deque[AgentEvent] = deque(maxlen=MAX_RECENT)
@@ -417,6 +425,8 @@ class AgentSession:
             self._state_timer.cancel()
         for flush in self._chat_flushes.values():
             flush.cancel()
+        for deltas in self._deltas.values():
+            deltas.stop()
         if self._act_task is not None and not self._act_task.done():
             self._act_task.cancel()
             await asyncio.wait({self._act_task}, timeout=_STOP_TIMEOUT)
@@ -465,6 +475,8 @@ class AgentSession:
 
     def _on_chat_change(self, agent: str) -> None:
         """Emit new messages soon, those of several changes together."""
+        if agent in self._deltas:
+            self._deltas[agent].changed()
         if agent not in self._chat_flushes:
             loop = asyncio.get_running_loop()
             self._chat_flushes[agent] = loop.call_soon(self._flush_chat, agent)

@@ -23,6 +23,7 @@ from outrider.contract.resources import Provider as Description
 from outrider.contract.resources import Session
 from outrider.contract.targets import parse_target
 from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.agents.deltas import DeltaSink
 from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.provider_spec import CDP
@@ -48,6 +49,7 @@ class Sessions:
         on_change: called with each session that is new or has changed.
         on_remove: called with the id of each session that was removed.
         emit: called with each agent event, in order.
+        deltas: takes the text of messages while they are written; None: nobody wants it.
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class Sessions:
         on_remove: Callable[[str], None],
         emit: Callable[[AgentEvent], None],
         clock: Clock = epoch_millis,
+        deltas: DeltaSink | None = None,
     ) -> None:
+        self._deltas = deltas
         self._daemon_id = daemon_id
         self._providers = providers
         self._journal = journal
@@ -253,6 +257,7 @@ class Sessions:
             journal=self._journal,
             clock=self._clock,
             emit=self._emit,
+            deltas=self._deltas,
             on_change=lambda changed: self._on_change(changed.describe()),
         )
         self._journal.save_session(record)

@@ -22,6 +22,7 @@ from outrider.contract.resources import Message
 from tests.daemon.agents.acp.conftest import provider_file
 from tests.daemon.agents.machine import Agent, Machine, running_in, until
 from tests.daemon.agents.scenario import said
+from tests.daemon.agents.test_deltas import Sink
 
 
 def told(messages: list[Message]) -> list[tuple[str, str, str]]:
@@ -70,6 +71,18 @@ async def test_pieces_are_joined_into_messages_of_their_kinds(box: Machine) -> N
         ("assistant", "text", "abc"),
         ("assistant", "text", "d"),
     ]
+
+
+async def test_the_text_of_a_message_while_it_is_written(box: Machine) -> None:
+    await box.stop()
+    box.deltas = sink = Sink()
+    await box.start()
+    agent = await box.launch(kind="scripted")
+    await agent.say("sleep")
+    await until(lambda: sink.told() == [(0, "append", "zzz")], 5)
+    _, answer = await agent.messages()
+    assert [(one.session_id, one.message_id) for one in sink.sent] == [(agent.id, answer.id)]
+    assert answer.id not in box.messages_reported
 
 
 async def test_a_tool_call_has_one_call_and_one_result(box: Machine) -> None:

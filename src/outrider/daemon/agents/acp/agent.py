@@ -170,6 +170,10 @@ class AcpAgent:
         """Return the whole chat."""
         return self._chat_log.messages()
 
+    def open_texts(self) -> Mapping[str, str]:
+        """Return the texts of the messages that the agent is writing now, by message id."""
+        return self._chat.open_texts()
+
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message]:
         """Return the messages from index `start` on that will not change."""
         del is_turn_over  # the chat knows the end of each message

@@ -100,6 +100,11 @@ class Chat:
         self._plan: Entry | None = None
         self._tools: OrderedDict[str, _Tool] = OrderedDict()
 
+    def open_texts(self) -> dict[str, str]:
+        """Return the texts of the messages that may still grow, by message id."""
+        entries = [self._plan, None if self._open is None else self._open.entry]
+        return {entry.id: entry.content for entry in entries if entry is not None}
+
     def completed_messages(self, start: int) -> list[Message]:
         """Return the messages from index `start` on that will not change any more.
 

@@ -269,6 +269,10 @@ class CliAgent:
         ids = self._journal.message_ids(self._record.id)
         return self._transcript.messages(ids, self._guards)
 
+    def open_texts(self) -> Mapping[str, str]:
+        """Return nothing: transcripts have complete messages only."""
+        return {}
+
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
         """Return the messages from index `start` on that will not change.
 

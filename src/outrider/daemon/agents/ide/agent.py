@@ -123,6 +123,10 @@ class IdeAgent:
             _log.info("chat read failed", agent=self._kind, error=str(error))
         return self._chats[self._kind].messages()
 
+    def open_texts(self) -> Mapping[str, str]:
+        """Return nothing: the page is read when the agent's status changes."""
+        return {}
+
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message]:
         """Return the messages from index `start` on that will not change, as last read."""
         return self._chats.completed_messages(self._kind, start, is_turn_over=is_turn_over)
