@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contract.ids import Prefix, derived_id, is_id, new_id
+from outrider.contract.ids import Prefix, creation_time, derived_id, is_id, new_id
 from outrider.contract.targets import Target, parse_target
 
 prefixes = st.sampled_from(get_args(Prefix))
@@ -26,6 +26,17 @@ def test_new_ids_are_unique_and_sort_by_time() -> None:
     assert len(set(ids)) == 1000
     stamps = [made[:14] for made in ids]  # the prefix and the whole letters of the time
     assert stamps == sorted(stamps)
+
+
+@given(prefixes, millis)
+def test_the_creation_time_of_an_id(prefix: Prefix, at: int) -> None:
+    assert creation_time(derived_id(prefix, at)) == at
+
+
+@pytest.mark.parametrize("text", ["", "msg_1", "msg_" + "z" * 26])
+def test_what_is_no_id_has_no_creation_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is not an id"):
+        creation_time(text)
 
 
 @given(prefixes, st.text())

@@ -191,6 +191,8 @@ async def test_interrupt(desk: Desk) -> None:
     desk.agent.after_interrupt = "error"
     assert (await session.interrupt(Interrupt(agent_type="robot"))).status == "error"
     assert session.state().pending_action is None
+    (resolved,) = desk.of("approval:resolved")
+    assert resolved.answer is None  # nobody answered it
 
 
 async def test_a_queued_message_that_is_not_taken_waits_for_the_next_idle(desk: Desk) -> None:

@@ -169,6 +169,12 @@ def test_an_answer_survives_a_restart() -> None:
     assert world.sees(IDLE)[0].answer == BY_KEY
 
 
+def test_a_question_of_an_interrupted_turn_was_answered_by_nobody() -> None:
+    world = started()
+    world.sees(asks())
+    assert world.sees(replace(IDLE, interrupted=True))[0].answer is None
+
+
 def test_an_answer_that_the_agent_does_not_take() -> None:
     """The question is still open, and a person answers it in the terminal."""
     world = started()

@@ -224,6 +224,11 @@ class AgentCore:
         return not self._is_first
 
     @property
+    def is_interrupting(self) -> bool:
+        """Whether a turn is being interrupted."""
+        return self._job is not None and isinstance(self._job.act, InterruptAgent)
+
+    @property
     def answering(self) -> tuple[str, int] | None:
         """The pending action that is being answered and its request; None if there is none."""
         for job in [*([self._job] if self._job else []), *self._jobs]:

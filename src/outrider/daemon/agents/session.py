@@ -439,11 +439,12 @@ class AgentSession:
         self._handle(Observed(agent, observation))
 
     def _handle(self, event: Event) -> None:
+        was_interrupting = self._core.is_interrupting  # this event may complete it
         for command in self._core.handle(event, self._clock()):
             self._carry_out(command)
-        self._emit_state()
+        self._emit_state(interrupted=was_interrupting or self._core.is_interrupting)
 
-    def _emit_state(self) -> None:
+    def _emit_state(self, *, interrupted: bool = False) -> None:
         """Emit the events that follow from the session's current state."""
         core, now = self._core, self._clock()
         if not core.has_observed:
@@ -460,6 +461,7 @@ class AgentSession:
                 for one in self.queue().messages
             ),
             answering=None if answering is None else answering[0],
+            interrupted=interrupted,
             gone=core.observation.gone,
         )
         has_emitted = False

@@ -50,6 +50,7 @@ class SessionState:
 
     Attributes:
         answering: the pending action that a client's answer is being passed to.
+        interrupted: whether the agent's turn is being interrupted, which ends its question.
         gone: whether the agent has ended.
     """
 
@@ -57,6 +58,7 @@ class SessionState:
     controls: tuple[Control, ...] = ()
     queue: tuple[QueueEntry, ...] = ()
     answering: str | None = None
+    interrupted: bool = False
     gone: bool = False
 
 
@@ -101,7 +103,7 @@ class StateEvents:
         opened = record.open_action
         if opened is not None and opened.id != state.answering:
             if pending is None or pending.id != opened.id:
-                unanswered = None if state.gone else AT_THE_MACHINE
+                unanswered = None if state.gone or state.interrupted else AT_THE_MACHINE
                 yield from self._resolve(state.session.title, record.answer or unanswered)
             else:
                 record.answer = None  # the agent did not take it

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from typeid import TypeID
 
+from outrider.contract.ids import creation_time
 from outrider.contract.resources import Message
 from outrider.daemon.agents.chat_log import MAX_CONTENT, Role, truncate_content
 from outrider.daemon.agents.cli.transcripts.transcript import (
@@ -142,7 +142,7 @@ class AiderTranscript(Reader):
                 key = str(prompts)
                 prompts += 1
                 if key in ids:
-                    latest = max(latest, _creation_time(ids[key]))
+                    latest = max(latest, creation_time(ids[key]))
             elif entry.answer is not None:
                 if entry.answer < len(self._answer_times):
                     latest = max(latest, self._answer_times[entry.answer])
@@ -219,8 +219,3 @@ class AiderTranscript(Reader):
 
     def _add_omission_note(self, size: int) -> None:
         self._process_line(f"[outrider: a line of {size} bytes is left out here]")
-
-
-def _creation_time(message_id: str) -> int:
-    """Return the creation time of an id in epoch milliseconds, with which a UUIDv7 begins."""
-    return TypeID.from_string(message_id).uuid.int >> 80
