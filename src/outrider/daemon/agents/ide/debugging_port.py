@@ -7,17 +7,24 @@ import socket
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+import structlog
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
 
 CLOSE_TIMEOUT: Final = 1.5
+"""Seconds to close a connection, and then to stop Playwright's driver."""
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds that a debugging port has to answer."""
 
 _HTTP_TIMEOUT: Final = 1.0
+
+_log = structlog.get_logger(__name__)
 
 _opener: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -78,7 +85,23 @@ class DebuggingPorts:
             self._users -= 1
             if self._users == 0 and self._playwright is not None:
                 playwright, self._playwright = self._playwright, None
-                await playwright.stop()
+                try:
+                    async with asyncio.timeout(CLOSE_TIMEOUT):
+                        await playwright.stop()
+                except TimeoutError:
+                    _log.warning("playwright driver did not stop: killed")
+                    _kill_driver()
+
+
+def _kill_driver() -> None:
+    """Kill Playwright's driver, a child of this process."""
+    import playwright
+
+    folder = str(Path(playwright.__file__).parent)
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if any(argument.startswith(folder) for argument in child.cmdline()):
+                child.kill()
 
 
 def free_port() -> int:

@@ -18,6 +18,8 @@ GRACE: Final = 2.0
 """Seconds that a program has to exit after SIGTERM."""
 
 _TAIL: Final = 16 * 1024
+_REAP_ATTEMPTS: Final = 100
+_REAP_PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -68,23 +70,30 @@ class Program:
     @property
     def is_running(self) -> bool:
         """Whether it still runs; reaps it if it is a child that has exited."""
-        try:
-            process = psutil.Process(self.pid)
-            if process.create_time() != self.started:
-                return False
-            if process.status() != psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return False
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)  # reap a child of this daemon
-        return False
+        status = self._status()
+        if status == psutil.STATUS_ZOMBIE:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.pid, os.WNOHANG)  # reap a child of this daemon
+        return status not in {None, psutil.STATUS_ZOMBIE}
 
     async def end(self) -> None:
         """End it and every process that it started: SIGTERM, then SIGKILL after `GRACE` s."""
         group = ProcessGroup.of(self.pid) if self.is_running else ProcessGroup(self.pid, None)
         await group.end(GRACE)
-        _ = self.is_running  # reaps a child of this daemon
+        # A process becomes a zombie with its first thread, and can be reaped after its last one:
+        # Chromium's many threads take a while on a busy machine.
+        for _ in range(_REAP_ATTEMPTS):
+            if self.is_running or self._status() is None:
+                break
+            await asyncio.sleep(_REAP_PAUSE)
+
+    def _status(self) -> str | None:
+        """Return the state of the process as psutil names it, None if it does not exist."""
+        try:
+            process = psutil.Process(self.pid)
+            return process.status() if process.create_time() == self.started else None
+        except psutil.NoSuchProcess:
+            return None
 
 
 def output_of(log: Path) -> str:

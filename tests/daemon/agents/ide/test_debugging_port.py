@@ -1,0 +1,38 @@
+"""The connection to a debugging port, where Playwright's driver hangs."""
+
+import asyncio
+import signal
+
+import psutil
+
+from outrider.daemon.agents.ide.debugging_port import DebuggingPorts
+from tests.daemon.conftest import eventually
+
+
+def drivers() -> list[psutil.Process]:
+    """Return the drivers of Playwright that this process has started."""
+    return [child for child in psutil.Process().children() if "node" in child.name()]
+
+
+async def test_a_driver_that_hangs_is_killed() -> None:
+    connected = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()  # never answers
+        writer.close()
+
+    async def connect(port: int) -> None:
+        async with DebuggingPorts().connection(f"http://127.0.0.1:{port}"):
+            pass
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    connecting = asyncio.create_task(connect(server.sockets[0].getsockname()[1]))
+    await connected.wait()
+    (driver,) = drivers()
+    driver.send_signal(signal.SIGSTOP)
+    connecting.cancel()
+    await asyncio.wait({connecting})
+    assert connecting.cancelled()
+    server.close()
+    await eventually(lambda: not drivers())
