@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from outrider.contract.events import EventName
 from outrider.contract.frames import (
     PROTOCOL_VERSION,
     Acknowledge,
@@ -14,13 +15,16 @@ from outrider.contract.frames import (
     CloseCode,
     Command,
     CommandResult,
+    Delta,
     Event,
     FromDaemon,
     FromService,
     Goodbye,
     Refusal,
     Snapshot,
+    WatchDeltas,
     Welcome,
+    decode_from_daemon,
     encode,
 )
 from outrider.contract.limits import TokenBucket
@@ -527,3 +531,46 @@ def test_a_terminals_message_before_the_welcome_is_a_fault() -> None:
     close = book.receive(1, encode_terminal(1, OPEN))[0]
     assert isinstance(close, Close)
     assert close.code == CloseCode.BAD_FRAME
+
+
+# Events and deltas that a service of an older release does not know
+
+
+def test_a_service_gets_the_events_that_its_welcome_lists() -> None:
+    """The welcome of an older one has no list, and such an event would close its connection."""
+    message = msgspec.structs.replace(agent_event("b"), event=EventName.CHAT_MESSAGE)
+    older = Playbook()
+    older.start()
+    older.outbox.event(message)  # it happened before the first welcome
+    older.outbox.event(agent_event("c"))
+    older.welcome()
+    assert [one.event.id for one in older.batch() if isinstance(one, Event)] == ["c"]
+    welcome = msgspec.structs.replace(WELCOME, events=[EventName.CHAT_MESSAGE])
+    newer = Playbook(older.log)
+    newer.start()
+    newer.open(1)
+    newer.receive(1, welcome)
+    assert [one.event.id for one in newer.batch() if isinstance(one, Event)] == ["b", "c"]
+
+
+def test_deltas_are_off_until_the_service_asks_for_them(book: Playbook) -> None:
+    assert book.outbox.delta_watch("s") is None
+    book.receive(1, WatchDeltas(sessions=["s"]))
+    assert book.outbox.delta_watch("s") is not None
+    delta = Delta(session_id="s", message_id="msg_1", revision=0, op="append", text="a")
+    assert book.outbox.delta(delta)
+    assert book.batch() == [delta]
+    book.lose(1)
+    assert book.outbox.delta_watch("s") is None
+
+
+def test_an_event_of_a_machine_agent_of_an_older_release() -> None:
+    """It has none of the fields that came with the further events."""
+    old = (
+        '{"type": "event", "seq": 1, "event": {"id": "evt_1", "event": "agent:error", "sessionId":'
+        ' "s", "ideId": "machine_1:cli:codex", "ideType": "codex", "chatTitle": null,'
+        ' "duration": null, "timestamp": 1, "message": null}}'
+    )
+    assert decode_from_daemon(old) == Event(
+        seq=1, event=msgspec.structs.replace(agent_event("evt_1"), timestamp=1)
+    )
