@@ -74,7 +74,7 @@ _agent_state = msgspec.json.Decoder(AgentState)
 Characters = Annotated[int, Meta(ge=1, le=1000)]
 
 
-class Screen(Wire, kw_only=True):
+class ScreenSize(Wire, kw_only=True):
     """The size of the client's screen, which the terminal takes."""
 
     columns: Characters = 80
@@ -83,7 +83,7 @@ class Screen(Wire, kw_only=True):
     """The height of the client's screen in characters."""
 
 
-class TerminalQuery(Screen, kw_only=True):
+class TerminalQuery(ScreenSize, kw_only=True):
     """How an agent's terminal is opened."""
 
     mode: Literal["read", "write"] = "write"
@@ -258,7 +258,7 @@ async def named_terminal(services: TerminalServices, call: Call) -> Conversation
     It is the shell of `POST /api/v1/daemons/{daemonId}/terminal` with this name, and is started if
     there is none.
     """
-    query: Screen = call.query
+    query: ScreenSize = call.query
     name = call.path("name")
     if not _terminal_name.match(name):
         raise not_found(f"No terminal {name!r}: it is {EXPLANATIONS[TERMINAL_NAME]}")
@@ -318,7 +318,7 @@ ENDPOINTS: list[Endpoint[TerminalServices]] = [
         summary="Open a named terminal",
         handler=named_terminal,
         response=(),
-        query=Screen,
+        query=ScreenSize,
         socket=_SOCKET,
         tag="Daemons",
     ),
