@@ -1,6 +1,17 @@
 """Runs the benchmarks that the command line names; without names, all but the soak."""
 
-from benchmarks import access, acp, agents, fleet, hostile, ides, roundtrip, soak, webhooks
+from benchmarks import (
+    access,
+    acp,
+    agents,
+    fleet,
+    hostile,
+    ides,
+    nodes,
+    roundtrip,
+    soak,
+    webhooks,
+)
 from benchmarks.command import main
 
 main(
@@ -9,7 +20,7 @@ main(
         "access": access.benchmark,
         "webhooks": webhooks.benchmark,
         "fleet": fleet.benchmark,
-        "nodes": fleet.several_nodes,
+        "nodes": nodes.benchmark,
         "acp": acp.benchmark,
         "agents": agents.benchmark,
         "ides": ides.benchmark,

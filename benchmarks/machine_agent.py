@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ import httpx
 import psutil
 
 from benchmarks.processes import BenchmarkError, Program, Stage
-from benchmarks.service import Server
+from benchmarks.service import Installation, Server
 from outrider.daemon.settings import DaemonSettings
 
 _TURN_SECONDS: Final = 60.0
@@ -31,6 +31,7 @@ class MachineAgent:
 
     Attributes:
         id: its daemon id.
+        here, server: where it runs, and the service that it is connected to.
         client: a client of the API with the key of `server`.
     """
 
@@ -44,7 +45,7 @@ class MachineAgent:
         settings: Mapping[str, str] | None = None,
         cpus: Sequence[int] = (),
     ) -> None:
-        self._here, self.server, self._cpus, self._config = here, server, cpus, config
+        self.here, self.server, self._cpus, self._config = here, server, cpus, config
         self._settings = {
             **(settings or {}),
             "OUTRIDER_CONFIG_DIR": str(config),
@@ -62,7 +63,7 @@ class MachineAgent:
     def start(self) -> None:
         """Start its process, without waiting for it."""
         arguments = ["-m", "outrider", "daemon"]
-        self.program: Program = self._here.start(
+        self.program: Program = self.here.start(
             "machine agent", arguments, self._settings, self._cpus
         )
 
@@ -109,7 +110,7 @@ class MachineAgent:
                 Agent(self, session["type"], session["id"], session["targetId"]).stop()
         self.client.close()
         tmux = ["tmux", "-L", self.tmux_socket, "kill-server"]
-        subprocess.run(tmux, check=False, capture_output=True, env=self._here.environment({}))
+        subprocess.run(tmux, check=False, capture_output=True, env=self.here.environment({}))
         self.program.end()
 
     def _is_connected(self) -> bool:
@@ -118,6 +119,37 @@ class MachineAgent:
             self.id = machine["id"]
             return bool(self.get(f"/daemons/{self.id}/status").get("availableProviders"))
         return False
+
+
+@contextlib.contextmanager
+def machine_agent(
+    installation: Installation,
+    *,
+    providers: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    service_cpus: Sequence[int] = (),
+    cpus: Sequence[int] = (),
+) -> Iterator[MachineAgent]:
+    """Provide a machine agent and its service, for the length of a block.
+
+    Args:
+        installation: of the service, without an account.
+        providers: provider files of the machine, by type.
+        settings, cpus: see `MachineAgent`; `service_cpus` are the service's.
+    """
+    here = installation.stage
+    config = here.directory / f"{installation.name}-config"
+    (config / "providers").mkdir(parents=True)
+    for kind, text in (providers or {}).items():
+        (config / "providers" / f"{kind}.toml").write_text(text)
+    server = installation.serve(installation.new_key(), service_cpus)
+    code = installation.new_code()
+    machine = MachineAgent(here, server, code, config, settings=settings, cpus=cpus)
+    try:
+        yield machine
+    finally:
+        machine.end()
+        server.program.end()
 
 
 @dataclass(frozen=True)

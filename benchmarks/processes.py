@@ -20,6 +20,14 @@ from outrider.contract.errors import OutriderError
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 
+_FIRST, *_REST = sorted(os.sched_getaffinity(0))
+
+SERVING: Final = [_FIRST] if _REST else []
+"""The processor of what is measured; empty if there is only one to share."""
+
+LOADING: Final = _REST
+"""The processors of what loads it; empty if there is only one to share."""
+
 _END_SECONDS: Final = 10.0
 _LOG_TAIL: Final = 2000
 
@@ -220,12 +228,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def split_processors() -> tuple[list[int], list[int]]:
-    """Return one processor for what is measured, and the rest for what loads it.
-
-    Empty lists where there is only one to share.
-    """
-    first, *rest = sorted(os.sched_getaffinity(0))
-    return ([first], rest) if rest else ([], [])

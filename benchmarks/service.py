@@ -11,17 +11,18 @@ from typing import Any, Final
 import httpx
 
 from benchmarks.processes import (
+    LOADING,
     REPOSITORY,
     BenchmarkError,
     Program,
     Stage,
     deferred,
     free_port,
-    split_processors,
 )
 
+EMAIL: Final = "bench@outrider.invalid"
 PASSWORD: Final = "a password of the benchmark"
-"""Of every account's user."""
+"""Of a benchmark's user; some have a second one."""
 
 _NO_LIMIT: Final = "1000000000"
 
@@ -65,7 +66,7 @@ class Server:
         answer = _client.post(self.url + path, headers=self.headers, content=body)
         return answer.raise_for_status().content
 
-    def log_in(self, email: str) -> dict[str, str]:
+    def log_in(self, email: str = EMAIL) -> dict[str, str]:
         """Return the headers of a new session of a user."""
         login = {"email": email, "password": PASSWORD}
         answer = _client.post(f"{self.url}/api/v1/auth/login", json=login)
@@ -96,8 +97,8 @@ class Installation:
         database: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._stage = stage
-        self._name = name
+        self.stage = stage
+        self.name = name
         self._port = free_port()
         self.settings: Mapping[str, str] = {
             **({} if database is None else {"OUTRIDER_DATABASE_URL": database}),
@@ -114,7 +115,7 @@ class Installation:
         if copy_of is None:
             (stage.directory / name).mkdir()
         else:
-            shutil.copytree(stage.directory / copy_of._name, stage.directory / name)
+            shutil.copytree(stage.directory / copy_of.name, stage.directory / name)
 
     @property
     def url(self) -> str:
@@ -133,16 +134,16 @@ class Installation:
         """Start `python -m MODULE serve OPTIONS` and wait until it is ready."""
         arguments = ["-m", module, "serve", *options]
         settings = {**self.settings, **(settings or {})}
-        program = self._stage.start(self._name, arguments, settings, cpus)
+        program = self.stage.start(self.name, arguments, settings, cpus)
         server = Server(program, self.url, key)
         program.wait_until(lambda: server.answers("/readyz"), "ready", 60)
         return server
 
-    def new_key(self, email: str) -> str:
+    def new_key(self, email: str = EMAIL) -> str:
         """Create an account without limits; return a key of it with every scope."""
         return self.new_account(email)[1]
 
-    def new_account(self, email: str) -> tuple[str, str]:
+    def new_account(self, email: str = EMAIL) -> tuple[str, str]:
         """Create an account without limits; return its id and a key of it with every scope."""
         account: str = self._admin("account", "create", "--email", email, "--plan", "enterprise")[
             "accountId"
@@ -150,7 +151,7 @@ class Installation:
         key: str = self._admin("key", "create", "--account", account, "--name", "benchmark")["key"]
         return account, key
 
-    def new_code(self, email: str) -> str:
+    def new_code(self, email: str = EMAIL) -> str:
         """Return a one-time code that enrolls a machine in the account of this user."""
         code: str = self._admin("enroll", "--account", email)["code"]
         return code
@@ -160,7 +161,7 @@ class Installation:
             done = subprocess.run(
                 [sys.executable, "-m", "outrider", "admin", *arguments, "--json"],
                 cwd=REPOSITORY,
-                env=self._stage.environment({**self.settings, "OUTRIDER_PASSWORD": PASSWORD}),
+                env=self.stage.environment({**self.settings, "OUTRIDER_PASSWORD": PASSWORD}),
                 capture_output=True,
                 text=True,
                 timeout=60,
@@ -173,12 +174,10 @@ class Installation:
 
 
 def start_receiver(here: Stage) -> tuple[Program, str]:
-    """Start a receiver of webhooks (`benchmarks.webhooks.receiver`); return it and its URL."""
+    """Start a receiver of webhooks (`benchmarks.programs.receiver`); return it and its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    program = here.start(
-        "receiver", ["-m", "benchmarks.webhooks.receiver", str(port)], {}, split_processors()[1]
-    )
+    program = here.start("receiver", ["-m", "benchmarks.programs.receiver", str(port)], {}, LOADING)
     receiver = Server(program, url, key="")
     program.wait_until(lambda: receiver.answers("/count"), "listening")
     return program, url
@@ -202,6 +201,6 @@ def status_path(daemon_id: str) -> str:
 def start_scripted_machine(here: Stage, server: Server, daemon_id: str, token: str) -> Program:
     """Start a `benchmarks.scripted_machine`, and wait until it answers."""
     arguments = ["-m", "benchmarks.scripted_machine", server.websocket_url]
-    program = here.start("scripted machine", arguments, {"TOKEN": token}, split_processors()[1])
+    program = here.start("scripted machine", arguments, {"TOKEN": token}, LOADING)
     program.wait_until(lambda: server.answers(status_path(daemon_id)), "connected")
     return program

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Final
 
 import msgspec
 
 from benchmarks.command import Options
-from benchmarks.processes import Stage, split_processors
+from benchmarks.processes import LOADING, SERVING, Stage
 from benchmarks.service import Installation, Server, enroll, start_scripted_machine, status_path
 from benchmarks.wrk import Load, Request, load
-
-_EMAIL: Final = "bench@outrider.invalid"
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -63,13 +60,12 @@ def side_by_side(
     Args:
         start_baseline: given the service's installation, return the other side, ready.
     """
-    served, _ = split_processors()
     installation = Installation(here, "outrider")
-    account, key = installation.new_account(_EMAIL)
+    account, key = installation.new_account()
     with ExitStack() as running:
-        outrider = installation.serve(key, served)
+        outrider = installation.serve(key, SERVING)
         running.callback(outrider.program.end)
-        daemon_id, token = enroll(outrider, installation.new_code(_EMAIL))
+        daemon_id, token = enroll(outrider, installation.new_code())
         baseline = start_baseline(here, installation, Account(account, key, daemon_id))
         running.callback(baseline.program.end)
         sides = Sides(outrider, baseline, daemon_id)
@@ -93,7 +89,6 @@ def in_turns(
 
 
 def _run(server: Server, request: Request, connections: int, seconds: int) -> Run:
-    _, loading = split_processors()
     before = server.program.cpu_seconds()
-    seen = load(server, request, connections=connections, seconds=seconds, cpus=loading)
+    seen = load(server, request, connections=connections, seconds=seconds, cpus=LOADING)
     return Run(seen, server.program.cpu_seconds() - before)

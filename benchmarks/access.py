@@ -1,0 +1,170 @@
+"""What the access layer costs: one build with and without it, and each of its stages alone."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import uvloop
+from starlette.types import Scope
+
+from benchmarks.command import Options, main
+from benchmarks.processes import SERVING, Stage, stage
+from benchmarks.report import Figure, Report, Section, Target, compared
+from benchmarks.service import Installation, Server
+from benchmarks.sides import Account, Sides, in_turns, side_by_side
+from benchmarks.wrk import require_wrk
+from outrider.cli.admin import issue_key
+from outrider.cloud.access.audit import Audit
+from outrider.cloud.access.authentication import Authenticator
+from outrider.cloud.access.client_address import Addresses, bucket
+from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.access.quota import Quota
+from outrider.cloud.access.rate_limits import RateLimits
+from outrider.cloud.access.sessions import Sessions
+from outrider.cloud.store import accounts
+from outrider.cloud.store.database import Database
+from outrider.contract.ids import new_id
+
+_TIMES: Final = 5_000
+_NO_LIMIT: Final = 1_000_000_000
+_SCOPE: Final[Scope] = {"client": ("127.0.0.1", 40_000), "headers": [(b"host", b"127.0.0.1")]}
+
+
+def _stages(directory: Path, rounds: int) -> list[Figure]:
+    """Return the cost of each stage, in the order in which a request passes them."""
+    return uvloop.run(_costs(directory, rounds))
+
+
+async def _costs(directory: Path, rounds: int) -> list[Figure]:
+    database = Database(f"sqlite+aiosqlite:///{directory / 'stages.db'}")
+    await database.migrate()
+    account = new_id("acct")
+    await accounts.create(
+        database,
+        account_id=account,
+        user_id=new_id("user"),
+        email="stages@outrider.invalid",
+        plan="enterprise",
+        password_hash=None,
+        now=1,
+    )
+    _, key = await issue_key(database, account, "stages", set(ALL_SCOPES))
+    addresses = Addresses([])
+    rates = RateLimits(key=_NO_LIMIT, ip=_NO_LIMIT, auth=_NO_LIMIT)
+    authenticator = Authenticator(database, Sessions(database, "x" * 32))
+    quota, audit = Quota(database), Audit(database)
+    standings = [await rates.hit("ip", "a"), await rates.hit("key", "b")]
+
+    async def address() -> None:
+        bucket(addresses.client(_SCOPE))
+
+    async def ip_limit() -> None:
+        rates.hit_local("ip", "127.0.0.1")
+
+    async def authentication() -> None:
+        authenticator.remembered(key) or await authenticator.principal(key)
+
+    async def key_limit() -> None:
+        rates.hit_local("key", "key")
+
+    async def monthly_quota() -> None:
+        if not quota.spend_here(account):
+            await quota.spend(account)
+
+    async def headers() -> None:
+        rates.headers(standings)
+
+    async def audit_note() -> None:
+        audit.note(
+            principal="key",
+            account_id=account,
+            action="command",
+            target="machine",
+            outcome=200,
+            address="127.0.0.1",
+            request_id="request",
+        )
+
+    stages: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+        ("address", address),
+        ("IP limit", ip_limit),
+        ("authentication", authentication),
+        ("key limit", key_limit),
+        ("monthly quota", monthly_quota),
+        ("rate limit headers", headers),
+        ("audit note (changes only)", audit_note),
+    ]
+    try:
+        return [
+            Figure(name, "us", [await _once(stage) for _ in range(rounds)])
+            for name, stage in stages
+        ]
+    finally:
+        await database.close()
+
+
+async def _once(stage: Callable[[], Awaitable[None]]) -> float:
+    await stage()
+    await asyncio.sleep(0)
+    began = time.perf_counter()
+    for _ in range(_TIMES):
+        await stage()
+    return (time.perf_counter() - began) / _TIMES * 1e6
+
+
+CONNECTIONS: Final = 32
+
+_REQUESTS: Final = ("GET …/status", "POST …/command read_chat")
+_TARGET: Final = Target("at least", 0.85, of="ratio")
+
+
+def benchmark(options: Options) -> Report:
+    """Measure the throughput that the access layer leaves, then each of its stages."""
+    require_wrk()
+    with stage() as here:
+        with side_by_side(here, _bypassed) as sides:
+            throughput = [figure for name in _REQUESTS for figure in _compare(name, sides, options)]
+        costs = _stages(here.directory, options.rounds)
+    return Report(
+        benchmark="access",
+        sections=[
+            Section(title="With the access layer; the baseline is without it", figures=throughput),
+            Section(title="Its stages, each alone", figures=costs),
+        ],
+    )
+
+
+def _bypassed(here: Stage, installation: Installation, account: Account) -> Server:
+    """Start the same build with the access layer bypassed, on a copy of the data."""
+    copy = Installation(here, "bypassed", copy_of=installation)
+    return copy.serve(
+        account.key,
+        SERVING,
+        module="benchmarks.programs.bypassed_service",
+        settings={"ACCOUNT": account.id},
+    )
+
+
+def _compare(name: str, sides: Sides, options: Options) -> list[Figure]:
+    runs = in_turns(name, sides, CONNECTIONS, options)
+    return [
+        compared(
+            f"{name}, {CONNECTIONS} connections",
+            "requests/s",
+            runs,
+            lambda run: run.load.per_second,
+            _TARGET,
+        ),
+        compared(
+            f"{name}, processor time",
+            "us/request",
+            runs,
+            lambda run: run.cpu_per_request,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    main({"access": benchmark})

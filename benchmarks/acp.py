@@ -1,0 +1,211 @@
+"""How soon, how fast and at what cost an agent over the Agent Client Protocol is observed."""
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from benchmarks.command import Options, main
+from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
+from benchmarks.processes import REPOSITORY, BenchmarkError, Stage, stage
+from benchmarks.report import Figure, Report, Section, Target, percentile
+from benchmarks.service import Installation
+
+_AGENT: Final = REPOSITORY / "tests/daemon/agents/acp/scripted_agent.py"
+
+_KIND: Final = "scripted"
+
+
+@contextmanager
+def _scripted_agents(here: Stage) -> Iterator[MachineAgent]:
+    """Provide a machine that knows the scripted agent of the tests."""
+    home = here.directory / "home"
+    home.mkdir()
+    provider = (
+        f'type = "{_KIND}"\ncategory = "acp"\ndisplay_name = "Scripted"\n'
+        f"command = ['{sys.executable}', '{_AGENT}']\ninstall = \"-\"\n"
+    )
+    with machine_agent(
+        Installation(here, "service"), providers={_KIND: provider}, settings={"HOME": str(home)}
+    ) as machine:
+        yield machine
+
+
+def _launch(machine: MachineAgent) -> Agent:
+    return machine.launch(_KIND, machine.here.directory)
+
+
+PACE: Final = 1000
+"""Chunks a second that a paced agent streams."""
+
+_SOON: Final = Target("at most", 20)
+_FAST: Final = Target("at least", PACE)
+_NOT_BEHIND: Final = Target("at most", 100)
+_LEAN: Final = Target("at most", 5)
+
+_ALONE: Final = 200
+_A_SECOND: Final = 30
+_AT_ONCE: Final = 3
+_SESSIONS: Final = 20
+_FLOOD: Final = 20_000
+_LARGE: Final = 10_000_000
+_MEGABYTE: Final = 1e6
+
+
+def benchmark(options: Options) -> Report:
+    """Measure with scripted agents, which do nothing but what is measured."""
+    with stage() as here, _scripted_agents(here) as machine:
+        memory = _memory(machine, options)  # of a daemon that has done nothing else yet
+    with stage() as here, _scripted_agents(here) as machine:
+        sections = [_delays(machine, options), _streams(machine, options), memory]
+    return Report(benchmark="acp", sections=sections)
+
+
+def _delays(machine: MachineAgent, options: Options) -> Section:
+    medians, slowest, alone = [], [], []
+    agent = _launch(machine)
+    for _ in options.each_round("delays"):
+        alone.append(statistics.median(_request(agent) for _ in range(_ALONE)))
+        found = _delays_of(agent, options.seconds * _A_SECOND)
+        medians.append(statistics.median(found))
+        slowest.append(percentile(found, 99))
+    agent.stop()
+    return Section(
+        title="ACP: from an agent's notification to the status over REST",
+        figures=[
+            Figure("delay, median", "ms", medians, target=_SOON),
+            Figure("delay, 99th percentile", "ms", slowest),
+            Figure("of it, a status request alone, median", "ms", alone),
+        ],
+    )
+
+
+def _request(agent: Agent) -> float:
+    began = time.perf_counter()
+    agent.status()
+    return (time.perf_counter() - began) * 1000
+
+
+def _delays_of(agent: Agent, count: int) -> list[float]:
+    """Return the milliseconds from each notification to the first answer that shows it.
+
+    The agent calls its session by the time at which it writes that.
+    """
+    agent.send(f"clock {count}")
+    found: list[float] = []
+    known = agent.status()["title"]
+    while (status := agent.status())["status"] == "generating":
+        if status["title"] != known:
+            known = status["title"]
+            found.append((time.time() - float(known)) * 1000)
+    if not found:
+        raise BenchmarkError("a turn was over before its status was read: use more --seconds")
+    return found
+
+
+def _streams(machine: MachineAgent, options: Options) -> Section:
+    wrote, behind, last, cost, together, flood = [], [], [], [], [], []
+    agents = [_launch(machine) for _ in range(_AT_ONCE)]
+    for _ in options.each_round("streams"):
+        before = machine.program.cpu_seconds()
+        lags = _lags(agents[:1], options.seconds)
+        wrote.append(_rate(agents[0]))
+        cost.append((machine.program.cpu_seconds() - before) / options.seconds * 100)
+        behind.append(statistics.median(lags))
+        last.append(lags[-1])
+        together.append(_lags(agents, options.seconds)[-1])
+        flood.append(_flood(agents[0]))
+    for agent in agents:
+        agent.stop()
+    return Section(
+        title=f"ACP: streams of {PACE:,} chunks a second",
+        figures=[
+            Figure("chunks that the agent wrote", "1/s", wrote),
+            Figure("chat over REST behind the agent, median", "ms", behind, target=_NOT_BEHIND),
+            Figure("at the end of the stream", "ms", last, target=_NOT_BEHIND),
+            Figure(
+                f"at the end of the last of {_AT_ONCE} streams at once",
+                "ms",
+                together,
+                target=_NOT_BEHIND,
+            ),
+            Figure("processor time of the daemon, one stream", "%", cost),
+            Figure("chunks of an agent that does not wait", "1/s", flood, target=_FAST),
+        ],
+    )
+
+
+def _lags(agents: list[Agent], seconds: int) -> list[float]:
+    """Return the milliseconds by which the chats are behind their agents, the last at the end.
+
+    Each chunk is the time at which the agent writes it.
+    """
+    for agent in agents:
+        agent.send(f"paced {seconds * PACE}")
+    found: list[float] = []
+    while any(agent.status()["status"] == "generating" for agent in agents):
+        for agent in agents:
+            times = agent.newest_message().split()
+            if len(times) > 1:
+                found.append((time.time() - float(times[-1])) * 1000)
+        time.sleep(0.05)
+    ended = time.time()
+    texts = [agent.newest_message().split() for agent in agents]
+    assert all(len(times) == seconds * PACE for times in texts), "chunks are missing"
+    return [*found, (ended - max(float(times[-1]) for times in texts)) * 1000]
+
+
+def _rate(agent: Agent) -> float:
+    """Return the chunks per second that a paced agent has written."""
+    times = [float(time) for time in agent.newest_message().split()]
+    return (len(times) - 1) / (times[-1] - times[0])
+
+
+def _flood(agent: Agent) -> float:
+    """Return the chunks per second that are taken from an agent that writes as fast as it can."""
+    began = time.time()
+    agent.send(f"stream {_FLOOD}")
+    return _FLOOD / (agent.wait_until_idle() - began)
+
+
+def _memory(machine: MachineAgent, options: Options) -> Section:
+    options.progress(f"memory of {_SESSIONS} sessions")
+    warm = _used(machine)
+    before, _ = machine.program.memory()
+    agents = [_used(machine) for _ in range(_SESSIONS)]
+    after, _ = machine.program.memory()
+    agents[0].send(f"big {_LARGE}")
+    agents[0].wait_until_idle()
+    large, _ = machine.program.memory()
+    for agent in [warm, *agents]:
+        agent.stop()
+    return Section(
+        title="ACP: memory of the daemon (RSS)",
+        figures=[
+            Figure(
+                f"a session, of {_SESSIONS}",
+                "MB",
+                [(after - before) / _SESSIONS / _MEGABYTE],
+                target=_LEAN,
+            ),
+            Figure(
+                f"more, after a message of {_LARGE / _MEGABYTE:g} MB",
+                "MB",
+                [(large - after) / _MEGABYTE],
+            ),
+        ],
+    )
+
+
+def _used(machine: MachineAgent) -> Agent:
+    """Launch an agent and have a turn with it."""
+    agent = _launch(machine)
+    agent.send("tool")
+    agent.wait_until_idle()
+    return agent
+
+
+if __name__ == "__main__":
+    main({"acp": benchmark})

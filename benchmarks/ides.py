@@ -1,0 +1,189 @@
+"""The delay and the cost of observing an IDE: a test page, and real ones."""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from playwright.async_api import CDPSession, Page, async_playwright
+from tests.daemon.agents.ide.desk import Desk, Ide, faulty_desk, programs_of, real_desk
+from tests.daemon.agents.ide.kinds import KINDS
+from tests.daemon.agents.machine import stub_model, until
+
+from benchmarks.command import Options, main
+from benchmarks.report import Figure, Report, Section, Target, percentile
+from outrider.contract.commands import Screenshot
+from outrider.daemon.agents.ide.debugging_port import is_installed
+
+_CALL = "() => { const at = Date.now(); window.__bare(); return at }"
+
+
+class Bare:
+    """A second connection to an IDE's window."""
+
+    def __init__(self, page: Page, session: CDPSession) -> None:
+        self._page = page
+        self._session = session
+        self._called = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Let the page call out."""
+
+        def called(_: Any) -> None:
+            self._called.set()
+
+        await self._page.expose_binding("__bare", called)
+
+    async def call(self) -> float:
+        """Return the seconds from a call in the page to its arrival here."""
+        self._called.clear()
+        at: float = await self._page.evaluate(_CALL)
+        await asyncio.wait_for(self._called.wait(), 5)
+        return max(0.0, time.time() - at / 1000)
+
+    async def picture(self) -> float:
+        """Return the seconds that the browser needs for a picture of the page."""
+        began = time.perf_counter()
+        await self._session.send("Page.captureScreenshot", {"format": "png"})
+        return time.perf_counter() - began
+
+
+@asynccontextmanager
+async def bare(ide: Ide) -> AsyncIterator[Bare]:
+    """Connect to the IDE's window beside Outrider."""
+    endpoint = str(ide.evidence()["endpoint"])
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect_over_cdp(endpoint, no_defaults=True)
+        page = next(page for page in browser.contexts[0].pages if page.url == ide.page.url)
+        one = Bare(page, await page.context.new_cdp_session(page))
+        await one.listen()
+        yield one
+        await browser.close()
+
+
+_DELAY: Final = Target("at most", 0.5)
+_IDLE_COST: Final = Target("at most", 1.0)
+
+_CHANGES: Final = 60
+_PICTURES: Final = 15
+_COST_SECONDS: Final = 30
+_SETTLE: Final = 3.0
+
+_SHOW: Final = "html => Date.now() + (document.getElementById('busy').innerHTML = html, 0)"
+_BUSY: Final = '<i class="working">x</i>'
+
+
+def benchmark(options: Options) -> Report:
+    """Measure a page of our own, and the real IDEs that `make test-ides` has installed here.
+
+    Without Chromium and Playwright nothing is measured, which is told.
+    """
+    if shutil.which("chromium") is None or not is_installed():
+        note = Figure("nothing measured", "", note="it needs chromium and playwright")
+        return Report(benchmark="ides", sections=[Section(title="IDEs", figures=[note])])
+    return asyncio.run(_measure(options))
+
+
+async def _measure(options: Options) -> Report:
+    sections = []
+    with _folder() as folder:
+        async with faulty_desk(folder) as desk:
+            options.progress("ides: a page of our own")
+            ide = await desk.open()
+            async with bare(ide) as baseline:
+                figures = await _delays(ide, baseline)
+                figures += await _pictures(ide, baseline)
+            figures += await _cost()
+        sections.append(Section(title="IDEs: a page of our own", figures=figures))
+    for kind in KINDS:
+        if options.only and kind.type not in options.only:
+            continue
+        if not all(programs.exists() for programs in programs_of(kind)):
+            note = Figure("not measured", "", note="`make test-ides` installs it")
+            sections.append(Section(title=f"IDEs: {kind.type}", figures=[note]))
+            continue
+        options.progress(f"ides: {kind.type}")
+        with _folder() as folder, stub_model(folder) as model:
+            async with real_desk(folder, kind, programs_of(kind), model.url) as desk:
+                sections.append(await _real(desk))
+    return Report(benchmark="ides", sections=sections)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="outrider-bench-") as folder:
+        yield Path(folder)
+
+
+async def _real(desk: Desk) -> Section:
+    began = time.perf_counter()
+    ide = await desk.open()
+    launch = time.perf_counter() - began
+    await ide.turn("hello")
+    async with bare(ide) as baseline:
+        figures = await _pictures(ide, baseline)
+    figures += await _cost()
+    figures.append(Figure("launch to ready", "s", [launch]))
+    return Section(title=f"IDEs: {desk.kind.type}", figures=figures)
+
+
+async def _delays(ide: Ide, baseline: Bare) -> list[Figure]:
+    """Change the page, and wait for the status; beside it, for a bare call out of the page."""
+    ours, least = [], []
+    for n in range(_CHANGES):
+        wanted, html = ("generating", _BUSY) if n % 2 == 0 else ("idle", "")
+        least.append(await baseline.call())
+        changed = await ide.page.evaluate(_SHOW, html) / 1000
+        await until(lambda status=wanted: ide.status == status, 5)  # type: ignore[misc]
+        ours.append(time.time() - changed)
+    return [
+        Figure(
+            f"page changed to status, 95th percentile of {_CHANGES}",
+            "s",
+            [percentile(ours, 95)],
+            baseline=[percentile(least, 95)],
+            target=_DELAY,
+        ),
+        Figure("page changed to status", "s", ours, baseline=least),
+    ]
+
+
+async def _pictures(ide: Ide, baseline: Bare) -> list[Figure]:
+    ours, least = [], []
+    for _ in range(_PICTURES):
+        least.append(await baseline.picture())
+        began = time.perf_counter()
+        await ide.session.screenshot(Screenshot())
+        ours.append(time.perf_counter() - began)
+    return [Figure("screenshot", "s", ours, baseline=least)]
+
+
+async def _cost() -> list[Figure]:
+    """Measure the processor time of the daemon and its driver while nothing happens."""
+    await asyncio.sleep(_SETTLE)
+    watching = _followers()
+    before, began = _seconds_of(watching), time.perf_counter()
+    await asyncio.sleep(_COST_SECONDS)
+    share = (_seconds_of(watching) - before) / (time.perf_counter() - began) * 100
+    return [Figure("daemon and driver, idle", "% of a core", [share], target=_IDLE_COST)]
+
+
+def _followers() -> list[psutil.Process]:
+    """Return this process, which is the daemon here, and Playwright's."""
+    own = psutil.Process()
+    children = own.children(recursive=True)
+    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return [own, *(child for child in alive if "playwright" in " ".join(child.cmdline()))]
+
+
+def _seconds_of(processes: list[psutil.Process]) -> float:
+    return sum(p.cpu_times().user + p.cpu_times().system for p in processes)
+
+
+if __name__ == "__main__":
+    main({"ides": benchmark})
