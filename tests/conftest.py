@@ -22,6 +22,7 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.api.endpoint import BoundEndpoint
+from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
 from tests import fuzzing
@@ -186,10 +187,15 @@ async def start_site(tmp_path: Path, store: Store) -> AsyncIterator[StartSite]:
     """Start a service of the test's own, with these settings."""
     sites: list[Site] = []
 
-    async def start(more_endpoints: Sequence[BoundEndpoint] = (), **changes: Any) -> Site:
+    async def start(
+        more_endpoints: Sequence[BoundEndpoint] = (),
+        stream_times: StreamTimes | None = None,
+        **changes: Any,
+    ) -> Site:
         if any(name.startswith("rate_limit_") for name in changes):
             await early_in_a_window()
-        mine = Site(settings(tmp_path / f"site{len(sites)}", store, **changes), more_endpoints)
+        chosen = settings(tmp_path / f"site{len(sites)}", store, **changes)
+        mine = Site(chosen, more_endpoints, stream_times=stream_times)
         sites.append(mine)
         await mine.start()
         return mine

@@ -15,6 +15,7 @@ from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
+from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts
@@ -67,6 +68,7 @@ class Site:
 
     Args:
         drain_seconds: how long a stop waits for commands in flight.
+        stream_times: the intervals of event streams.
         password_hasher: production's is `passwords.HASHER`, which takes 64 MB and a core.
     """
 
@@ -77,11 +79,13 @@ class Site:
         *,
         password_hasher: PasswordHasher = CHEAP_HASHER,
         drain_seconds: float = DRAIN_SECONDS,
+        stream_times: StreamTimes | None = None,
     ) -> None:
         self.settings = settings
         self._more_endpoints = more_endpoints
         self._password_hasher = password_hasher
         self._drain_seconds = drain_seconds
+        self._stream_times = stream_times
         self.database = Database(settings.sqlalchemy_url)
         self.url = ""
         self._stop = asyncio.Event()
@@ -114,6 +118,7 @@ class Site:
             more_endpoints=self._more_endpoints,
             password_hasher=self._password_hasher,
             drain_seconds=self._drain_seconds,
+            stream_times=self._stream_times,
         )
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())

@@ -38,6 +38,7 @@ from outrider.cloud.api.auth import AuthServices
 from outrider.cloud.api.authorization import Authorization
 from outrider.cloud.api.daemons import DaemonServices
 from outrider.cloud.api.endpoint import BoundEndpoint
+from outrider.cloud.api.events import EventServices
 from outrider.cloud.api.operations import Readiness
 from outrider.cloud.api.pipeline import Pipeline, no_endpoint, resources
 from outrider.cloud.api.responses import RequestMetrics, http_exception, unexpected
@@ -60,6 +61,8 @@ from outrider.cloud.fleet.terminal_relay import TerminalRelay
 from outrider.cloud.fleet.terminals import Terminals
 from outrider.cloud.hosts import AllowedHosts
 from outrider.cloud.live.feed import LiveFeed
+from outrider.cloud.live.pages import Pages
+from outrider.cloud.live.streams import EventStreams, StreamTimes
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries, machines
@@ -90,6 +93,7 @@ class Service:
         more_endpoints: added to the table.
         password_hasher: hashes and verifies the passwords of users.
         drain_seconds: how long a stop waits for commands in flight.
+        stream_times: the intervals of event streams.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Service:
         more_endpoints: Sequence[BoundEndpoint] = (),
         password_hasher: PasswordHasher = HASHER,
         drain_seconds: float = DRAIN_SECONDS,
+        stream_times: StreamTimes | None = None,
     ) -> None:
         self._settings = settings
         self._is_draining = False
@@ -180,6 +185,7 @@ class Service:
         self._idempotency = Idempotency(database, cipher, clock)
         self._streams = Streams()
         self._waits = Waits()
+        self._event_streams = EventStreams(database, self._feed, clock, stream_times)
         self._sockets = Sockets()
         endpoints = [*ENDPOINTS, *(bound.endpoint for bound in more_endpoints)]
         limits = [one.rate_limit.definition for one in endpoints if one.rate_limit is not None]
@@ -192,14 +198,7 @@ class Service:
             others=[limit for limit in limits if limit is not None],
             shared=None if redis is None else RedisWindows(redis),
         )
-        registry = self._registry
-        for name, text, read in (
-            ("outrider_machines", "Machines with a socket here.", self._gateway.count),
-            ("outrider_sockets", "Open WebSockets of clients.", self._sockets.count),
-            ("outrider_waits", "Requests that wait for an agent.", self._waits.count),
-            ("outrider_tasks", "Asyncio tasks of this process.", _count_tasks),
-        ):
-            Gauge(name, text, registry=registry).set_function(read)
+        self._add_gauges()
         bound = bound_endpoints(
             for_daemons=DaemonServices(
                 dispatcher=self._dispatcher, presence=self._presence, gateway=self._gateway
@@ -212,6 +211,11 @@ class Service:
                 dispatcher=self._dispatcher,
                 terminals=self._terminals,
                 timeout=settings.command_timeout,
+            ),
+            for_events=EventServices(
+                database=database,
+                streams=self._event_streams,
+                pages=Pages(database, self._feed, self._event_streams.times.poll),
             ),
             for_webhooks=WebhookServices(
                 database=database,
@@ -256,7 +260,7 @@ class Service:
         )
         others = Starlette(
             routes=[
-                *operations.routes(endpoints, self._readiness, registry),
+                *operations.routes(endpoints, self._readiness, self._registry),
                 *pages.routes(),
                 Route("/api/{path:path}", no_endpoint(pipeline)),
             ],
@@ -267,7 +271,7 @@ class Service:
         router = Router(routes, others, {GATEWAY_PATH: self._gateway})
         hosts = settings.served_hosts
         self.app = RequestMetrics(
-            router if hosts is None else AllowedHosts(router, hosts), registry
+            router if hosts is None else AllowedHosts(router, hosts), self._registry
         )
 
     @asynccontextmanager
@@ -305,6 +309,7 @@ class Service:
                 _background(self._intake.run(), "store events"),
                 _background(self._queue.run(), "deliver"),
                 _background(self._feed.run(), "wake for events"),
+                _background(self._event_streams.run(), "keep the event streams"),
                 _background(
                     run_periodically(self._prune, PRUNE_INTERVAL, "prune deliveries"),
                     "prune deliveries",
@@ -350,11 +355,23 @@ class Service:
     async def drain(self) -> None:
         """End streams and waits, let commands in flight end, then disconnect the machines."""
         self._sockets.drain()
+        self._feed.drain()
         self._streams.drain()  # the server then waits until their last chunks are sent
         self._waits.drain()
         await self._dispatcher.drain()
         await self._idempotency.drain(1)
         await self._gateway.close()
+
+    def _add_gauges(self) -> None:
+        """Add what is open on this node to its metrics."""
+        for name, text, read in (
+            ("outrider_machines", "Machines with a socket here.", self._gateway.count),
+            ("outrider_sockets", "Open WebSockets of clients.", self._sockets.count),
+            ("outrider_waits", "Requests that wait for an agent.", self._waits.count),
+            ("outrider_event_streams", "Open event streams.", self._event_streams.count),
+            ("outrider_tasks", "Asyncio tasks of this process.", _count_tasks),
+        ):
+            Gauge(name, text, registry=self._registry).set_function(read)
 
     async def _readiness(self) -> Readiness:
         """Return whether this node should get requests, and the state of each dependency."""

@@ -16,6 +16,7 @@ from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.app import Service
 from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
 from outrider.cloud.http_protocol import http_protocol
+from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.settings import Settings
 from outrider.cloud.websocket import Keepalive, WebSocket
 from outrider.contract.errors import OutriderError
@@ -73,6 +74,7 @@ async def run_service(
     more_endpoints: Sequence[BoundEndpoint] = (),
     password_hasher: PasswordHasher = HASHER,
     drain_seconds: float = DRAIN_SECONDS,
+    stream_times: StreamTimes | None = None,
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
@@ -88,6 +90,7 @@ async def run_service(
         more_endpoints: added to the API's table.
         password_hasher: hashes and verifies the passwords of users.
         drain_seconds: how long a stop waits for commands in flight.
+        stream_times: the intervals of event streams.
 
     Raises:
         OutriderError: the service could not start; the text says why.
@@ -101,6 +104,7 @@ async def run_service(
             more_endpoints=more_endpoints,
             password_hasher=password_hasher,
             drain_seconds=drain_seconds,
+            stream_times=stream_times,
         )
         await _serve(service, settings, listeners, stop, ready)
 

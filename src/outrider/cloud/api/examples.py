@@ -80,6 +80,7 @@ from outrider.contract.enrollment import (
     WaitingDevice,
 )
 from outrider.contract.errors import ErrorBody, ErrorDetail
+from outrider.contract.event_stream import AccountEvent, EventPage, EventQuery
 from outrider.contract.events import EventName
 from outrider.contract.resources import (
     ActionOption,
@@ -333,6 +334,21 @@ _DELIVERY: Final = Delivery(
     attempts=[_ATTEMPT],
 )
 
+_EVENT_CURSOR: Final = "0000000000000042"
+_EVENT: Final = AccountEvent(
+    cursor=_EVENT_CURSOR,
+    id="evt_01kan6c4t6fzq8h7w0m3x9r4ct",
+    event="agent:waiting_approval",
+    timestamp=_NOW,
+    daemon_id=MACHINE_ID,
+    session_id=SESSION_ID,
+    target_id=f"{MACHINE_ID}:session:{SESSION_ID}",
+    ide_id=TARGET_ID,
+    ide_type="claude-code",
+    duration=12.5,
+    payload={"chatTitle": "Tests for the parser", "sessionId": SESSION_ID, "timestamp": _NOW},
+)
+
 _INSTANCES: Final[tuple[Wire, ...]] = (
     # Resources
     _WORKSPACE, _OPTION, _ACTION, _AGENT, _SESSION, _MACHINE, _PROVIDER, _CLI, _IDE, _DAEMON,
@@ -403,6 +419,12 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     Delivered(success=True, delivery=_DELIVERY),
     ReplayRequest(since=_NOW - 3_600_000),
     Replayed(count=3),
+    # Events
+    EventQuery(events="agent:*,machine:disconnected", daemon_id=MACHINE_ID,
+               target=f"{MACHINE_ID}:session:{SESSION_ID}", deltas="true",
+               after=_EVENT_CURSOR, wait=30),
+    _EVENT,
+    EventPage(events=[_EVENT], cursor=_EVENT_CURSOR, resume="ok"),
     # Sessions and enrollment
     LoginRequest(email="ada@example.org", password=_PASSWORD),
     PasswordRequest(password=_PASSWORD),

@@ -99,6 +99,7 @@ _ERRORS: Final = {
     "429": _error(
         "TooManyRequests",
         "`RATE_LIMITED`: too many at a time; `Retry-After` says when there is room. "
+        "`STREAM_LIMIT`: too many event streams. "
         "`API_LIMIT_EXCEEDED`: the month's calls are spent.",
         "Over 120 requests in 60 seconds by this API key: try again in 7 s",
         code=ErrorCode.RATE_LIMITED,
@@ -145,6 +146,7 @@ _HEADERS: Final = {
 _TAGS: Final = {
     "Daemons": "Machines: list them, read their state, command them.",
     "Shortcuts": "Launch and stop agents, talk to them, answer what they ask.",
+    "Events": "What happens to agents and machines, live.",
     "Webhooks": "Have events sent to a URL of yours.",
     "Authentication": "Dashboard sessions.",
     "Enrollment": "How machines join an account.",

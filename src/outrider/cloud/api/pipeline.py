@@ -252,8 +252,8 @@ class _EndpointApp:
             "status": self._endpoint.status,
             "headers": [content_type, _NO_STORE, _NO_BUFFERING, *headers],
         }
-        await send(start)
         try:
+            await send(start)
             await self._pipeline.streams.send(stream, send, call.gone)
         except Exception:  # noqa: BLE001  # as in `__call__`
             # The status is sent. Without the end of the body, the client notices the failure.
@@ -262,6 +262,8 @@ class _EndpointApp:
                 path=call.scope["path"],
                 request=call.scope["request_id"].decode(),
             )
+        finally:
+            stream.ended()
 
     async def _answer(self, call: Call, headers: Headers) -> Answer | Stream | Conversation:
         key = headers.get(b"idempotency-key")

@@ -25,12 +25,14 @@ class Stream(NamedTuple):
     """The body of a streaming response.
 
     `chunks` is closed when the stream ends, for whatever reason. It is possibly never started, so
-    it must acquire what it releases in its own `finally`. `last_on_drain` is sent instead of the
-    remaining chunks when the node drains.
+    it must acquire what it releases in its own `finally`; what the handler has acquired is released
+    by `ended`, which is called in any case. `last_on_drain` is sent instead of the remaining chunks
+    when the node drains.
     """
 
     chunks: AsyncGenerator[bytes, None]
     last_on_drain: bytes = b""
+    ended: Callable[[], None] = lambda: None
 
 
 class Streams:

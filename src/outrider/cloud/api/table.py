@@ -6,7 +6,16 @@ table, from which the description and the rate limits come, and to `bound_endpoi
 
 from typing import Any
 
-from outrider.cloud.api import account, auth, daemons, shortcuts, terminals, waiting, webhooks
+from outrider.cloud.api import (
+    account,
+    auth,
+    daemons,
+    events,
+    shortcuts,
+    terminals,
+    waiting,
+    webhooks,
+)
 from outrider.cloud.api.endpoint import BoundEndpoint, Endpoint, bind
 from outrider.cloud.fleet.dispatch import Dispatcher
 
@@ -15,6 +24,7 @@ ENDPOINTS: list[Endpoint[Any]] = [
     *shortcuts.ENDPOINTS,
     *waiting.ENDPOINTS,
     *terminals.ENDPOINTS,
+    *events.ENDPOINTS,
     *webhooks.ENDPOINTS,
     *auth.ENDPOINTS,
     *account.ENDPOINTS,
@@ -27,6 +37,7 @@ def bound_endpoints(
     for_shortcuts: Dispatcher,
     for_waiting: waiting.WaitServices,
     for_terminals: terminals.TerminalServices,
+    for_events: events.EventServices,
     for_webhooks: webhooks.WebhookServices,
     for_auth: auth.AuthServices,
     for_account: account.AccountServices,
@@ -37,6 +48,7 @@ def bound_endpoints(
         *bind(shortcuts.ENDPOINTS, for_shortcuts),
         *bind(waiting.ENDPOINTS, for_waiting),
         *bind(terminals.ENDPOINTS, for_terminals),
+        *bind(events.ENDPOINTS, for_events),
         *bind(webhooks.ENDPOINTS, for_webhooks),
         *bind(auth.ENDPOINTS, for_auth),
         *bind(account.ENDPOINTS, for_account),

@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 import structlog
@@ -32,6 +32,13 @@ class EventsStored(msgspec.Struct, tag="stored", array_like=True, frozen=True):
 
 _decoder: Final[msgspec.msgpack.Decoder[EventsStored]] = msgspec.msgpack.Decoder(EventsStored)
 _encoder: Final = msgspec.msgpack.Encoder()
+
+
+class Listener(Protocol):
+    """Is woken when events of its account were stored."""
+
+    def wake(self) -> None:
+        """Read again. It must not block."""
 
 
 class Subscription:
@@ -90,27 +97,33 @@ class LiveFeed:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._node = secrets.token_hex(6)
-        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._subscriptions: dict[str, set[Listener]] = {}
         self._handlers: dict[str, MessageHandler] = {}
         self._channels_changed = asyncio.Event()
         self._unpublished: set[str] = set()
         self._has_unpublished = asyncio.Event()
+        self._is_draining = False
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the node stops: whoever waits must answer now, with what there is."""
+        return self._is_draining
 
     def subscribe(self, account_id: str) -> Subscription:
         """Return a subscription to the events of an account, to be used as a context."""
         return Subscription(self, account_id)
 
-    def add(self, account_id: str, subscription: Subscription) -> None:
-        """Begin to wake a subscription; it does this itself."""
+    def add(self, account_id: str, listener: Listener) -> None:
+        """Begin to wake a listener; a `Subscription` does this itself."""
         of_account = self._subscriptions.setdefault(account_id, set())
-        of_account.add(subscription)
+        of_account.add(listener)
         if len(of_account) == 1:
             self._channels_changed.set()
 
-    def remove(self, account_id: str, subscription: Subscription) -> None:
-        """Stop waking a subscription; it does this itself."""
+    def remove(self, account_id: str, listener: Listener) -> None:
+        """Stop waking a listener."""
         of_account = self._subscriptions.get(account_id, set())
-        of_account.discard(subscription)
+        of_account.discard(listener)
         if not of_account and self._subscriptions.pop(account_id, None) is not None:
             self._channels_changed.set()
 
@@ -129,6 +142,11 @@ class LiveFeed:
         for account_id in self._subscriptions:
             self._wake(account_id)
 
+    def drain(self) -> None:
+        """Let those who wait see that the node stops."""
+        self._is_draining = True
+        self.wake_all()
+
     async def run(self) -> None:
         """Exchange wake-ups with the other nodes, until cancelled."""
         if not self._bus.is_shared:
@@ -138,8 +156,8 @@ class LiveFeed:
             tasks.create_task(self._keep_publishing(), name="publish stored events")
 
     def _wake(self, account_id: str) -> None:
-        for subscription in self._subscriptions.get(account_id, ()):
-            subscription.wake()
+        for listener in self._subscriptions.get(account_id, ()):
+            listener.wake()
 
     async def _keep_channels(self) -> None:
         """Subscribe to the channels of the accounts that somebody here listens to."""

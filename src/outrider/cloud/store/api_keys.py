@@ -1,9 +1,9 @@
 """API keys; only the hash of a key is stored."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, bindparam, insert, select, update
+from sqlalchemy import Row, bindparam, insert, or_, select, update
 
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
@@ -61,6 +61,17 @@ async def by_hash(database: Database, digest: bytes) -> ApiKey | None:
     async with database.read() as connection:
         row = (await connection.execute(select(*_COLUMNS).where(_keys.c.hash == digest))).first()
     return None if row is None else _key(row)
+
+
+async def valid(database: Database, key_ids: Collection[str], now: int) -> set[str]:
+    """Return which of these keys exist, and have neither expired nor been revoked."""
+    query = select(_keys.c.id).where(
+        _keys.c.id.in_(key_ids),
+        _keys.c.revoked_at.is_(None),
+        or_(_keys.c.expires_at.is_(None), _keys.c.expires_at > now),
+    )
+    async with database.read() as connection:
+        return set(await connection.scalars(query))
 
 
 async def of_account(database: Database, account_id: str) -> list[ApiKey]:

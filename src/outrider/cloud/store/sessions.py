@@ -1,6 +1,6 @@
 """Dashboard sessions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, insert, select, update
@@ -82,6 +82,15 @@ async def lives(database: Database, session_id: str, now: int) -> bool:
     query = select(_sessions.c.id).where(_sessions.c.id == session_id, _sessions.c.expires_at > now)
     async with database.read() as connection:
         return await connection.scalar(query) is not None
+
+
+async def living(database: Database, session_ids: Collection[str], now: int) -> set[str]:
+    """Return which of these sessions have neither expired nor been ended."""
+    query = select(_sessions.c.id).where(
+        _sessions.c.id.in_(session_ids), _sessions.c.expires_at > now
+    )
+    async with database.read() as connection:
+        return set(await connection.scalars(query))
 
 
 async def of_user(database: Database, user_id: str, now: int) -> list[Session]:

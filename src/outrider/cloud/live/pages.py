@@ -1,0 +1,112 @@
+"""Pages of the event log, for clients that ask again and again: a request may wait for an event."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from outrider.cloud.live import frames
+from outrider.cloud.live.feed import LiveFeed
+from outrider.cloud.live.selection import Selection
+from outrider.cloud.store import event_log
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.event_log import LoggedEvent
+from outrider.contract.event_stream import Resume
+
+_SCANNED: Final = 500
+"""Events of one query."""
+
+_MAX_QUERIES: Final = 20
+"""Queries of one request: a filter that fits nothing ends after so many, and the client goes on."""
+
+
+class Page(NamedTuple):
+    """Events, and the cursor up to which the log was read."""
+
+    events: list[LoggedEvent]
+    cursor: int
+    resume: Resume
+
+
+class Pages:
+    """Reads pages of the event log.
+
+    Args:
+        poll_interval: seconds between the queries of a request that waits without a wake-up.
+    """
+
+    def __init__(self, database: Database, feed: LiveFeed, poll_interval: float = 5.0) -> None:
+        self._database = database
+        self._feed = feed
+        self._poll_interval = poll_interval
+
+    async def read(
+        self,
+        account_id: str,
+        selection: Selection,
+        *,
+        after: str | None,
+        limit: int,
+        wait: float,
+        gone: Callable[[], Awaitable[None]],
+    ) -> Page:
+        """Return the selected events after a cursor, oldest first.
+
+        Args:
+            after: the cursor that the client has; None for the oldest events of the log.
+            wait: seconds to wait for the first event, if there is none. After a gap there is no
+                wait, so that the client learns of it.
+            gone: returns when the client has disconnected; the wait ends then.
+
+        Raises:
+            SQLAlchemyError, OSError: the database is unavailable.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait
+        extent = await event_log.extent(self._database, account_id)
+        if after is None:
+            page = Page([], extent.floor, "fresh")
+        else:
+            cursor = frames.cursor_of(after)
+            if cursor is None or not extent.floor <= cursor <= extent.newest:
+                return Page([], extent.newest, "gap")
+            page = Page([], cursor, "ok")
+        left = asyncio.ensure_future(gone()) if wait else None
+        try:
+            with self._feed.subscribe(account_id) as subscription:
+                while True:
+                    page, is_end = await self._scan(account_id, selection, page, limit)
+                    seconds = end - loop.time()
+                    is_over = seconds <= 0 or self._feed.is_draining or (left and left.done())
+                    if page.events or not is_end or is_over or left is None:
+                        return page
+                    changed = asyncio.ensure_future(
+                        subscription.changed(min(seconds, self._poll_interval))
+                    )
+                    try:
+                        await asyncio.wait({changed, left}, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        changed.cancel()
+        finally:
+            if left is not None:
+                left.cancel()
+                with suppress(asyncio.CancelledError):
+                    await left
+
+    async def _scan(
+        self, account_id: str, selection: Selection, page: Page, limit: int
+    ) -> tuple[Page, bool]:
+        """Read on after an empty page; return the page, and whether the log's end is reached."""
+        found: list[LoggedEvent] = []
+        cursor = page.cursor
+        for _ in range(_MAX_QUERIES):
+            rows = await event_log.read(self._database, account_id, cursor, _SCANNED)
+            for event in rows:
+                cursor = event.cursor
+                if selection.wants(event):
+                    found.append(event)
+                    if len(found) == limit:
+                        return Page(found, cursor, page.resume), False
+            if len(rows) < _SCANNED:
+                return Page(found, cursor, page.resume), True
+        return Page(found, cursor, page.resume), False

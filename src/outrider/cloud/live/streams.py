@@ -1,0 +1,351 @@
+"""The event streams that are open on this node: their limits, their frames and their ends.
+
+A stream first sends what its client has missed, page by page as the client reads, then what its
+account's tail (`reader`) puts into its buffer:
+
+    log ── pages up to the tail ──▶ frames ◀── FrameBuffer ◀── AccountTail
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+
+import structlog
+
+from outrider.cloud.access.principal import Principal
+from outrider.cloud.live import frames
+from outrider.cloud.live.feed import LiveFeed
+from outrider.cloud.live.frames import FrameBuffer
+from outrider.cloud.live.reader import PAGE, AccountTail, LogReader
+from outrider.cloud.live.selection import Selection
+from outrider.cloud.periodic import run_periodically
+from outrider.cloud.store import api_keys, event_log, sessions
+from outrider.cloud.store.database import DATABASE_ERRORS, Database
+from outrider.cloud.store.event_log import Extent, LoggedEvent
+from outrider.contract.errors import ApiError, ErrorCode
+from outrider.contract.event_stream import EndReason, Resume
+
+MAX_STREAMS: Final = 10
+"""Streams of an account and credential."""
+
+_LIMIT_RETRY_SECONDS: Final = 5.0
+_CHECKED_AT_ONCE: Final = 500
+_RETRY_SECONDS: Final = 1.0
+_RETRY_MILLIS: Final = 1000
+"""Clients whose streams end together connect again spread over this time, after it."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTimes:
+    """The intervals of streams, in seconds.
+
+    Attributes:
+        heartbeat: between heartbeats.
+        check: between checks of the credentials. A revoked one ends its streams within 5 s.
+        poll: between queries for events that caused no wake-up.
+        max_age: after which a stream ends, so that streams spread over the nodes.
+    """
+
+    heartbeat: float = 10.0
+    check: float = 2.0
+    poll: float = 5.0
+    max_age: float = 3600.0
+
+
+class Beginning(NamedTuple):
+    """Where a stream begins: after the cursor `position`; `newest` is the log's newest."""
+
+    resume: Resume
+    position: int
+    newest: int
+
+
+class Credential:
+    """The credential that a stream was opened with."""
+
+    __slots__ = ("account_id", "id", "kind")
+
+    def __init__(self, principal: Principal) -> None:
+        self.account_id = principal.account_id
+        self.kind = principal.kind
+        self.id = principal.id if principal.session is None else principal.session.id
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identifies the account and the credential."""
+        return self.account_id, self.id
+
+
+class EventStream:
+    """An open stream. Whoever opened it must close it."""
+
+    __slots__ = (
+        "_age_end",
+        "_buffer",
+        "_end_reason",
+        "_heartbeat_at",
+        "_newest",
+        "_owner",
+        "_position",
+        "_resume",
+        "_selection",
+        "_tail",
+        "_waiter",
+        "credential",
+    )
+
+    def __init__(
+        self,
+        owner: "EventStreams",
+        credential: Credential,
+        selection: Selection,
+        begin: Beginning,
+    ) -> None:
+        self.credential = credential
+        self._owner = owner
+        self._selection = selection
+        self._resume = begin.resume
+        self._position = begin.position
+        self._newest = begin.newest
+        self._buffer = FrameBuffer()
+        self._tail: AccountTail | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._end_reason: EndReason | None = None
+        self._heartbeat_at = self._age_end = 0.0
+
+    def receive(self, events: Sequence[LoggedEvent]) -> None:
+        """Take the next events of the account."""
+        for event in events:
+            if event.cursor > self._position and self._selection.wants(event):
+                self._buffer.add_event(event.cursor, frames.event_frame(event))
+        if self._buffer.overflowed:
+            self.end("slow_consumer")
+        elif not self._buffer.is_empty:
+            self._wake()
+
+    def end(self, reason: EndReason) -> None:
+        """End it: its client gets no more events, and the reason."""
+        if self._end_reason is None:
+            self._end_reason = reason
+            self._leave_tail()
+            self._wake()
+
+    def close(self) -> None:
+        """Release what it holds. May be called again."""
+        self._leave_tail()
+        self._owner.remove(self)
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """Yield what to send, until the stream ends."""
+        times, now = self._owner.times, asyncio.get_running_loop().time()
+        self._age_end = now + times.max_age
+        self._heartbeat_at = now + times.heartbeat
+        yield frames.ready_frame(self._resume, self._position)
+        is_behind = self._position < self._newest
+        while is_behind and self._is_open():
+            page = await self._page()
+            yield self._missed(page)
+            is_behind = len(page) == PAGE
+        if self._is_open():
+            tail = self._tail = self._owner.reader.join(
+                self.credential.account_id, self._position, self
+            )
+            # What follows the tail's position is in the buffer from now on.
+            goal = tail.position
+            while self._position < goal and self._is_open():
+                page = [event for event in await self._page() if event.cursor <= goal]
+                yield self._missed(page)
+                if not page:  # the numbers up to the goal are unused
+                    self._position = goal
+        while self._is_open():
+            chunk, newest = self._buffer.take()
+            if newest is not None:
+                self._position = newest
+            elif self._buffer.is_empty and self._tail is not None:
+                self._position = max(self._position, self._tail.position)
+            chunk += self._heartbeat()
+            if chunk:
+                yield chunk
+            else:
+                await self._wait(min(self._heartbeat_at, self._age_end))
+        yield frames.end_frame(self._end_reason or "max_age", retry_after_ms())
+
+    def _is_open(self) -> bool:
+        if self._end_reason is None and asyncio.get_running_loop().time() >= self._age_end:
+            self.end("max_age")
+        return self._end_reason is None
+
+    async def _page(self) -> Sequence[LoggedEvent]:
+        """Return the next events of the log; while the database is unavailable, try again."""
+        while self._is_open():
+            try:
+                return await self._owner.reader.page(self.credential.account_id, self._position)
+            except DATABASE_ERRORS as error:
+                _log.warning("reading the event log failed", error=str(error))
+                await self._wait(asyncio.get_running_loop().time() + _RETRY_SECONDS)
+        return ()
+
+    def _missed(self, page: Sequence[LoggedEvent]) -> bytes:
+        """Return the frames of a page that was read, and go on after it."""
+        if page:
+            self._position = page[-1].cursor
+        chunk = b"".join(frames.event_frame(one) for one in page if self._selection.wants(one))
+        return chunk + self._heartbeat()
+
+    def _heartbeat(self) -> bytes:
+        now = asyncio.get_running_loop().time()
+        if now < self._heartbeat_at:
+            return b""
+        self._heartbeat_at = now + self._owner.times.heartbeat
+        return frames.heartbeat_frame(self._position)
+
+    async def _wait(self, until: float) -> None:
+        """Wait until the stream is woken, or until a time of the event loop."""
+        loop = asyncio.get_running_loop()
+        # Not an Event and a timeout: they take a kilobyte of each idle stream.
+        self._waiter = waiter = loop.create_future()
+        timer = loop.call_at(until, _resolve, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None:
+            _resolve(self._waiter)
+
+    def _leave_tail(self) -> None:
+        if self._tail is not None:
+            self._owner.reader.leave(self._tail, self)
+            self._tail = None
+
+
+class EventStreams:
+    """The event streams of this node.
+
+    Args:
+        clock: seconds since the epoch.
+        max_streams: streams of an account and credential.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        feed: LiveFeed,
+        clock: Callable[[], float] = time.time,
+        times: StreamTimes | None = None,
+        max_streams: int = MAX_STREAMS,
+    ) -> None:
+        self.times = times or StreamTimes()
+        self.reader = LogReader(database, feed, self.times.poll)
+        self._database = database
+        self._clock = clock
+        self._max_streams = max_streams
+        self._streams: set[EventStream] = set()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def count(self) -> int:
+        """Return how many streams are open here."""
+        return len(self._streams)
+
+    async def open(
+        self, principal: Principal, selection: Selection, after: str | None
+    ) -> EventStream:
+        """Open a stream of the account's events.
+
+        Args:
+            after: the cursor that the client has; None to begin with what comes from now on.
+
+        Raises:
+            ApiError: 429 `STREAM_LIMIT`, the credential has too many streams.
+            SQLAlchemyError, OSError: the database is unavailable.
+        """
+        credential = Credential(principal)
+        if self._counts[credential.key] >= self._max_streams:
+            raise ApiError(
+                429,
+                f"{self._max_streams} event streams of this credential are open already: "
+                "close one, or share one",
+                code=ErrorCode.STREAM_LIMIT,
+                retry_after=_LIMIT_RETRY_SECONDS,
+            )
+        self._counts[credential.key] += 1
+        try:
+            begin = beginning(await event_log.extent(self._database, credential.account_id), after)
+        except BaseException:
+            self._release(credential)
+            raise
+        stream = EventStream(self, credential, selection, begin)
+        self._streams.add(stream)
+        return stream
+
+    def remove(self, stream: EventStream) -> None:
+        """Forget a stream that is closed; it calls this itself."""
+        if stream in self._streams:
+            self._streams.remove(stream)
+            self._release(stream.credential)
+
+    async def run(self) -> None:
+        """Read events, and end the streams of revoked credentials, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.reader.run())
+            check = run_periodically(self._check, self.times.check, "check credentials")
+            tasks.create_task(check)
+
+    async def _check(self) -> None:
+        """End the streams whose credential has been revoked or has expired."""
+        ids: defaultdict[str, set[str]] = defaultdict(set)
+        checked = list(self._streams)
+        for stream in checked:
+            ids[stream.credential.kind].add(stream.credential.id)
+        now = int(self._clock() * 1000)
+        valid: set[str] = set()
+        for part in _parts(ids["key"]):
+            valid |= await api_keys.valid(self._database, part, now)
+        for part in _parts(ids["session"]):
+            valid |= await sessions.living(self._database, part, now)
+        for stream in checked:
+            if stream.credential.id not in valid:
+                stream.end("unauthorized")
+
+    def _release(self, credential: Credential) -> None:
+        self._counts[credential.key] -= 1
+        if not self._counts[credential.key]:
+            del self._counts[credential.key]
+
+
+def beginning(extent: Extent, after: str | None) -> Beginning:
+    """Return where a stream begins whose client has the cursor `after`, if any."""
+    if after is None:
+        return Beginning("fresh", extent.newest, extent.newest)
+    cursor = frames.cursor_of(after)
+    if cursor is None or not extent.floor <= cursor <= extent.newest:
+        return Beginning("gap", extent.newest, extent.newest)
+    return Beginning("ok", cursor, extent.newest)
+
+
+def retry_after_ms() -> int:
+    """Return when a client whose stream ends should connect again, in milliseconds.
+
+    It is random: the clients of a node that drains do not all connect in one moment.
+    """
+    return random.randrange(_RETRY_MILLIS, 2 * _RETRY_MILLIS)  # noqa: S311  # spread only
+
+
+def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
+    remaining = iter(ids)
+    while part := list(islice(remaining, _CHECKED_AT_ONCE)):
+        yield part
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

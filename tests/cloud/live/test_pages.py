@@ -1,0 +1,74 @@
+"""Pages of the log whose filter fits little, and what ends a wait."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import insert
+
+from outrider.cloud.fleet.bus import MemoryBus
+from outrider.cloud.live.feed import LiveFeed
+from outrider.cloud.live.pages import Pages
+from outrider.cloud.live.selection import AGENT_KINDS, MACHINE_KINDS, Selection
+from outrider.cloud.store import event_log, tables
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.event_log import Event
+from outrider.contract.ids import new_id
+from tests.rig.patience import PATIENCE
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
+
+
+async def account_with(database: Database, *names: str) -> str:
+    account = new_id("acct")
+    events = [Event(new_id("evt"), account, name, b"{}", 0) for name in names]
+    async with database.begin() as transaction:
+        await transaction.execute(
+            insert(tables.accounts).values(id=account, plan="free", created_at=0)
+        )
+        await event_log.append(transaction, events)
+    return account
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_what_is_not_selected_is_passed_over(database: Database) -> None:
+    account = await account_with(database, *["agent:error"] * 1200, "machine:connected")
+    pages = Pages(database, LiveFeed(MemoryBus()))
+    selection = Selection(MACHINE_KINDS)
+    page = await pages.read(account, selection, after="0", limit=1, wait=0, gone=never)
+    assert [event.cursor for event in page.events] == [1201]
+    page = await pages.read(account, selection, after="1201", limit=1, wait=0, gone=never)
+    assert page == ([], 1201, "ok")
+
+
+async def test_a_node_that_drains_answers_those_who_wait(database: Database) -> None:
+    account = await account_with(database, "machine:connected")
+    feed = LiveFeed(MemoryBus())
+    reading = asyncio.create_task(
+        Pages(database, feed).read(
+            account, Selection(AGENT_KINDS), after="0", limit=1, wait=60, gone=never
+        )
+    )
+    await asyncio.sleep(0)
+    feed.drain()
+    async with asyncio.timeout(PATIENCE):
+        assert await reading == ([], 1, "ok")
+
+
+async def test_a_client_that_goes_away_ends_its_wait(database: Database) -> None:
+    account = await account_with(database)
+    gone = asyncio.Event()
+
+    async def leaves() -> None:
+        await gone.wait()
+
+    reading = asyncio.create_task(
+        Pages(database, LiveFeed(MemoryBus())).read(
+            account, Selection(AGENT_KINDS), after="0", limit=1, wait=60, gone=leaves
+        )
+    )
+    gone.set()
+    async with asyncio.timeout(PATIENCE):
+        assert (await reading).events == []
