@@ -8,18 +8,19 @@ service ── viewers ───> link ──> live_terminals ──> windows of
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
 from outrider import __version__
-from outrider.contract.errors import conflict
 from outrider.contract.frames import Snapshot
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.link.terminals import Open
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.agents.sessions import Sessions, epoch_millis
+from outrider.daemon.interactive_shell import close_left_windows, start_interactive_shell
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
 from outrider.daemon.live_terminals import LiveTerminals, Window, agent_window
@@ -77,7 +78,7 @@ async def run_daemon(
                 emit=outbox.event,
                 deltas=outbox,
             )
-            terminals = Terminals()
+            terminals = Terminals(partial(start_interactive_shell, tmux))
 
             def snapshot() -> Snapshot:
                 return Snapshot(
@@ -95,8 +96,8 @@ async def run_daemon(
                     outbox.report()
 
             async def window(request: Open) -> Window:
-                if request.session_id is None:
-                    raise conflict("Named terminals cannot be watched on this machine")
+                if request.name is not None:
+                    return Window(await terminals.window(request.name), is_agent=False)
                 return agent_window(sessions, request.session_id)
 
             live_terminals = LiveTerminals(tmux, window)
@@ -113,6 +114,7 @@ async def run_daemon(
             reloading = asyncio.create_task(_reload_regularly(reload), name="provider files")
             _log_errors(providers)
             try:
+                await close_left_windows(tmux)
                 await sessions.restore()
                 await link.run(stop)
             finally:

@@ -261,14 +261,21 @@ def _file_closes_descriptor(loop: asyncio.AbstractEventLoop) -> bool:
 class PipeReader:
     """A pipe whose bytes are passed to `sink` as they arrive.
 
+    With a `path`, it is made there, for programs that are not started from this process.
+
     Attributes:
         write_end: the descriptor to pass to a child; call `close_write_end` after its start.
         ended: set when every writer has closed the pipe.
     """
 
-    def __init__(self, sink: Callable[[bytes], None]) -> None:
+    def __init__(self, sink: Callable[[bytes], None], path: Path | None = None) -> None:
         self._sink = sink
-        self._read_end, self.write_end = os.pipe()
+        if path is None:
+            self._read_end, self.write_end = os.pipe()
+        else:
+            os.mkfifo(path, 0o600)
+            self._read_end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            self.write_end = os.open(path, os.O_WRONLY)  # without one, it would be at its end
         os.set_blocking(self._read_end, False)
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ nothing of the modes of a program, so htop would get no mouse.
 Nothing is read from a pty while its stream has no room, so a program that writes without end is
 slowed down by tmux, and a viewer has at most the window of its stream in memory.
 
-A window has the size of the viewer that has typed its size last; viewers in mode `read` have no
+A window has the size of the viewer that has typed or resized last; viewers in mode `read` have no
 say. An agent's window has at least 80 by 24 characters, because the rules that read its screen
 expect whole lines, and gets its own size back some time after its last viewer has left.
 """
@@ -125,6 +125,7 @@ class LiveTerminals:
                     viewer.task = self._start(self._serve(viewer), f"terminal {number}")
                 case DataReceived(_, data) if viewer is not None:
                     viewer.receive(data)
+                    self._resize(viewer)
                 case Resized(_, size) if viewer is not None:
                     viewer.resize(size.columns, size.rows)
                     self._resize(viewer)
@@ -226,6 +227,8 @@ class LiveTerminals:
             self._set_size(viewer.shared, columns, rows)
 
     def _set_size(self, shared: _Shared, columns: int, rows: int) -> None:
+        if shared.size == (columns, rows):
+            return
         shared.size = columns, rows
         if shared.resizing is None:
             name = f"resize {shared.window.pane.name}"
@@ -395,7 +398,7 @@ class _Viewer:
             self._loop.remove_writer(self._master)
 
 
-def agent_window(sessions: Sessions, session_id: str) -> Window:
+def agent_window(sessions: Sessions, session_id: str | None) -> Window:
     """Return the window of an agent.
 
     Raises:

@@ -6,6 +6,8 @@
 - `Terminals` finds the terminal of a request and holds the limits.
 - `NamedTerminal` runs the commands for one name in their order, and replaces a shell that ended.
 - `Shell` feeds commands to a shell through its standard input and learns how each of them ended.
+- When a person opens a named terminal, its shell is replaced by an interactive one on a tty
+  (`interactive_shell`), which runs the commands for the name as before.
 - `OutputCapture` holds what a command prints, in bounded memory.
 
 The shell is bash where there is one, /bin/sh otherwise, whatever the user's login shell is, so
@@ -18,6 +20,7 @@ import codecs
 import shlex
 import shutil
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
@@ -27,6 +30,7 @@ import structlog
 
 from outrider.contract.commands import OpenTerminal, Terminal, TerminalList, TerminalOutput
 from outrider.contract.errors import ApiError, bad_request, conflict, not_found
+from outrider.daemon.agents.cli.tmux import Pane
 from outrider.daemon.child import Child, PipeReader, start
 from outrider.daemon.directories import directory
 from outrider.daemon.processes import clean_environment
@@ -48,6 +52,8 @@ BACKGROUND_GRACE: Final = 0.25
 
 _HALF_OUTPUT: Final = MAX_OUTPUT // 2
 _KILL_TIMEOUT: Final = 3.0
+_WINDOW_SECONDS: Final = 5.0
+"""Seconds for which opening a terminal waits for the command that runs in it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -67,9 +73,14 @@ class Outcome:
 
 
 class Terminals:
-    """The terminals of this machine."""
+    """The terminals of this machine.
 
-    def __init__(self) -> None:
+    Args:
+        start_interactive: starts the shell of a terminal that people open; None if they cannot.
+    """
+
+    def __init__(self, start_interactive: "StartInteractive | None" = None) -> None:
+        self._start_interactive = start_interactive
         self._named: dict[str, NamedTerminal] = {}
 
     async def run(self, request: Terminal, deadline: float) -> TerminalOutput:
@@ -112,6 +123,18 @@ class Terminals:
             ]
         )
 
+    async def window(self, name: str) -> Pane:
+        """Return the window of a named terminal, for people; start the terminal if there is none.
+
+        Raises:
+            ApiError: 409, a command runs in a terminal that has no window yet, too many terminals
+                are open, or people cannot open terminals here; 500, it did not start.
+        """
+        if self._start_interactive is None:
+            raise conflict("Terminals cannot be opened live on this machine")
+        terminal = await self._terminal(name)
+        return await terminal.open_window(self._start_interactive)
+
     async def end(self, name: str) -> None:
         """Kill a named terminal and everything that runs in it; waiting commands get a 409.
 
@@ -132,12 +155,16 @@ class Terminals:
     async def _run_named(
         self, name: str, command: str, cwd: str | None, deadline: float
     ) -> Outcome:
+        terminal = await self._terminal(name)
+        return await terminal.run(command, cwd, deadline)
+
+    async def _terminal(self, name: str) -> "NamedTerminal":
         terminal = self._named.get(name)
         if terminal is None:
             await self._make_room()
             # `_make_room` may have awaited: another command may have created the terminal.
             terminal = self._named.setdefault(name, NamedTerminal(name))
-        return await terminal.run(command, cwd, deadline)
+        return terminal
 
     async def _make_room(self) -> None:
         """Close terminals whose shells have ended, if the limit is reached.
@@ -170,6 +197,8 @@ class NamedTerminal:
         self._name = name
         self._capture = OutputCapture()
         self._shell: Shell | None = None
+        self._former: Shell | None = None
+        """The shell that an interactive one has replaced: what it started runs on."""
         self._is_closed = False
         self._lock = asyncio.Lock()
         self._waiting = 0
@@ -212,8 +241,54 @@ class NamedTerminal:
     async def close(self) -> None:
         """Kill the shell and everything that runs in it; waiting commands do not begin."""
         self._is_closed = True
-        if self._shell is not None:
-            await self._shell.close()
+        await self._close_shells()
+
+    async def open_window(self, start: "StartInteractive") -> Pane:
+        """Return the window of the terminal's interactive shell, see `Terminals.window`."""
+        window = self._window()
+        if window is not None:
+            return window
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_WINDOW_SECONDS) as limit, self._lock:
+                if self._shell is not None:
+                    await self._shell.idle()
+                limit.reschedule(None)  # what follows has bounds of its own
+                window = self._window()
+                if window is None:
+                    window = await self._replace_shell(start)
+                return window
+        except TimeoutError:
+            raise conflict(
+                f"A command runs in the terminal {self._name!r}: open it when that has ended"
+            ) from None
+        finally:
+            self._waiting -= 1
+
+    async def _replace_shell(self, start: "StartInteractive") -> Pane:
+        """Start an interactive shell that continues where the present one is."""
+        self._check_open()
+        former = self._shell
+        if former is not None and former.ended:
+            await self._close_shells()
+            former = None
+        shell = await start(self._name, self._capture, former)
+        if self._is_closed:
+            await shell.close()
+        self._check_open()
+        self._shell, self._former = shell, former
+        assert shell.window is not None
+        return shell.window
+
+    def _window(self) -> Pane | None:
+        """Return the window of the shell, None if it has none, or has ended."""
+        return None if self._shell is None or self._shell.ended else self._shell.window
+
+    async def _close_shells(self) -> None:
+        for shell in (self._shell, self._former):
+            if shell is not None:
+                await shell.close()
+        self._former = None
 
     async def _ready(self, cwd: str | None) -> "Shell":
         """Return a running shell in which no command runs; the caller holds the lock."""
@@ -222,7 +297,7 @@ class NamedTerminal:
             await self._shell.idle()
             if not self._shell.ended and not self._is_closed:
                 return self._shell
-            await self._shell.close()
+            await self._close_shells()
         self._check_open()
         shell = Shell(cwd or str(Path.home()), self._capture)
         await shell.start()
@@ -265,15 +340,27 @@ class Shell:
     Args:
         cwd: the directory in which it starts.
         capture: receives the output; may still hold output of an earlier command.
+        output, reports_path: replace the pipes for output and reports.
+
+    Attributes:
+        window: the window that shows it to people; None if it has none.
     """
 
-    def __init__(self, cwd: str, capture: "OutputCapture") -> None:
+    def __init__(
+        self,
+        cwd: str,
+        capture: "OutputCapture",
+        *,
+        output: PipeReader | None = None,
+        reports_path: Path | None = None,
+    ) -> None:
+        self.window: Pane | None = None
         self._cwd = cwd
         self._last_exit = 0
         self._commands = 0
         self._capture = capture
-        self._output = PipeReader(capture.add)
-        self._reports = PipeReader(self._read_reports)
+        self._output = output or PipeReader(capture.add)
+        self._reports = PipeReader(self._read_reports, reports_path)
         self._report_buffer = bytearray()
         self._running: asyncio.Future[int] | None = None
         self._process: Child | None = None
@@ -350,11 +437,15 @@ class Shell:
             lines.append(f"CDPATH= \\command cd -- {shlex.quote(cwd)} || :")
         lines.append(
             f"(\\command exit {self._last_exit}); "
-            f"\\command eval {quoted} </dev/null >&8 2>&8 8>&- 9>&-; "
+            f"{self._evaluation(command)} </dev/null >&8 2>&8 8>&- 9>&-; "
             "(POSIXLY_CORRECT=$?; \\unset -f command; \\command printf "
             f'"%s %s %s\\0" {self._commands} "$POSIXLY_CORRECT" "${{PWD-}}" >&9)'
         )
         return "\n".join(lines) + "\n"
+
+    def _evaluation(self, command: str) -> str:
+        """Return what makes the shell run `command`."""
+        return f"\\command eval {shlex.quote(command)}"
 
     def _write(self, text: str) -> None:
         """Write lines to the shell; the buffer stays small, as one command runs at a time."""
@@ -391,6 +482,13 @@ class Shell:
         self._reports.close()
         if self._process is not None:
             self._process.close()
+
+
+StartInteractive = Callable[[str, "OutputCapture", Shell | None], Awaitable[Shell]]
+"""Starts the interactive shell of a terminal, in place of the given one; see `interactive_shell`.
+
+It raises ApiError: 409 or 500, it cannot be started.
+"""
 
 
 async def run_once(command: str, cwd: str, deadline: float) -> Outcome:

@@ -160,17 +160,22 @@ class Tmux:
     async def find(self, name: str) -> Pane | None:
         """Return the pane of the window called `name`, None if there is none."""
         try:
-            lines = await self.run(
-                "list-panes", "-s", "-t", f"={SESSION}:", "-F",
-                "#{pane_id} #{pane_pid} #{window_name}",
-            )  # fmt: skip
+            return next((pane for pane in await self.panes() if pane.name == name), None)
         except TmuxError:
             return None
-        for line in lines:
-            pane_id, pid, window = line.split(" ", 2)  # a person's window may have spaces
-            if window == name:
-                return Pane(name, pane_id, int(pid))
-        return None
+
+    async def panes(self) -> list[Pane]:
+        """Return the panes of all windows.
+
+        Raises:
+            TmuxError: there is no server, or it did not answer.
+        """
+        lines = await self.run(
+            "list-panes", "-s", "-t", f"={SESSION}:", "-F",
+            "#{pane_id} #{pane_pid} #{window_name}",
+        )  # fmt: skip
+        fields = [line.split(" ", 2) for line in lines]  # a person's window may have spaces
+        return [Pane(window, pane_id, int(pid)) for pane_id, pid, window in fields]
 
     async def kill(self, pane: Pane) -> None:
         """Close a window. With the last one the server ends as well. Harmless if it is gone."""
