@@ -60,6 +60,7 @@ from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.fleet.terminal_relay import TerminalRelay
 from outrider.cloud.fleet.terminals import Terminals
 from outrider.cloud.hosts import AllowedHosts
+from outrider.cloud.live.deltas import WATCH_INTERVAL, DeltaWatch
 from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.live.pages import Pages
 from outrider.cloud.live.streams import EventStreams, StreamTimes
@@ -130,6 +131,7 @@ class Service:
         redis = _redis(settings, secret)
         self._bus = self._new_bus(redis)
         self._feed = LiveFeed(self._bus)
+        self._event_streams = EventStreams(database, self._feed, clock, stream_times)
         self._intake = EventIntake(
             database=database,
             subscriptions=subscriptions,
@@ -177,6 +179,7 @@ class Service:
             handshakes=Handshakes(addresses, settings.rate_limit_ip, clock),
             take_event=self._intake.agent_event,
             note_refusal=RefusalSink(self._audit, clock).note,
+            take_delta=self._event_streams.delta,
         )
         sessions = Sessions(database, secret, clock, password_hasher)
         self._authenticator = Authenticator(database, sessions, clock)
@@ -185,7 +188,6 @@ class Service:
         self._idempotency = Idempotency(database, cipher, clock)
         self._streams = Streams()
         self._waits = Waits()
-        self._event_streams = EventStreams(database, self._feed, clock, stream_times)
         self._sockets = Sockets()
         endpoints = [*ENDPOINTS, *(bound.endpoint for bound in more_endpoints)]
         limits = [one.rate_limit.definition for one in endpoints if one.rate_limit is not None]
@@ -311,6 +313,10 @@ class Service:
                 _background(self._feed.run(), "wake for events"),
                 _background(self._event_streams.run(), "keep the event streams"),
                 _background(
+                    run_periodically(self._delta_watch().update, WATCH_INTERVAL, "ask for deltas"),
+                    "ask for deltas",
+                ),
+                _background(
                     run_periodically(self._prune, PRUNE_INTERVAL, "prune deliveries"),
                     "prune deliveries",
                 ),
@@ -361,6 +367,13 @@ class Service:
         await self._dispatcher.drain()
         await self._idempotency.drain(1)
         await self._gateway.close()
+
+    def _delta_watch(self) -> DeltaWatch:
+        return DeltaWatch(
+            self._event_streams.delta_accounts,
+            self._presence.connections_here,
+            self._gateway.watch_deltas,
+        )
 
     def _add_gauges(self) -> None:
         """Add what is open on this node to its metrics."""

@@ -92,6 +92,16 @@ class StreamHeartbeat(Wire, kw_only=True):
     cursor: str
 
 
+class ChatDelta(Wire, kw_only=True):
+    """`chat:delta`: a part of a message that an agent is writing. It is not repeated."""
+
+    target_id: str
+    message_id: str
+    revision: int
+    op: Literal["append", "replace"]
+    text: str
+
+
 EndReason = Literal["slow_consumer", "draining", "unauthorized", "max_age"]
 
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +18,7 @@ from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.store import api_keys, event_log
 from outrider.cloud.store.event_log import Event as StoredEvent
 from outrider.contract.events import BASIC_EVENTS, EventName
-from outrider.contract.frames import Event
+from outrider.contract.frames import Delta, Event, WatchDeltas
 from outrider.contract.ids import new_id
 from tests.cloud.webhooks.events import agent_event
 from tests.conftest import StartSite
@@ -442,6 +443,31 @@ async def test_a_client_that_does_not_read_loses_its_stream_and_holds_up_nobody(
     everything = [frame.id for frame in other.frames if frame.id]
     assert [*got, *(frame.id for frame in rest)] == everything
     assert first.data["cursor"] < str(everything[0])
+
+
+async def test_deltas_reach_the_streams_that_ask_for_them(owner: Owner) -> None:
+    machine = await owner.machine()
+    async with (
+        event_stream(owner.api, deltas="true") as stream,
+        event_stream(owner.api) as without,
+    ):
+        await stream.next()
+        await without.next()
+        await eventually(lambda: any(one.sessions is None for one in machine.heard(WatchDeltas)))
+        first = Delta(session_id="session_1", message_id="m", revision=1, op="replace", text="Hi")
+        await machine.say(first, msgspec.structs.replace(first, revision=2, op="append"))
+        delta = await stream.next()
+        assert (delta.event, delta.id) == ("chat:delta", None)
+        assert delta.data == {
+            "targetId": f"{machine.id}:session:session_1",
+            "messageId": "m",
+            "revision": 1,
+            "op": "replace",
+            "text": "Hi",
+        }
+        assert (await stream.next()).data["op"] == "append"
+        ids = await report(machine, 1, 1)
+        assert (await without.next()).data["id"] == ids[0]
 
 
 async def test_a_client_that_goes_away_leaves_nothing_behind(owner: Owner) -> None:

@@ -117,6 +117,14 @@ class Presence:
         """Return the ids of the account's machines that this node is responsible for."""
         return list(self._local.of_account(account_id))
 
+    def connections_here(self, account_id: str) -> dict[str, int]:
+        """Return the numbers of the account's connections on this node, by machine id."""
+        return {
+            machine_id: state.connection
+            for machine_id, state in self._local.of_account(account_id).items()
+            if state.online and state.connection != UNKNOWN
+        }
+
     async def of_account(self, account_id: str) -> list[MachineState]:
         """Return the account's connected machines, including those in their grace period."""
         found = self._local.of_account(account_id)

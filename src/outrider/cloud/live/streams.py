@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
+import msgspec
 import structlog
 
 from outrider.cloud.access.principal import Principal
@@ -28,7 +29,8 @@ from outrider.cloud.store import api_keys, event_log, sessions
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.event_log import Extent, LoggedEvent
 from outrider.contract.errors import ApiError, ErrorCode
-from outrider.contract.event_stream import EndReason, Resume
+from outrider.contract.event_stream import ChatDelta, EndReason, Resume
+from outrider.contract.frames import Delta
 
 MAX_STREAMS: Final = 10
 """Streams of an account and credential."""
@@ -128,6 +130,17 @@ class EventStream:
         if self._buffer.overflowed:
             self.end("slow_consumer")
         elif not self._buffer.is_empty:
+            self._wake()
+
+    @property
+    def wants_deltas(self) -> bool:
+        """Whether its client has asked for deltas."""
+        return self._selection.deltas
+
+    def receive_delta(self, daemon_id: str, target_id: str, frame: bytes) -> None:
+        """Take a delta of a session; it is dropped if the client reads too slowly."""
+        if self._tail is not None and self._selection.wants_delta(daemon_id, target_id):
+            self._buffer.add_delta(frame)
             self._wake()
 
     def end(self, reason: EndReason) -> None:
@@ -292,6 +305,29 @@ class EventStreams:
         if stream in self._streams:
             self._streams.remove(stream)
             self._release(stream.credential)
+
+    def delta(self, account_id: str, daemon_id: str, delta: Delta) -> None:
+        """Send a delta of a machine's session to the streams that want it."""
+        target_id = f"{daemon_id}:session:{delta.session_id}"
+        frame: bytes | None = None
+        for stream in self._streams:
+            if stream.wants_deltas and stream.credential.account_id == account_id:
+                frame = frame or frames.delta_frame(
+                    msgspec.json.encode(
+                        ChatDelta(
+                            target_id=target_id,
+                            message_id=delta.message_id,
+                            revision=delta.revision,
+                            op=delta.op,
+                            text=delta.text,
+                        )
+                    )
+                )
+                stream.receive_delta(daemon_id, target_id, frame)
+
+    def delta_accounts(self) -> set[str]:
+        """Return the accounts of which somebody here wants deltas."""
+        return {one.credential.account_id for one in self._streams if one.wants_deltas}
 
     async def run(self) -> None:
         """Read events, and end the streams of revoked credentials, until cancelled."""
