@@ -402,7 +402,8 @@ async def test_the_list_of_terminals(prompt: Prompt, tmp_path: Path) -> None:
     assert listed() == {}
     os.mkfifo(tmp_path / "gate")
     await prompt("true", "b")
-    late = asyncio.create_task(prompt("echo $$; read x < gate", "a", within=0.2))
+    await prompt("true", "a")
+    late = asyncio.create_task(prompt("read x < gate", "a", within=0.2))
     await eventually(lambda: listed() == {"a": True, "b": False})
     with pytest.raises(ApiError):
         await late

@@ -155,7 +155,7 @@ async def test_the_queue_is_listed_and_outlives_the_daemon(desk: Desk) -> None:
     unknown = await refused(session.withdraw(Withdraw(message_id=two.message_id)))
     assert (unknown.status, unknown.code) == (404, None)
     desk.agent.see("idle")
-    await until(lambda: session.queue().messages == [], 5)
+    await until(lambda: session.queue().messages == [])
     assert desk.agent.submitted == ["third"]
     assert first.message_id is not None
     desk.agent.chat = [
@@ -177,7 +177,7 @@ async def test_delivery(desk: Desk) -> None:
     assert (sent.queued, sent.status, desk.agent.interrupted) == (False, "generating", 1)
     assert desk.agent.submitted == ["first", "fourth"]
     desk.agent.see("idle")
-    await until(lambda: desk.agent.submitted == ["first", "fourth", "third"], 5)
+    await until(lambda: desk.agent.submitted == ["first", "fourth", "third"])
 
 
 async def test_interrupt(desk: Desk) -> None:

@@ -194,7 +194,7 @@ async def test_an_interruption_ends_the_turn(box: Machine) -> None:
     await agent.say("sleep")
     await agent.session.send(SendChat(message="later"))
     assert await agent.interrupt() == "idle"
-    await until(lambda: len(box.named("agent:generating_completed")) == 2, 5)
+    await until(lambda: len(box.named("agent:generating_completed")) == 2)
     assert [m.content for m in await agent.messages()] == [
         "sleep", "zzz awake", "later", "You said: later",
     ]  # fmt: skip
