@@ -102,7 +102,7 @@ async def test_a_command_waits_for_the_program_that_a_person_uses(desk: Desk) ->
     await desk.enter("in use")
     await desk.shows("in use\nin use")
     with pytest.raises(ApiError) as late:
-        await desk.run("echo later", within=0.1)
+        await desk.run("echo later", within=1)
     assert late.value.status == 504
     await desk.type("C-d")
     assert (await desk.run("echo now")).output == "later\nnow\n"
