@@ -189,7 +189,6 @@ class TestErrors:
             ),
             Failure(status=404, message="This machine has no session 'session_1'"),
             Failure(status=409, message="The message was taken back from the queue"),
-            Failure(status=400, message="This machine's agent does not know 'read_turn': update"),
         ],
     )
     async def test_what_the_machine_refuses(self, owner: Owner, failure: Failure) -> None:
