@@ -125,7 +125,9 @@ async def _flood(url: str, token: str, count: int) -> float:
 
 
 @asynccontextmanager
-async def _outbox(server: str, daemon_id: str, token: str, file: Path) -> AsyncIterator[Outbox]:
+async def connected_outbox(
+    server: str, daemon_id: str, token: str, file: Path
+) -> AsyncIterator[Outbox]:
     """Provide the outbox of a connected machine agent."""
     journal = Journal(file)
     outbox = Outbox(journal)
@@ -256,7 +258,7 @@ class Bench:
     async def _latencies(self, file: Path, count: int) -> list[float]:
         found = []
         async with (
-            _outbox(self.server.url, self.daemon_id, self.token, file) as outbox,
+            connected_outbox(self.server.url, self.daemon_id, self.token, file) as outbox,
             httpx.AsyncClient(trust_env=False) as client,
         ):
 

@@ -1,0 +1,307 @@
+"""How soon events reach streams, what an idle stream costs, and how fast a client resumes."""
+
+import asyncio
+import resource
+import sqlite3
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, cast
+
+import uvloop
+from tests.rig.site import new_account
+
+from benchmarks import scripted_machine
+from benchmarks.command import Options, main
+from benchmarks.processes import SERVING, Stage, stage
+from benchmarks.report import Figure, Report, Section, Target, percentile
+from benchmarks.service import Installation, Server, enroll
+from benchmarks.webhooks import connected_outbox
+from outrider.cli.admin import issue_key
+from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.settings import Settings
+from outrider.cloud.store.database import Database
+from outrider.cloud.webhooks.event_intake import agent_body
+from outrider.contract.ids import new_id
+
+_PER_KEY: Final = 10
+"""Streams that a credential may have."""
+
+_OPEN: Final = 1000
+_EVENTS: Final = 200
+_WARM_UP: Final = 10
+_IDLE: Final = 10_000
+_SPARE_DESCRIPTORS: Final = 500
+_HEARTBEATS_SECONDS: Final = 12.0
+_STORED: Final = 100_000
+_PATIENCE: Final = 60.0
+
+_MEDIAN: Final = Target("at most", 10)
+_TAIL: Final = Target("at most", 50)
+_STREAM_KILOBYTES: Final = Target("at most", 25)
+_RESUMED: Final = Target("at least", 20_000)
+
+_READY: Final = b"stream:ready"
+_ID: Final = b"id: 00"
+"""The beginning of an event's frame; nothing else of a stream has it."""
+
+_AT_ONCE: Final = 50
+_OPEN_SECONDS: Final = 60.0
+
+
+class Reader(asyncio.Protocol):
+    """A connection that asks for a stream, and counts the events.
+
+    Attributes:
+        opened: done when the stream has begun.
+        events: the events that have come.
+        last_at: `time.perf_counter` of the last of them.
+    """
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._head = self._end = b""
+        self.transport: asyncio.Transport
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.changed = asyncio.Event()
+        self.events = 0
+        self.last_at = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the request."""
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's has no such base
+        self.transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        """Count the events."""
+        now = time.perf_counter()
+        if not self.opened.done():
+            self._head += data
+            if not self._head.startswith(b"HTTP/1.1 200"):
+                self.opened.set_exception(ConnectionError(self._head.decode(errors="replace")))
+            elif _READY in self._head:
+                self.opened.set_result(None)
+                self._head = b""
+        data = self._end + data
+        self._end = data[-len(_ID) + 1 :]
+        count = data.count(_ID)
+        if count:
+            self.events += count
+            self.last_at = now
+            self.changed.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Report a stream that ended before it began."""
+        if not self.opened.done():
+            self.opened.set_exception(error or ConnectionError("closed"))
+
+    async def has(self, events: int, seconds: float) -> None:
+        """Wait until so many events have come."""
+        async with asyncio.timeout(seconds):
+            while self.events < events:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@asynccontextmanager
+async def reading(
+    url: str, keys: Sequence[str], after: str | None = None
+) -> AsyncIterator[list[Reader]]:
+    """Open a stream with each of the keys; close them at the end."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    more = "" if after is None else f"Last-Event-ID: {after}\r\n"
+    readers: list[Reader] = []
+
+    async def open_one(key: str) -> None:
+        request = (
+            f"GET /api/v1/events HTTP/1.1\r\nHost: {host}:{port}\r\n"
+            f"Authorization: Bearer {key}\r\nAccept: text/event-stream\r\n{more}\r\n"
+        )
+        loop = asyncio.get_running_loop()
+        _, reader = await loop.create_connection(lambda: Reader(request.encode()), host, int(port))
+        readers.append(reader)
+        await reader.opened
+
+    try:
+        async with asyncio.timeout(_OPEN_SECONDS + len(keys) / 100):
+            for start in range(0, len(keys), _AT_ONCE):
+                await asyncio.gather(*(open_one(key) for key in keys[start : start + _AT_ONCE]))
+        yield readers
+    finally:
+        for reader in readers:
+            reader.transport.close()
+
+
+class Bench:
+    """One service, with a machine and keys for as many streams as are opened."""
+
+    def __init__(self, here: Stage, name: str) -> None:
+        self._here = here
+        self._installation = Installation(here, name)
+        self.file = here.directory / name / "outrider.db"
+        self.account, self.key = self._installation.new_account()
+        self._code = self._installation.new_code()
+        self.server: Server
+
+    def start(self) -> None:
+        """Start the service."""
+        self.server = self._installation.serve(self.key, SERVING)
+
+    def stop(self) -> None:
+        """Stop the service."""
+        self.server.program.end()
+
+    def new_keys(self, count: int, *, accounts: int) -> list[str]:
+        """Return so many keys of new accounts; with 0 accounts, of the machine's."""
+        return asyncio.run(self._new_keys(count, accounts))
+
+    async def _new_keys(self, count: int, accounts: int) -> list[str]:
+        database = Database(Settings(data_dir=self.file.parent).sqlalchemy_url)
+        try:
+            ids = [(await new_account(database, "enterprise")).id for _ in range(accounts)]
+            owners = ids or [self.account]
+            return [
+                (await issue_key(database, owners[i % len(owners)], "live", set(ALL_SCOPES)))[1]
+                for i in range(count)
+            ]
+        finally:
+            await database.close()
+
+    def delays(self, keys: list[str], readers: int) -> list[float]:
+        """Return the milliseconds from each event on the machine to the last of its readers.
+
+        Args:
+            keys: of the streams that are open.
+            readers: how many of these are of the machine's account, the first ones.
+        """
+        daemon_id, token = enroll(self.server, self._code)
+        return uvloop.run(self._delays(keys, readers, daemon_id, token))
+
+    async def _delays(
+        self, keys: list[str], readers: int, daemon_id: str, token: str
+    ) -> list[float]:
+        found = []
+        file = self._here.directory / f"journal-{token[-6:]}.db"
+        async with (
+            connected_outbox(self.server.url, daemon_id, token, file) as outbox,
+            reading(self.server.url, keys) as streams,
+        ):
+            mine = streams[:readers]
+            for number in range(_EVENTS + _WARM_UP):
+                before = [one.events for one in mine]
+                event = scripted_machine.event(daemon_id)
+                began = time.perf_counter()
+                outbox.event(event)
+                for one, events in zip(mine, before, strict=True):
+                    await one.has(events + 1, _PATIENCE)
+                if number >= _WARM_UP:
+                    found.append((max(one.last_at for one in mine) - began) * 1e3)
+                await asyncio.sleep(0.02)
+        return found
+
+    def idle_kilobytes(self, keys: list[str]) -> float:
+        """Return the service's memory for each of so many streams, after a heartbeat."""
+        return uvloop.run(self._idle_kilobytes(keys))
+
+    async def _idle_kilobytes(self, keys: list[str]) -> float:
+        async with reading(self.server.url, keys[:_PER_KEY]):
+            pass
+        before, _ = self.server.program.memory()
+        async with reading(self.server.url, keys):
+            await asyncio.sleep(_HEARTBEATS_SECONDS)
+            after, _ = self.server.program.memory()
+        return (after - before) / len(keys) / 1024
+
+    def store(self, count: int) -> None:
+        """Put so many events into the log of the machine's account; the service does not run."""
+        now = time.time_ns() // 1_000_000
+        with sqlite3.connect(self.file) as database:
+            database.executemany(
+                "INSERT INTO events (id, account_id, name, body, created_at, cursor)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                self._rows(count, now),
+            )
+            database.execute(
+                "UPDATE accounts SET event_cursor = ? WHERE id = ?", (count, self.account)
+            )
+        database.close()
+
+    def _rows(self, count: int, now: int) -> Iterator[tuple[object, ...]]:
+        body = agent_body("machine_1", scripted_machine.event("machine_1"))
+        for cursor in range(1, count + 1):
+            yield new_id("evt"), self.account, "agent:generating_completed", body, now, cursor
+
+    def resumed_per_second(self, count: int) -> float:
+        """Return how many stored events a client reads per second."""
+        return uvloop.run(self._resumed_per_second(count))
+
+    async def _resumed_per_second(self, count: int) -> float:
+        began = time.perf_counter()
+        async with reading(self.server.url, [self.key], after="0") as (stream,):
+            await stream.has(count, _PATIENCE)
+        return count / (stream.last_at - began)
+
+
+def benchmark(options: Options) -> Report:
+    """Measure on one node with SQLite."""
+    with stage() as here:
+        return Report(
+            benchmark="live",
+            sections=[_delay_section(here, options), _memory(here, options), _log(here, options)],
+        )
+
+
+def _delay_section(here: Stage, options: Options) -> Section:
+    figures: list[Figure] = []
+    for title, readers in (("10 of its account", _PER_KEY), ("all of its account", _OPEN)):
+        options.progress(f"live: {_OPEN:,} streams, {title}")
+        bench = Bench(here, f"delay-{readers}")
+        bench.start()
+        mine = bench.new_keys(readers // _PER_KEY, accounts=0)
+        others = (_OPEN - readers) // _PER_KEY
+        keys = mine + (bench.new_keys(others, accounts=others) if others else [])
+        found = bench.delays([key for key in keys for _ in range(_PER_KEY)], readers)
+        bench.stop()
+        has_target = readers == _PER_KEY
+        figures += [
+            Figure(f"{title}: median", "ms", [statistics.median(found)],
+                   target=_MEDIAN if has_target else None),
+            Figure(f"{title}: 99th percentile", "ms", [percentile(found, 99)],
+                   target=_TAIL if has_target else None),
+        ]  # fmt: skip
+    return Section(title=f"Event on the machine to the last client, {_OPEN:,} streams open",
+                   figures=figures)  # fmt: skip
+
+
+def _memory(here: Stage, options: Options) -> Section:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    count = min(_IDLE, (hard - _SPARE_DESCRIPTORS) // _PER_KEY * _PER_KEY)
+    options.progress(f"live: {count:,} idle streams")
+    bench = Bench(here, "memory")
+    bench.start()
+    keys = bench.new_keys(count // _PER_KEY, accounts=count // _PER_KEY)
+    kilobytes = bench.idle_kilobytes([key for key in keys for _ in range(_PER_KEY)])
+    bench.stop()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return Section(title=f"{count:,} idle streams", figures=[
+        Figure("memory of the service for each", "KB", [kilobytes], target=_STREAM_KILOBYTES),
+    ])  # fmt: skip
+
+
+def _log(here: Stage, options: Options) -> Section:
+    bench = Bench(here, "log")
+    bench.start()
+    bench.stop()
+    bench.store(_STORED)
+    bench.start()
+    runs = [bench.resumed_per_second(_STORED) for _ in options.each_round("live: resumption")]
+    bench.stop()
+    return Section(title=f"{_STORED:,} stored events, read by resuming", figures=[
+        Figure("events", "1/s", runs, target=_RESUMED),
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    main({"live": benchmark})
