@@ -19,7 +19,7 @@ from outrider.cloud.access.quota import PLANS
 from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.request_body import decode_body
 from outrider.cloud.api.table import ENDPOINTS
-from outrider.contract.commands import PAYLOADS, PUBLIC_COMMANDS, CommandType
+from outrider.contract.commands import PAYLOADS, PUBLIC_COMMANDS, CommandType, ResolveAction
 from outrider.contract.events import EventName
 from tests.cloud.access.test_authentication import ENDPOINTS as OF_THE_SPECIFICATION
 from tests.rig.site import Owner, Site
@@ -154,11 +154,13 @@ def test_each_command_is_described_with_its_own_payload() -> None:
     content = DOCUMENT["paths"]["/api/v1/daemons/{daemonId}/command"]["post"]["requestBody"]
     mapping = content["content"]["application/json"]["schema"]["discriminator"]["mapping"]
     assert mapping.keys() == PUBLIC_COMMANDS
+    # Who answers an action, the service says to the machine, and not the client.
+    payloads = {**PAYLOADS, CommandType.RESOLVE_ACTION: ResolveAction}
     for command, reference in mapping.items():
         schema = DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]
         payload = schema["properties"]["payload"]
         references = {part["$ref"] for part in everywhere(payload) if "$ref" in part}
-        assert references == {f"#/components/schemas/{PAYLOADS[CommandType(command)].__name__}"}
+        assert references == {f"#/components/schemas/{payloads[CommandType(command)].__name__}"}
 
 
 def test_a_post_that_may_not_be_repeated_takes_an_idempotency_key() -> None:
