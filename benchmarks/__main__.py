@@ -11,6 +11,7 @@ from benchmarks import (
     nodes,
     roundtrip,
     soak,
+    terminals,
     webhooks,
 )
 from benchmarks.command import main
@@ -23,6 +24,7 @@ main(
         "fleet": fleet.benchmark,
         "nodes": nodes.benchmark,
         "acp": acp.benchmark,
+        "terminals": terminals.benchmark,
         "agents": agents.benchmark,
         "ides": ides.benchmark,
         "live": live.benchmark,

@@ -155,7 +155,10 @@ def test_each_command_is_described_with_its_own_payload() -> None:
     mapping = content["content"]["application/json"]["schema"]["discriminator"]["mapping"]
     assert mapping.keys() == PUBLIC_COMMANDS
     # Who answers an action, the service says to the machine, and not the client.
-    payloads = {**PAYLOADS, CommandType.RESOLVE_ACTION: ResolveAction}
+    payloads: dict[CommandType, type[Any]] = {
+        **PAYLOADS,
+        CommandType.RESOLVE_ACTION: ResolveAction,
+    }
     for command, reference in mapping.items():
         schema = DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]
         payload = schema["properties"]["payload"]

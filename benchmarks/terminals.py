@@ -1,0 +1,251 @@
+"""Measures live terminals: how soon a key is echoed, and what a loud terminal costs the others."""
+
+import asyncio
+import os
+import pty
+import select
+import statistics
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Final
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from benchmarks.command import Options, main
+from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
+from benchmarks.processes import BenchmarkError, Stage, stage
+from benchmarks.report import Figure, Report, Section, Target, percentile
+from benchmarks.service import Installation
+
+_SOON: Final = Target("at most", 15)
+_UNDISTURBED: Final = Target("at most", 2, "ratio")
+
+_SHELL: Final = """
+type = "shell"
+display_name = "Shell"
+command = ["bash", "--norc"]
+install = "-"
+settle = 0.3
+[environment]
+set = { PS1 = "sh> ", HISTFILE = "/dev/null" }
+[[rules]]
+name = "prompt"
+status = "idle"
+screen = 'sh>\\Z'
+[[rules]]
+name = "no prompt"
+status = "generating"
+screen = '.'
+"""
+"""An agent whose terminal is a shell."""
+
+_KEYS: Final = 300
+_LINE: Final = 60
+"""Keys after which a new line is begun, so that a line is never wrapped."""
+
+_PATIENCE: Final = 10.0
+_MEGABYTE: Final = 1e6
+
+
+def benchmark(options: Options) -> Report:
+    """Measure the terminals of agents on a real machine agent, and the same tmux without them."""
+    with stage() as here, _shells(here) as machine:
+        directory = here.directory / "home"
+        sections = [_echo(machine, directory, options), _yes(machine, directory, options)]
+    return Report(benchmark="terminals", sections=sections)
+
+
+@contextmanager
+def _shells(here: Stage) -> Iterator[MachineAgent]:
+    """Provide a machine whose agents are shells."""
+    home = here.directory / "home"
+    home.mkdir()
+    with machine_agent(
+        Installation(here, "service"), providers={"shell": _SHELL}, settings={"HOME": str(home)}
+    ) as machine:
+        yield machine
+
+
+def _echo(machine: MachineAgent, directory: Path, options: Options) -> Section:
+    agent = machine.launch("shell", directory)
+    served, local = options.in_turns(
+        "echo",
+        lambda: asyncio.run(_echo_of_terminal(agent)),
+        lambda: _echo_of_tmux(directory),
+    )
+    agent.stop()
+    medians = [statistics.median(run) for run in served]
+    local_medians = [statistics.median(run) for run in local]
+    above = [one - other for one, other in zip(medians, local_medians, strict=True)]
+    slowest = [percentile(run, 99) for run in served]
+    local_slowest = [percentile(run, 99) for run in local]
+    return Section(
+        title="Terminals: from a key to its echo (client, service, machine agent, tmux; cat)",
+        figures=[
+            Figure("median", "ms", medians, local_medians, note="baseline: tmux alone"),
+            Figure("median, above tmux alone", "ms", above, target=_SOON),
+            Figure("99th percentile", "ms", slowest, local_slowest),
+        ],
+    )
+
+
+def _keys() -> Iterator[bytes]:
+    return islice(cycle(letter.encode() for letter in ascii_lowercase), _KEYS)
+
+
+@asynccontextmanager
+async def _terminal(agent: Agent) -> AsyncIterator[ClientConnection]:
+    """Open the terminal of an agent."""
+    server = agent.machine.server
+    async with connect(
+        f"ws{server.url.removeprefix('http')}/api/v1/shortcuts/{agent.target}/terminal",
+        additional_headers=server.headers,
+        compression=None,
+        proxy=None,
+    ) as socket:
+        yield socket
+
+
+async def _shown(socket: ClientConnection, text: bytes) -> None:
+    """Read until the terminal shows a text."""
+    shown = b""
+    async with asyncio.timeout(_PATIENCE):
+        while text not in shown:
+            message = await socket.recv()
+            assert isinstance(message, bytes)
+            shown += message
+
+
+async def _quiet(socket: ClientConnection) -> None:
+    """Read until the terminal has shown nothing for a moment."""
+    while True:
+        try:
+            async with asyncio.timeout(0.2):
+                await socket.recv()
+        except TimeoutError:
+            return
+
+
+async def _echo_of_terminal(agent: Agent) -> list[float]:
+    """Return the milliseconds of each key's way to the machine and back."""
+    found = []
+    async with _terminal(agent) as socket:
+        await socket.send(b"cat\r")
+        await _shown(socket, b"cat")
+        await _quiet(socket)
+        for number, key in enumerate(_keys(), 1):
+            began = time.perf_counter()
+            await socket.send(key)
+            await _shown(socket, key)
+            found.append((time.perf_counter() - began) * 1000)
+            if not number % _LINE:
+                await socket.send(b"\r")
+                await _quiet(socket)
+        await socket.send(b"\x03")
+        await _quiet(socket)
+    return found
+
+
+@contextmanager
+def _tmux(directory: Path) -> Iterator[int]:
+    """Run `cat` in a tmux of its own; give the other end of its client's terminal."""
+    name = f"bench-{os.getpid()}"
+    tmux = ["tmux", "-L", name, "-f", "/dev/null"]
+    process, terminal = pty.fork()
+    if not process:
+        os.chdir(directory)
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        environment.pop("TMUX", None)
+        os.execvpe("tmux", [*tmux, "new-session", "cat"], environment)
+    try:
+        yield terminal
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
+        os.close(terminal)
+        os.waitpid(process, 0)
+
+
+def _read_for(terminal: int, seconds: float) -> bytes:
+    """Return what a terminal shows next; empty if it shows nothing in time."""
+    readable, _, _ = select.select([terminal], [], [], seconds)
+    return os.read(terminal, 65536) if readable else b""
+
+
+def _echo_of_tmux(directory: Path) -> list[float]:
+    """Return the milliseconds of each key's way through tmux alone."""
+    found = []
+    with _tmux(directory) as terminal:
+        while _read_for(terminal, 1.0):
+            pass
+        for number, key in enumerate(_keys(), 1):
+            began = time.perf_counter()
+            os.write(terminal, key)
+            shown = b""
+            while key not in shown:
+                part = _read_for(terminal, _PATIENCE)
+                if not part:
+                    raise BenchmarkError("tmux does not echo")
+                shown += part
+            found.append((time.perf_counter() - began) * 1000)
+            if not number % _LINE:
+                os.write(terminal, b"\r")
+                while _read_for(terminal, 0.2):
+                    pass
+    return found
+
+
+def _yes(machine: MachineAgent, directory: Path, options: Options) -> Section:
+    agent, loud = machine.launch("shell", directory), machine.launch("shell", directory)
+    alone, beside, rates = [], [], []
+    for _ in options.each_round("a loud terminal"):
+        alone.append(_status(agent, options.seconds))
+        times, rate = asyncio.run(_status_beside_yes(loud, agent, options.seconds))
+        beside.append(times)
+        rates.append(rate)
+    agent.stop()
+    loud.stop()
+    return Section(
+        title=f"Terminals: an agent's status while `yes` runs for {options.seconds} s in another",
+        figures=[
+            Figure("median", "ms", beside, alone, _UNDISTURBED, "baseline: without `yes`"),
+            Figure("what the client gets of `yes`", "MB/s", rates),
+        ],
+    )
+
+
+def _status(agent: Agent, seconds: float) -> float:
+    """Return the median milliseconds of an agent's status."""
+    found = []
+    end = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < end:
+        agent.status()
+        found.append((time.perf_counter() - began) * 1000)
+    return statistics.median(found)
+
+
+async def _status_beside_yes(loud: Agent, agent: Agent, seconds: float) -> tuple[float, float]:
+    """Return the same while `yes` runs and is read, and the megabytes per second that are read."""
+    size = 0
+
+    async def read(socket: ClientConnection) -> None:
+        nonlocal size
+        async for message in socket:
+            size += len(message)
+
+    async with _terminal(loud) as socket:
+        await socket.send(b"yes\r")
+        await _shown(socket, b"yes")
+        reading = asyncio.create_task(read(socket))
+        median = await asyncio.to_thread(_status, agent, seconds)
+        reading.cancel()
+        await socket.send(b"\x03")
+    return median, size / _MEGABYTE / seconds
+
+
+if __name__ == "__main__":
+    main({"terminals": benchmark})
