@@ -1,4 +1,4 @@
-"""The connection to a debugging port, where Playwright's driver hangs."""
+"""The connection to a debugging port: Playwright's driver ends with it, whatever happens."""
 
 import asyncio
 import signal
@@ -14,6 +14,22 @@ def drivers() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if "node" in child.name()]
 
 
+async def connect(port: int) -> None:
+    async with DebuggingPorts().connection(f"http://127.0.0.1:{port}"):
+        pass
+
+
+async def test_a_connection_that_is_cancelled_while_the_driver_starts() -> None:
+    connecting = asyncio.create_task(connect(9))
+    await eventually(lambda: bool(drivers()))
+    for _ in range(20):  # its process is started, and initializes itself
+        await asyncio.sleep(0)
+    connecting.cancel()
+    await asyncio.wait({connecting})
+    assert connecting.cancelled()
+    await eventually(lambda: not drivers())
+
+
 async def test_a_driver_that_hangs_is_killed() -> None:
     connected = asyncio.Event()
 
@@ -21,10 +37,6 @@ async def test_a_driver_that_hangs_is_killed() -> None:
         connected.set()
         await reader.read()  # never answers
         writer.close()
-
-    async def connect(port: int) -> None:
-        async with DebuggingPorts().connection(f"http://127.0.0.1:{port}"):
-            pass
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     connecting = asyncio.create_task(connect(server.sockets[0].getsockname()[1]))

@@ -23,6 +23,7 @@ CONNECT_TIMEOUT: Final = 10.0
 """Seconds that a debugging port has to answer."""
 
 _HTTP_TIMEOUT: Final = 1.0
+_START_TIMEOUT: Final = 10.0
 
 _log = structlog.get_logger(__name__)
 
@@ -72,11 +73,9 @@ class DebuggingPorts:
             await asyncio.shield(self._release())
 
     async def _acquire(self) -> "Playwright":
-        from playwright.async_api import async_playwright
-
         async with self._lock:
             if self._playwright is None:
-                self._playwright = await async_playwright().start()
+                self._playwright = await _start()
             self._users += 1
             return self._playwright
 
@@ -85,12 +84,35 @@ class DebuggingPorts:
             self._users -= 1
             if self._users == 0 and self._playwright is not None:
                 playwright, self._playwright = self._playwright, None
-                try:
-                    async with asyncio.timeout(CLOSE_TIMEOUT):
-                        await playwright.stop()
-                except TimeoutError:
-                    _log.warning("playwright driver did not stop: killed")
-                    _kill_driver()
+                await _stop(playwright)
+
+
+async def _start() -> "Playwright":
+    """Start Playwright with its driver; if cancelled, stop it first."""
+    from playwright.async_api import async_playwright
+
+    # Cancelled half-way, it would leave the driver running, which then also keeps uvloop from
+    # closing. So its start is completed before it is stopped.
+    starting = asyncio.create_task(async_playwright().start(), name="start playwright")
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait({starting}, timeout=_START_TIMEOUT)
+        if starting.done() and starting.exception() is None:
+            await _stop(starting.result())
+        else:
+            starting.cancel()
+            _kill_driver()
+        raise
+
+
+async def _stop(playwright: "Playwright") -> None:
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT):
+            await playwright.stop()
+    except TimeoutError:
+        _log.warning("playwright driver did not stop: killed")
+        _kill_driver()
 
 
 def _kill_driver() -> None:
