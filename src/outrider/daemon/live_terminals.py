@@ -29,6 +29,7 @@ import os
 import signal
 import struct
 import termios
+import tty
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -277,6 +278,8 @@ class _Viewer:
         """Start the client, and connect its pty with the stream."""
         self._master, terminal = os.openpty()
         try:
+            # What is typed before the client has set this itself must arrive unchanged.
+            tty.setraw(terminal)
             os.set_blocking(self._master, False)
             self._set_size()
             is_reader = self.request.mode == "read"

@@ -38,7 +38,7 @@ With 0, an escape sequence that arrives in two pieces would be taken apart.
 
 _FIRST_WINDOW: Final = ("sleep", "2")
 _REOPEN_PAUSES: Final = (0.1, 0.4)
-_REAP_ATTEMPTS: Final = 3
+_REAP_ATTEMPTS: Final = 5
 _REAP_PAUSE: Final = 0.1
 _EXIT_STATUS_FORMAT: Final = (
     "#{?pane_dead_status,#{pane_dead_status},#{?pane_dead_signal,signal #{pane_dead_signal},-}}"
@@ -284,10 +284,12 @@ class Tmux:
         title = title[:MAX_TITLE]
         if dead != "1":
             return Snapshot("\n".join(lines), title, None, cursor)
-        # tmux may see that the terminal was closed before it has reaped the process.
+        # tmux may see that the terminal was closed before it has reaped the process. tmux 3.3a
+        # sometimes misses the process's end: when another child ends, it reaps all that have.
         for _ in range(_REAP_ATTEMPTS):
             if code != "-":
                 break
+            await self.run("run-shell", "-b", "true")
             await asyncio.sleep(_REAP_PAUSE)
             (code,) = await self.run("display-message", "-p", "-t", pane.id, _EXIT_STATUS_FORMAT)
         # Its note that the pane is dead has moved the screen up by a line.
