@@ -258,6 +258,15 @@ async def test_the_end_of_a_program_or_of_its_window_closes_the_stream(viewers: 
     await eventually(lambda: _has_ended(viewers, other))
 
 
+async def test_what_is_typed_at_once_arrives_unchanged(viewers: Viewers) -> None:
+    """Even before the viewer's client has started."""
+    name = await viewers.window("sh", "-c", "stty raw -echo; echo ready; cat -v")
+    await viewers.shows(await viewers.opened(name), b"ready")
+    stream = viewers.open(name)
+    viewers.type(stream, b"typed\r\x04\x03.")
+    await viewers.shows(stream, b"typed^M^D^C.")
+
+
 async def test_a_terminal_that_is_not_there_is_refused(viewers: Viewers) -> None:
     closed = await viewers.closed(viewers.open("nothing"))
     assert (closed.code, closed.reason) == (StreamCode.NOT_FOUND, "No such terminal")

@@ -31,6 +31,7 @@ def environment(data_dir: Path, **settings: str) -> dict[str, str]:
         "OUTRIDER_RATE_LIMIT_SESSION": "1000000",
         "OUTRIDER_RATE_LIMIT_IP": "1000000",
         "OUTRIDER_RATE_LIMIT_AUTH": "1000000",
+        "OUTRIDER_DRAIN_DELAY": "0",
         "NO_COLOR": "1",
         **{f"OUTRIDER_{name.upper()}": value for name, value in settings.items()},
     }

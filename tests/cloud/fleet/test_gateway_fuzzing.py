@@ -33,7 +33,7 @@ async def talk(site: Site, token: str, messages: list[Message]) -> int | None:
         return None
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(greets=st.booleans(), messages=st.lists(from_daemon, min_size=1, max_size=8))
 async def test_whatever_a_machine_says(
     owner: Owner, site: Site, greets: bool, messages: list[Message]
