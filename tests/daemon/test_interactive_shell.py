@@ -31,7 +31,7 @@ class Desk:
 
     async def sit_down(self) -> None:
         """Open the window, and wait for the prompt."""
-        await self.run("PS1='ready> '")
+        await self.run("PS1='rea''dy> '")  # shown as it was sent, too: only the prompt has no quotes
         await self.shows("ready>")
 
     async def type(self, *keys: str) -> None:
@@ -98,7 +98,8 @@ async def test_what_is_half_typed_stays(desk: Desk) -> None:
 
 async def test_a_command_waits_for_the_program_that_a_person_uses(desk: Desk) -> None:
     await desk.sit_down()
-    await desk.enter("cat")
+    await desk.enter("echo be''gun; cat")
+    await desk.shows("begun")  # what is typed before that, the tty does not echo
     await desk.enter("in use")
     await desk.shows("in use\nin use")
     with pytest.raises(ApiError) as late:
