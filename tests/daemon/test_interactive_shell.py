@@ -31,7 +31,7 @@ class Desk:
 
     async def sit_down(self) -> None:
         """Open the window, and wait for the prompt."""
-        await self.run("PS1='rea''dy> '")  # shown as it was sent, too: only the prompt has no quotes
+        await self.run("PS1='rea''dy> '")  # the command is shown with its quotes
         await self.shows("ready>")
 
     async def type(self, *keys: str) -> None:

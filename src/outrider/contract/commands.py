@@ -191,6 +191,8 @@ class ReadChat(Targeted, kw_only=True):
     """How many messages, at most."""
     after: Name | None = None
     """The id of a message: return only those after it."""
+    before: Name | None = None
+    """The id of a message: return only those before it."""
 
 
 class Interrupt(Targeted, kw_only=True):

@@ -7,7 +7,7 @@ that a service keeps for many thousand machines are not tracked by the garbage c
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from outrider.contract.providers import Category
 from outrider.contract.structs import Count, Timestamp, Wire
@@ -216,13 +216,45 @@ class Daemon(Wire, kw_only=True):
     """When it connected, in epoch milliseconds; null if it never did."""
     last_seen_at: int | None
     """When the service last received data from it, in epoch milliseconds; null if never."""
+    connected: bool | UnsetType = UNSET
+    """Whether the machine is connected; only in the list of all machines (`state=all`)."""
 
 
 class DaemonList(Wire, kw_only=True):
-    """Every connected machine of the account."""
+    """The connected machines of the account, or all of them."""
 
     daemons: list[Daemon]
     """The machines."""
+
+
+class Approval(Wire, kw_only=True):
+    """A question that an agent of the account asks, and which agent asks it."""
+
+    action: PendingAction
+    """The question, with the options to answer it."""
+    target_id: str
+    """The target id of the session, for the answer."""
+    session_id: str
+    """The session's id."""
+    type: str
+    """The provider's type."""
+    title: str | None
+    """The chat's title; null if it has none."""
+    workspace: Workspace | None
+    """The directory that the agent works in."""
+    daemon_id: str
+    """The machine's id."""
+    nickname: str
+    """What its user calls the machine."""
+    created_at: int
+    """When the agent asked, or was last sent a message after that, in epoch milliseconds."""
+
+
+class ApprovalList(Wire, kw_only=True):
+    """Every question that an agent of the account waits to have answered."""
+
+    approvals: list[Approval]
+    """The questions, oldest first."""
 
 
 class DaemonStatus(Daemon, kw_only=True):

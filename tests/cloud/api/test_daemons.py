@@ -10,11 +10,12 @@ import pytest
 
 from outrider.contract.errors import ErrorDetail
 from outrider.contract.frames import Failure
-from outrider.contract.resources import AgentSummary
+from outrider.contract.resources import ActionOption, AgentSummary, PendingAction, Session
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import payload_of
+from tests.rig.people import dashboard, person
 from tests.rig.samples import HOUSE_PROVIDER, MACHINE, PROVIDER, RESULTS, as_json, session
-from tests.rig.site import Owner
+from tests.rig.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -125,6 +126,87 @@ class TestList:
         assert await shown() == {"claude-code": old.id, "codex": other.id}
         await machine.reports(removed=[old.id, other.id])
         assert await shown() == {"claude-code": new.id}
+
+
+ACTION = PendingAction(
+    id="act_1",
+    message="Run it?",
+    options=[ActionOption(id="1", label="Yes", kind="allow_once")],
+)
+
+
+class TestAll:
+    """contract-2.md, "Account-wide views": `?state=all`."""
+
+    async def test_offline_machines_are_listed_and_say_so(self, owner: Owner, site: Site) -> None:
+        shelf = await owner.enrolls(nickname="Shelf")
+        machine = await owner.machine(session())
+        await (await person(site)).machine()
+        shown = (await owner.api.get("/api/v1/daemons?state=all")).json()["daemons"]
+        assert {one["id"]: one["connected"] for one in shown} == {
+            shelf.daemon_id: False,
+            machine.id: True,
+        }
+        assert all(one.keys() == DAEMON_FIELDS | {"connected"} for one in shown)
+
+    async def test_an_offline_machine_has_its_last_state(self, site: Site) -> None:
+        owner = await person(site)
+        machine = await owner.machine(session())
+        async with await dashboard(owner) as api:
+            await api.post(f"/api/v1/daemons/{machine.id}/disconnect")
+        (shown,) = (await owner.api.get("/api/v1/daemons?state=all")).json()["daemons"]
+        assert (shown["connected"], shown["clis"][0]["type"]) == (False, "claude-code")
+        assert (await owner.api.get("/api/v1/daemons?state=connected")).json()["daemons"] == []
+
+    async def test_another_state(self, owner: Owner) -> None:
+        response = await owner.api.get("/api/v1/daemons?state=offline")
+        assert_error(response, 400)
+        assert paths(response) == ["state"]
+
+
+class TestApprovals:
+    """contract-2.md, "Account-wide views": `GET /approvals`."""
+
+    async def test_nothing_is_asked(self, owner: Owner) -> None:
+        await owner.machine(session())
+        assert (await owner.api.get("/api/v1/approvals")).json() == {"approvals": []}
+
+    async def test_questions_of_every_machine_oldest_first(self, owner: Owner, site: Site) -> None:
+        old = waiting(last_activity_at=1000)
+        new = waiting(type="codex", last_activity_at=2000)
+        first, second = await owner.machine(new, session()), await owner.machine(old)
+        await (await person(site)).machine(waiting())
+        shown = (await owner.api.get("/api/v1/approvals")).json()["approvals"]
+        assert shown == [
+            {
+                "action": as_json(ACTION),
+                "targetId": f"{machine.id}:session:{one.id}",
+                "sessionId": one.id,
+                "type": one.type,
+                "title": one.title,
+                "workspace": {"path": "/srv/project", "name": "project"},
+                "daemonId": machine.id,
+                "nickname": "Bench",
+                "createdAt": one.last_activity_at,
+            }
+            for machine, one in ((second, old), (first, new))
+        ]
+
+    async def test_an_answered_question_is_gone(self, owner: Owner) -> None:
+        asking = waiting()
+        machine = await owner.machine(asking)
+        await machine.reports(session(id=asking.id))
+        assert (await owner.api.get("/api/v1/approvals")).json() == {"approvals": []}
+
+    async def test_the_scope(self, owner: Owner) -> None:
+        reader, other = await owner.may("agent:read"), await owner.may("ide:read")
+        assert (await reader.get("/api/v1/approvals")).status_code == 200
+        assert_error(await other.get("/api/v1/approvals"), 403, "AUTH_FORBIDDEN")
+
+
+def waiting(**fields: Any) -> Session:
+    """Return a session that asks a question."""
+    return session(status="waiting_approval", pending_action=ACTION, **fields)
 
 
 class TestStatus:

@@ -187,11 +187,12 @@ def test_it_has_every_route_of_the_specification() -> None:
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("/api/v1/shortcuts/{ideId}/chat", {"agentType", "limit", "after"}),
+        ("/api/v1/shortcuts/{ideId}/chat", {"agentType", "limit", "after", "before"}),
         ("/api/v1/shortcuts/{ideId}/status", {"agentType"}),
         ("/api/v1/shortcuts/{ideId}/chat/debug", {"agentType"}),
         ("/api/v1/webhooks/{webhookId}/deliveries", {"limit", "before"}),
-        ("/api/v1/daemons", set()),
+        ("/api/v1/daemons", {"state"}),
+        ("/api/v1/account", set()),
     ],
 )
 def test_it_has_the_query_parameters_that_are_taken(path: str, names: set[str]) -> None:

@@ -170,9 +170,11 @@ class TestRead:
         request = owner.sends(
             "GET",
             f"/api/v1/shortcuts/{machine.id}:ide:x/chat"
-            "?limit=1000&after=msg_1&agentType=claude%20one&other=1",
+            "?limit=1000&after=msg_1&before=msg_9&agentType=claude%20one&other=1",
         )
-        taken = await machine.takes("read_chat", limit=1000, after="msg_1", agentType="claude one")
+        taken = await machine.takes(
+            "read_chat", limit=1000, after="msg_1", before="msg_9", agentType="claude one"
+        )
         await machine.answers(taken)
         assert (await request).json() == RESULTS["read_chat"]
 

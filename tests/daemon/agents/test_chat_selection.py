@@ -2,6 +2,7 @@
 
 import pytest
 
+from outrider.contract.commands import ReadChat
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import AgentStatus, Message
 from outrider.daemon.agents.chat_selection import (
@@ -9,6 +10,7 @@ from outrider.daemon.agents.chat_selection import (
     Cursor,
     messages_of_turn,
     parse_cursor,
+    select_messages,
 )
 from outrider.daemon.agents.core import Turn
 
@@ -85,3 +87,31 @@ def test_messages_beyond_a_response_are_those_behind_its_cursor() -> None:
     long = chat("uaaa", "x" * (MAX_CHAT_BYTES // 2))
     assert turn_of(long, "m0", "idle") == (["m1"], "m1")
     assert turn_of(long, "m1", "idle") == (["m2"], "m2")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (ReadChat(), "01234"),
+        (ReadChat(limit=2), "34"),
+        (ReadChat(after="m1"), "234"),
+        (ReadChat(after="m1", limit=2), "23"),
+        (ReadChat(before="m3"), "012"),
+        (ReadChat(before="m3", limit=2), "12"),
+        (ReadChat(before="m0"), ""),
+        (ReadChat(after="m0", before="m4"), "123"),
+        (ReadChat(after="m0", before="m4", limit=2), "12"),
+        (ReadChat(after="m3", before="m1"), ""),
+    ],
+)
+def test_the_messages_that_a_client_reads(query: ReadChat, expected: str) -> None:
+    selected = select_messages(chat("uauau"), query)
+    assert "".join(message.id[1:] for message in selected) == expected
+
+
+@pytest.mark.parametrize("query", [ReadChat(after="m7"), ReadChat(before="m7")])
+def test_a_message_that_is_not_in_the_chat(query: ReadChat) -> None:
+    with pytest.raises(ApiError) as refused:
+        select_messages(chat("ua"), query)
+    assert refused.value.status == 400
+    assert refused.value.details[0].path == ("before" if query.before else "after")

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import Raw
@@ -50,7 +50,7 @@ from outrider.contract.commands import (
     TerminalOutput,
 )
 from outrider.contract.errors import bad_request, not_found
-from outrider.contract.resources import DaemonList, DaemonStatus
+from outrider.contract.resources import ApprovalList, DaemonList, DaemonStatus
 from outrider.contract.structs import Wire
 from outrider.contract.text import EXPLANATIONS, TERMINAL_NAME
 
@@ -135,10 +135,34 @@ class DaemonServices:
     gateway: Gateway
 
 
-async def list_daemons(services: DaemonServices, call: Call) -> bytes:
-    """Every connected machine of the account; one that dropped within the grace period counts."""
+class DaemonsQuery(Wire, kw_only=True):
+    """Which machines to list."""
+
+    state: Literal["connected", "all"] = "connected"
+    """`all` also lists offline machines, in their last state, and says which are `connected`."""
+
+
+async def list_daemons(services: DaemonServices, call: Call) -> bytes | DaemonList:
+    """The connected machines of the account, or all of them.
+
+    A machine whose connection was lost within the grace period still counts as connected.
+    """
+    if call.query.state == "all":
+        states = await services.presence.all_of_account(call.account_id)
+        return DaemonList(daemons=[views.any_daemon(state) for state in states])
     states = await services.presence.of_account(call.account_id)
     return b'{"daemons":[' + b",".join(map(views.daemon_json, states)) + b"]}"
+
+
+async def approvals(services: DaemonServices, call: Call) -> ApprovalList:
+    """What the agents on the connected machines of the account ask, oldest question first.
+
+    Answer with `POST /shortcuts/{targetId}/approve` or `reject` and the `actionId`. An IDE asks for
+    the agent that was used last.
+    """
+    states = await services.presence.of_account(call.account_id)
+    found = [approval for state in states for approval in views.approvals(state)]
+    return ApprovalList(approvals=sorted(found, key=lambda one: (one.created_at, one.target_id)))
 
 
 async def daemon_status(services: DaemonServices, call: Call) -> DaemonStatus:
@@ -243,8 +267,18 @@ ENDPOINTS: list[Endpoint[DaemonServices]] = [
         scope=Scope.IDE_READ,
         summary="List machines",
         handler=list_daemons,
+        query=DaemonsQuery,
         response=DaemonList,
         tag="Daemons",
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/approvals",
+        scope=Scope.AGENT_READ,
+        summary="List what agents ask",
+        handler=approvals,
+        response=ApprovalList,
+        tag="Shortcuts",
     ),
     Endpoint(
         method="GET",

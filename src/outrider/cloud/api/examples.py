@@ -22,6 +22,7 @@ from outrider.cloud.api.account import (
 )
 from outrider.cloud.api.auth import LoginRequest, PasswordChange, PasswordRequest, PasswordReset
 from outrider.cloud.api.daemons import (
+    DaemonsQuery,
     LaunchCliCommand,
     LaunchIdeCommand,
     ReadChatCommand,
@@ -31,7 +32,7 @@ from outrider.cloud.api.daemons import (
     StopCliCommand,
 )
 from outrider.cloud.api.responses import Deleted, Done
-from outrider.cloud.api.shortcuts import LaunchRequest, StopRequest
+from outrider.cloud.api.shortcuts import ChatQuery, LaunchRequest, StopRequest
 from outrider.cloud.api.waiting import Waited, WaitQuery
 from outrider.contract.commands import (
     Accepted,
@@ -85,6 +86,8 @@ from outrider.contract.events import EventName
 from outrider.contract.resources import (
     ActionOption,
     AgentSummary,
+    Approval,
+    ApprovalList,
     CliEntry,
     Control,
     Daemon,
@@ -178,6 +181,17 @@ _PROVIDER: Final = Provider(
     path="/usr/local/bin/claude",
     verified=True,
 )
+_APPROVAL: Final = Approval(
+    action=_ACTION,
+    target_id=_SESSION_TARGET_ID,
+    session_id=SESSION_ID,
+    type="claude-code",
+    title=_TITLE,
+    workspace=_WORKSPACE,
+    daemon_id=MACHINE_ID,
+    nickname="laptop",
+    created_at=_NOW,
+)
 _CLI: Final = CliEntry(
     id=TARGET_ID,
     type="claude-code",
@@ -212,10 +226,10 @@ _DAEMON: Final = Daemon(
     version="1.0.0",
     connected_at=_NOW - 3_600_000,
     last_seen_at=_NOW,
+    connected=True,
 )
 _STATUS: Final = DaemonStatus(
     **{name: getattr(_DAEMON, name) for name in _DAEMON.__struct_fields__},
-    connected=True,
     machine=_MACHINE,
     sessions=[_SESSION],
     available_providers=[_PROVIDER],
@@ -354,6 +368,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     _WORKSPACE, _OPTION, _ACTION, _AGENT, _SESSION, _MACHINE, _PROVIDER, _CLI, _IDE, _DAEMON,
     _STATUS, _MESSAGE, _SUMMARY, _CONTROL, _BUNDLE,
     DaemonList(daemons=[_DAEMON]),
+    _APPROVAL, ApprovalList(approvals=[_APPROVAL]),
     SummaryMetadata(items=[_SUMMARY]),
     # Commands
     SendChatCommand(payload=_SEND),
@@ -386,6 +401,8 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
              cursor=MESSAGE_ID),
     Chat(id=_SESSION_TARGET_ID, session_id=SESSION_ID, agent_type="claude-code", title=_TITLE,
          status="waiting_approval", messages=[_MESSAGE], pending_action=_ACTION, total_messages=1),
+    ChatQuery(before=MESSAGE_ID),
+    DaemonsQuery(state="all"),
     WaitQuery(after=MESSAGE_ID),
     Waited(reason="waiting_approval", cursor=MESSAGE_ID, status="waiting_approval",
            messages=[_MESSAGE], pending_action=_ACTION),

@@ -96,8 +96,10 @@ class Schemas:
                 "examples": [described.tag],
             }
         if not is_request:
-            schema["required"] = list(properties)
-            if described.cls.__struct_config__.omit_defaults:  # an unset field is absent, not null
+            # A field that may be unset is then absent.
+            unset = {f.encode_name for f in described.fields if f.default is msgspec.UNSET}
+            schema["required"] = [name for name in properties if name not in unset]
+            if described.cls.__struct_config__.omit_defaults:  # absent, not null
                 schema["required"] = [f.encode_name for f in described.fields if f.required]
                 schema["properties"] = {name: without_null(one) for name, one in properties.items()}
 

@@ -82,12 +82,14 @@ class AgentQuery(Wire, kw_only=True):
 
 
 class ChatQuery(AgentQuery, kw_only=True):
-    """The messages behind the one with the id `after`, or the last `limit`."""
+    """The messages between two messages; of these the first `limit`, without `after` the last."""
 
     limit: Limit | None = None
     """How many messages, at most."""
     after: Name | None = None
     """The id of a message: only those behind it."""
+    before: Name | None = None
+    """The id of a message: only those before it."""
 
 
 _encode = msgspec.json.encode
@@ -186,9 +188,11 @@ async def read_screen(dispatcher: Dispatcher, call: Call) -> bytes:
 
 
 async def read_chat(dispatcher: Dispatcher, call: Call) -> bytes:
-    """Read a chat: the messages behind `after`, or the last `limit`."""
+    """Read a chat: the messages between `after` and `before`, at most `limit`."""
     query: ChatQuery = call.query
-    asked = ReadChat(agent_type=query.agent_type, limit=query.limit, after=query.after)
+    asked = ReadChat(
+        agent_type=query.agent_type, limit=query.limit, after=query.after, before=query.before
+    )
     return await _to_target(dispatcher, call, CommandType.READ_CHAT, asked)
 
 

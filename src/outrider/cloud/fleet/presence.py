@@ -134,6 +134,14 @@ class Presence:
                 found[theirs.id] = theirs
         return sorted(found.values(), key=lambda state: state.id)
 
+    async def all_of_account(self, account_id: str) -> list[MachineState]:
+        """Return every machine of the account, offline ones in their last state."""
+        found = {state.id: state for state in await self.of_account(account_id)}
+        for row in await machines.of_account(self._database, account_id):
+            if row.id not in found:
+                found[row.id] = MachineState(row)
+        return sorted(found.values(), key=lambda state: state.id)
+
     async def register(
         self, row: machines.Machine, token_hash: bytes, hello: Hello
     ) -> MachineState | machines.NotAttached:

@@ -1,11 +1,18 @@
 """From what a machine has reported to what the API shows of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from outrider.cloud.fleet.machine_state import MachineState
-from outrider.contract.resources import CliEntry, Daemon, DaemonStatus, IdeEntry, Session
+from outrider.contract.resources import (
+    Approval,
+    CliEntry,
+    Daemon,
+    DaemonStatus,
+    IdeEntry,
+    Session,
+)
 
 _encoder = msgspec.json.Encoder()
 
@@ -18,8 +25,30 @@ def daemon_json(state: MachineState) -> bytes:
 
 
 def daemon(state: MachineState) -> Daemon:
-    """Return the machine as the list shows it."""
+    """Return the machine as the list of connected machines shows it."""
     return Daemon(**_common(state))  # type: ignore[arg-type]
+
+
+def any_daemon(state: MachineState) -> Daemon:
+    """Return the machine as the list of all machines shows it."""
+    return Daemon(**_common(state), connected=state.connected)  # type: ignore[arg-type]
+
+
+def approvals(state: MachineState) -> Iterator[Approval]:
+    """Yield the questions that agents of a machine wait to have answered."""
+    for session in state.sessions.values():
+        if session.pending_action is not None:
+            yield Approval(
+                action=session.pending_action,
+                target_id=session.target_id,
+                session_id=session.id,
+                type=session.type,
+                title=session.title,
+                workspace=session.workspace,
+                daemon_id=state.id,
+                nickname=state.nickname,
+                created_at=session.last_activity_at,
+            )
 
 
 def daemon_status(state: MachineState, *, now: int) -> DaemonStatus:

@@ -139,6 +139,13 @@ async def connected(database: Database, account_id: str) -> list[Machine]:
         return [Machine(*row) for row in await connection.execute(query)]
 
 
+async def of_account(database: Database, account_id: str) -> list[Machine]:
+    """Return every machine of the account."""
+    query = select(*_COLUMNS).where(_machines.c.account_id == account_id)
+    async with database.read() as connection:
+        return [Machine(*row) for row in await connection.execute(query)]
+
+
 async def attach(
     transaction: Transaction, node: str, arrivals: Sequence[Arrival]
 ) -> list[Attached | NotAttached]:

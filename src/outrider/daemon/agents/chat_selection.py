@@ -98,18 +98,26 @@ def messages_of_turn(
 
 
 def select_messages(messages: list[Message], query: ReadChat) -> list[Message]:
-    """Return what follows `query.after`, or the last `query.limit` messages.
+    """Return what lies between `query.after` and `query.before`.
+
+    Of these, the first `query.limit` if `after` is given, otherwise the last.
 
     Raises:
-        ApiError: 400, the chat has no message with the id `after`.
+        ApiError: 400, the chat has no message with the id `after` or `before`.
     """
+    start = 0 if query.after is None else _position(messages, query.after, "after") + 1
+    end = len(messages) if query.before is None else _position(messages, query.before, "before")
+    messages = messages[start:end]
     if query.after is not None:
-        index = next((i for i, m in enumerate(messages) if m.id == query.after), None)
-        if index is None:
-            raise bad_request(f"This chat has no message {query.after!r}", "after")
-        messages = messages[index + 1 :]
         return within(messages[: query.limit] if query.limit else messages, newest=False)
     return within(messages[-query.limit :] if query.limit else messages, newest=True)
+
+
+def _position(messages: list[Message], message_id: str, field: str) -> int:
+    for index, message in enumerate(messages):
+        if message.id == message_id:
+            return index
+    raise bad_request(f"This chat has no message {message_id!r}", field)
 
 
 def within(messages: list[Message], *, newest: bool) -> list[Message]:
