@@ -49,6 +49,10 @@ def test_defaults() -> None:
         ("OUTRIDER_PUBLIC_URL", "https://me:secret@outrider.example.com"),
         ("OUTRIDER_PUBLIC_URL", "https://outrider.example.com:https"),
         ("OUTRIDER_PUBLIC_URL", "https://outrider.example.com?query"),
+        ("OUTRIDER_BASE_PATH", "outrider"),
+        ("OUTRIDER_BASE_PATH", "/a//b"),
+        ("OUTRIDER_BASE_PATH", "/../etc"),
+        ("OUTRIDER_BASE_PATH", "/a;b"),
     ],
 )
 def test_a_wrong_setting_is_named(

@@ -16,6 +16,7 @@ ROWS = dict(re.findall(r"^\| `(OUTRIDER_\w+)` \| (.+?) \|", TEXT, re.MULTILINE))
 # These are described in words.
 IN_WORDS = {
     "allowed_hosts",
+    "base_path",
     "database_url",
     "public_url",
     "redis_url",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 from argon2 import PasswordHasher
@@ -106,9 +107,9 @@ class Site:
         """Start the service, or start it again on its old port."""
         settings = self.settings
         if self.url:
-            settings = settings.model_copy(update={"port": int(self.url.rpartition(":")[2])})
+            settings = settings.model_copy(update={"port": urlsplit(self.url).port})
         listener = listen(settings)
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}{settings.base_path}"
         self._stop, ready = asyncio.Event(), asyncio.Event()
         work = run_service(
             settings,

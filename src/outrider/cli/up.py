@@ -62,7 +62,7 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     _make_writable(settings.data_dir)
     listener = listen(settings)
     host, port = listener.getsockname()[:2]
-    url = f"http://{reachable(host)}:{port}"
+    url = f"http://{reachable(host)}:{port}{settings.base_path}"
     local = await _local_account(settings)
     serving = asyncio.Event()
     service = run_service(settings, [listener], stop, serving.set, limit_loopback=False)

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from outrider.cloud import installation
 from outrider.cloud.access.account_changes import AccountChanges
@@ -49,6 +50,7 @@ from outrider.cloud.api.table import ENDPOINTS, bound_endpoints
 from outrider.cloud.api.terminals import TerminalServices
 from outrider.cloud.api.waiting import Waits, WaitServices
 from outrider.cloud.api.webhooks import WebhookServices
+from outrider.cloud.base_path import BasePath
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.directory import FleetDirectory
 from outrider.cloud.fleet.dispatch import DRAIN_SECONDS, Dispatcher, PendingCommands
@@ -262,7 +264,7 @@ class Service:
         )
         others = Starlette(
             routes=[
-                *operations.routes(endpoints, self._readiness, self._registry),
+                *operations.routes(endpoints, self._readiness, self._registry, settings.base_path),
                 *pages.routes(),
                 Route("/api/{path:path}", no_endpoint(pipeline)),
             ],
@@ -271,10 +273,7 @@ class Service:
         others.router.redirect_slashes = False
         routes = resources([*bound, *more_endpoints], pipeline)
         router = Router(routes, others, {GATEWAY_PATH: self._gateway})
-        hosts = settings.served_hosts
-        self.app = RequestMetrics(
-            router if hosts is None else AllowedHosts(router, hosts), self._registry
-        )
+        self.app = _with_middleware(router, settings, self._registry)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -463,6 +462,16 @@ class Service:
             nickname=state.nickname,
             platform=state.platform,
         )
+
+
+def _with_middleware(router: Router, settings: Settings, registry: CollectorRegistry) -> ASGIApp:
+    """Return the whole application: metrics, base path, allowed hosts, router."""
+    app: ASGIApp = router
+    if settings.served_hosts is not None:
+        app = AllowedHosts(app, settings.served_hosts)
+    if settings.base_path:
+        app = BasePath(app, settings.base_path)
+    return RequestMetrics(app, registry)
 
 
 def _terminals(bus: Bus, node: str, database: Database) -> tuple[Terminals, TerminalRelay]:

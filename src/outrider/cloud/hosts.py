@@ -13,15 +13,14 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outrider.cloud.refusal import respond
+from outrider.cloud.refusal import RESPONSE_KINDS, respond
 from outrider.contract.errors import ApiError
 
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]\\]+)(?::[0-9]*)?")
 
-_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths for load balancers and monitoring, which may use any name or address."""
 
-_RESPONSE_KINDS: Final = {"http": "http", "websocket": "websocket.http"}
 _REFUSAL: Final = ApiError(
     HTTPStatus.MISDIRECTED_REQUEST,
     "This service does not go by the name that the request has as its Host: use its own address. "
@@ -66,9 +65,9 @@ class AllowedHosts:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
-        if scope["path"] in _OPEN_PATHS:
+        if scope["path"] in OPEN_PATHS:
             return self._app(scope, receive, send)
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) == 1 and self._allows(hosts[0]):
             return self._app(scope, receive, send)
-        return respond(send, _REFUSAL, kind=_RESPONSE_KINDS[scope["type"]])
+        return respond(send, _REFUSAL, kind=RESPONSE_KINDS[scope["type"]])

@@ -6,12 +6,16 @@ They have the format of every other error of the API: JSON, with an `X-Request-I
 from collections.abc import Iterable
 from http import HTTPStatus
 from math import ceil
+from typing import Final
 
 import msgspec
 import uuid_utils
 from starlette.types import Send
 
 from outrider.contract.errors import ApiError
+
+RESPONSE_KINDS: Final = {"http": "http", "websocket": "websocket.http"}
+"""The prefix of the ASGI messages of a response, by the type of the scope."""
 
 
 def refusal(status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:

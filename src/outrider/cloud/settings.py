@@ -1,6 +1,7 @@
 """The operator's settings: environment variables with the prefix `OUTRIDER_`."""
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8400
     public_url: str | None = None
+    base_path: str = ""
     allowed_hosts: Annotated[list[str], NoDecode] = Field(default=[])
     data_dir: Path = Path("~/.local/share/outrider")
     database_url: str | None = None
@@ -84,8 +86,20 @@ class Settings(BaseSettings):
             is_origin = False
         has_rest = parts.path.strip("/") or parts.query or parts.fragment or parts.username
         if not is_origin or has_rest or not parts.netloc.isprintable() or " " in parts.netloc:
-            raise ValueError("it must be an address such as https://outrider.example.com")
+            raise ValueError(
+                "it must be an address such as https://outrider.example.com, without a path "
+                "(OUTRIDER_BASE_PATH takes one)"
+            )
         return f"{parts.scheme}://{parts.netloc.lower()}"
+
+    @field_validator("base_path")
+    @classmethod
+    def _is_path(cls, value: str) -> str:
+        """Return the path without a slash at its end; the root is empty."""
+        path = value.rstrip("/")
+        if path and not re.fullmatch(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+", path):
+            raise ValueError("it must be a path such as /outrider")
+        return path
 
     @property
     def public_host(self) -> str | None:
@@ -102,7 +116,8 @@ class Settings(BaseSettings):
     @property
     def base_url(self) -> str:
         """The base URL for links: `public_url`, else one that works on this machine."""
-        return self.public_url or f"http://{reachable(self.host)}:{self.port}"
+        origin = self.public_url or f"http://{reachable(self.host)}:{self.port}"
+        return origin + self.base_path
 
     @property
     def allow_private_webhooks(self) -> bool:

@@ -14,6 +14,7 @@ from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn, Sessions
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit
 from outrider.cloud.api.responses import Done
+from outrider.cloud.base_path import base_path
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.store.sessions import Origin
 from outrider.contract.enrollment import (
@@ -217,7 +218,8 @@ def _limited_name(email: str) -> str:
 def set_cookie(addresses: Addresses, call: Call, token: str, seconds: int) -> None:
     """Set the session cookie for so many seconds; 0 seconds delete it."""
     secure = "; Secure" if addresses.is_https(call.scope) else ""
-    cookie = f"{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    path = base_path(call.scope) or "/"
+    cookie = f"{COOKIE}={token}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     call.response_headers.append((b"set-cookie", cookie.encode()))
 
 
@@ -225,7 +227,7 @@ def _page(services: AuthServices, scope: AsgiScope) -> str:
     """Return the URL of the page for the user code, at the host of the request."""
     host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
     scheme = "https" if services.addresses.is_https(scope) else "http"
-    return f"{scheme}://{host}/device"
+    return f"{scheme}://{host}{base_path(scope)}/device"
 
 
 _MAX_USER_AGENT = 300

@@ -19,6 +19,12 @@ td:first-child code{overflow-wrap:normal}
 :root{color-scheme:light dark}
 """
 
+POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of the page."""
+
 _CODE: Final = re.compile(r"`([^`]+)`")
 
 
@@ -40,7 +46,7 @@ class _Page:
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{title} API</title>"
             f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>"
             f"<h1>{title} {escape(info['version'])}</h1>{_paragraphs(info['description'])}"
-            f"<p>The same as OpenAPI 3.1: <a href=/openapi.json>/openapi.json</a>.</p>"
+            f"<p>The same as OpenAPI 3.1: <a href=openapi.json>/openapi.json</a>.</p>"
             f"{''.join(map(self._tag, self._document['tags']))}"
             f"<h2>Errors</h2>{self._errors()}<h2>Types</h2>{self._types()}"
         )

@@ -165,8 +165,8 @@ List the machines, take the id of one, launch an agent on it, send it a message,
 status and its chat."""
 
 
-def describe(endpoints: Sequence[Endpoint[Any]]) -> dict[str, Any]:
-    """Return the document of `/openapi.json`."""
+def describe(endpoints: Sequence[Endpoint[Any]], base_path: str = "") -> dict[str, Any]:
+    """Return the document of `/openapi.json`, of a service that serves it below `base_path`."""
     queries = {endpoint.query for endpoint in endpoints if endpoint.query is not None}
     schemas = Schemas(
         requests={body for endpoint in endpoints for body in endpoint.bodies} | queries,
@@ -186,7 +186,9 @@ def describe(endpoints: Sequence[Endpoint[Any]]) -> dict[str, Any]:
             "description": _INTRODUCTION,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "servers": [{"url": "/", "description": "The service that this document is from."}],
+        "servers": [
+            {"url": base_path or "/", "description": "The service that this document is from."}
+        ],
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "security": [{"bearer": []}, {"cookie": []}],
         "paths": paths,

@@ -26,14 +26,21 @@ ReadReadiness = Callable[[], Awaitable[Readiness]]
 
 
 def routes(
-    endpoints: Sequence[Endpoint[Any]], readiness: ReadReadiness, registry: CollectorRegistry
+    endpoints: Sequence[Endpoint[Any]],
+    readiness: ReadReadiness,
+    registry: CollectorRegistry,
+    base_path: str,
 ) -> list[Route]:
-    """Return the routes outside `/api/v1`."""
+    """Return the routes outside `/api/v1`.
+
+    Args:
+        base_path: what the API's description says that its paths are below; empty for the root.
+    """
 
     # Each is created on its first request, in a thread, because it takes 0.1 s; then cached.
     @cache
     def described() -> dict[str, Any]:
-        return openapi.describe(endpoints)
+        return openapi.describe(endpoints, base_path)
 
     @cache
     def encoded() -> bytes:
@@ -59,7 +66,9 @@ def routes(
         return Response(await asyncio.to_thread(encoded), media_type="application/json")
 
     async def docs_page(_request: Request) -> Response:
-        return HTMLResponse(await asyncio.to_thread(page))
+        return HTMLResponse(
+            await asyncio.to_thread(page), headers={"Content-Security-Policy": docs.POLICY}
+        )
 
     return [
         Route("/healthz", healthz),

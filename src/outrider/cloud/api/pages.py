@@ -1,7 +1,7 @@
 """The HTML pages of the service: start, approval of a device code, and setting a password.
 
 The pages are static and use the API like any other client. Their Content-Security-Policy allows no
-other resources.
+other resources. All URLs in them are relative, so that they work below a base path.
 """
 
 import base64
@@ -23,7 +23,7 @@ button{font:inherit;margin-right:.5rem}:root{color-scheme:light dark}
 _CALL: Final = """
 const at = id => document.getElementById(id), say = text => { at('said').textContent = text }
 async function call(method, path, body) {
-  const answer = await fetch('/api/v1/auth/' + path, {
+  const answer = await fetch('api/v1/auth/' + path, {
     method, headers: {'Content-Type': 'application/json'},
     body: body === undefined ? undefined : JSON.stringify(body)})
   const data = await answer.json()
@@ -95,7 +95,7 @@ autocomplete=new-password></label>
 
 _START: Final = """
 <p>This service drives coding agents on your machines.</p>
-<ul><li><a href=/docs>The API</a><li><a href=/device>Connect a machine</a></ul>"""
+<ul><li><a href=docs>The API</a><li><a href=device>Connect a machine</a></ul>"""
 
 
 def routes() -> list[Route]:
@@ -126,7 +126,8 @@ def _route(path: str, title: str, body: str, script: str = "") -> Route:
 def _policy(script: str) -> str:
     return (
         f"default-src 'none'; script-src {_source(script)}; style-src {_source(_STYLE)}; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
     )
 
 

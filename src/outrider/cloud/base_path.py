@@ -1,0 +1,44 @@
+"""Serves everything below a base path, behind a proxy that leaves the path alone."""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from outrider.cloud.hosts import OPEN_PATHS
+from outrider.cloud.refusal import RESPONSE_KINDS, respond
+from outrider.contract.errors import not_found
+
+_KEY: Final = "outrider.base_path"
+
+
+def base_path(scope: Scope) -> str:
+    """Return the base path that was taken off the path of a request; empty if there is none."""
+    return str(scope.get(_KEY, ""))
+
+
+class BasePath:
+    """ASGI middleware that takes the base path off the path of each request.
+
+    Other paths get a 404, except those for load balancers and monitoring, which work without it
+    too. Starlette's `root_path` is not used for this: its routes would take it off a second time
+    where a path below it begins in the same way.
+
+    Args:
+        path: such as `/outrider`.
+    """
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self._app = app
+        self._path = path
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
+        path: str = scope["path"]
+        if path == self._path or path.startswith(self._path + "/"):
+            scope["path"] = path.removeprefix(self._path) or "/"
+            scope[_KEY] = self._path
+        elif path not in OPEN_PATHS:
+            missing = not_found(f"Everything of this service is below {self._path}/")
+            return respond(send, missing, kind=RESPONSE_KINDS[scope["type"]])
+        return self._app(scope, receive, send)
