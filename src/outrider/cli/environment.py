@@ -15,6 +15,7 @@ SERVICE: Final = frozenset(
     for name in (
         "ALLOWED_HOSTS",
         "AUDIT_REQUIRED",
+        "BASE_PATH",
         "COMMAND_TIMEOUT",
         "DATABASE_URL",
         "DATA_DIR",
