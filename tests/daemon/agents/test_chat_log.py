@@ -53,7 +53,7 @@ async def test_streamed_text_is_written_a_few_times_and_in_pieces(tmp_path: Path
     answer = log.add("assistant", "text", "")
     for _ in range(1000):
         log.extend(answer, "x" * 100)
-    await until(path.exists, 2)
+    await until(path.exists)
     for _ in range(1000):
         log.extend(answer, "x" * 100)
     log.save()

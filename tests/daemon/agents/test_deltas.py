@@ -33,7 +33,7 @@ async def test_what_is_added_and_what_is_replaced() -> None:
     for number, text in enumerate(["a", "ab", "abc", "x"], start=1):
         texts["msg_1"] = text
         deltas.changed()
-        await until(lambda n=number: len(sink.sent) == n, 5)  # type: ignore[misc]
+        await until(lambda n=number: len(sink.sent) == n)  # type: ignore[misc]
     assert sink.told() == [
         *((0, "append", "a"), (1, "append", "b"), (2, "append", "c"), (3, "replace", "x")),
     ]
@@ -44,16 +44,16 @@ async def test_who_begins_to_watch_gets_the_text_so_far() -> None:
     sink, texts = Sink(), {"msg_1": "a"}
     deltas = Deltas("session_1", lambda: dict(texts), sink)
     deltas.changed()
-    await until(lambda: sink.tried == 1, 5)
+    await until(lambda: sink.tried == 1)
     sink.watch, texts["msg_1"] = 2, "ab"
     deltas.changed()
-    await until(lambda: sink.tried == 2, 5)
+    await until(lambda: sink.tried == 2)
     sink.has_room, texts["msg_1"] = False, "abc"
     deltas.changed()
-    await until(lambda: sink.tried == 3, 5)
+    await until(lambda: sink.tried == 3)
     sink.has_room = True
     deltas.changed()
-    await until(lambda: sink.tried == 4, 5)
+    await until(lambda: sink.tried == 4)
     assert sink.told() == [(0, "append", "a"), (1, "replace", "ab"), (3, "replace", "abc")]
 
 

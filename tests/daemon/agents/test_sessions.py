@@ -109,7 +109,7 @@ async def test_messages_wait_while_the_agent_is_generating_and_go_in_order(desk:
     assert full.status == 409
     for number in range(1, MAX_QUEUED + 1):
         desk.agent.see("idle")
-        await until(lambda n=number: desk.agent.submitted[-1] == str(n), 5)  # type: ignore[misc]
+        await until(lambda n=number: desk.agent.submitted[-1] == str(n))  # type: ignore[misc]
     assert desk.agent.submitted == [str(number) for number in range(MAX_QUEUED + 1)]
     desk.agent.see("idle")
     assert not (await session.send(SendChat(message="after"))).queued
@@ -125,7 +125,7 @@ async def test_the_queue_outlives_the_daemon(desk: Desk) -> None:
     assert not desk.agent.closed
     desk.open()
     await desk.sessions.restore()
-    await until(lambda: desk.agent.submitted == ["later"], 5)
+    await until(lambda: desk.agent.submitted == ["later"])
 
 
 async def test_the_queue_is_listed_and_outlives_the_daemon(desk: Desk) -> None:
@@ -203,10 +203,10 @@ async def test_a_queued_message_that_is_not_taken_waits_for_the_next_idle(desk: 
     desk.agent.see("idle")
     await asyncio.sleep(0)
     desk.agent.see("generating")
-    await until(lambda: desk.agent.refused == 1, 5)
+    await until(lambda: desk.agent.refused == 1)
     desk.agent.refuse = None
     desk.agent.see("idle")
-    await until(lambda: desk.agent.submitted == ["first", "second"], 5)
+    await until(lambda: desk.agent.submitted == ["first", "second"])
 
 
 async def test_of_two_answers_at_once_one_wins(desk: Desk) -> None:
@@ -552,7 +552,7 @@ async def test_the_queue_in_events(desk: Desk) -> None:
     await session.send(SendChat(message="first"))
     queued = await session.send(SendChat(message="second"))
     desk.agent.see("idle")
-    await until(lambda: desk.agent.submitted == ["first", "second"], 5)
+    await until(lambda: desk.agent.submitted == ["first", "second"])
     changes = [event.queue for event in desk.of("queue:changed")]
     texts = [[(one.message_id, one.text) for one in change or []] for change in changes]
     assert texts == [[(queued.message_id, "second")], []]
@@ -572,7 +572,7 @@ async def test_each_message_once_over_a_restart(desk: Desk) -> None:
     await desk.launch()
     desk.agent.see("generating")
     desk.agent.say("one", "two")
-    await until(lambda: len(desk.of("chat:message")) == 2, 5)
+    await until(lambda: len(desk.of("chat:message")) == 2)
     await desk.sessions.detach()
     desk.journal.close()
     chat = desk.agent.chat
@@ -580,7 +580,7 @@ async def test_each_message_once_over_a_restart(desk: Desk) -> None:
     await desk.sessions.restore()
     desk.agent.chat = [*chat]
     desk.agent.say("three")
-    await until(lambda: len(desk.of("chat:message")) == 3, 5)
+    await until(lambda: len(desk.of("chat:message")) == 3)
     messages = [event.chat_message for event in desk.of("chat:message")]
     assert [one and one.content for one in messages] == ["one", "two", "three"]
     assert len({event.id for event in desk.reported}) == len(desk.reported)
@@ -590,9 +590,9 @@ async def test_a_message_has_the_same_event_if_it_is_emitted_again(desk: Desk) -
     """The daemon was killed before it could record it: the service stores the event once."""
     session = await desk.launch()
     desk.agent.say("one")
-    await until(lambda: len(desk.of("chat:message")) == 1, 5)
+    await until(lambda: len(desk.of("chat:message")) == 1)
     session.record.emitted_messages = {}
     desk.agent.say()
-    await until(lambda: len(desk.of("chat:message")) == 2, 5)
+    await until(lambda: len(desk.of("chat:message")) == 2)
     first, again = desk.of("chat:message")
     assert first.id == again.id

@@ -36,7 +36,7 @@ MAX_WAITING: Final = 8
 """Requests that may wait while another bundle is collected."""
 
 _READ_SECONDS: Final = 5.0
-_TMUX_SECONDS: Final = 2.0
+_TMUX_SECONDS: Final = 5.0
 _REDACTION_SECONDS: Final = 30.0
 
 _PICTURE_ROOM: Final = 30 * 1024

@@ -48,4 +48,4 @@ async def box(tmp_path: Path) -> AsyncIterator[Machine]:
     finally:
         await made.stop()
         kill_server(socket)
-        await until(lambda: not running_in(home), 10, lambda: str(running_in(home)))
+        await until(lambda: not running_in(home), why=lambda: str(running_in(home)))

@@ -71,7 +71,7 @@ def ask(method, **params):
     ready = threading.Event()
     ANSWERS[number] = [ready, None]
     send(id=number, method=method, params={"sessionId": SESSION, **params})
-    ready.wait(20)
+    ready.wait(90)
     return ANSWERS[number][1]
 
 
@@ -96,7 +96,6 @@ METHODS = []
 def turn(number, prompt):
     text = "\n".join(part.get("text", f"[{part['type']}]") for part in prompt)
     word, _, rest = text.strip().partition(" ")
-    CANCELLED.clear()
     reason = "end_turn"
     match word:
         case "chunks":
@@ -262,9 +261,11 @@ def turn(number, prompt):
                 ask("terminal/release", terminalId=name)
             say(json.dumps([ended]))
         case "requests":
-            for index in range(int(rest)):
+            count, gate = rest.split(" ", 1)
+            for index in range(int(count)):
                 send(id=f"r{index}", method="session/request_permission", params={"sessionId": SESSION, "toolCall": {"toolCallId": f"r{index}"}, "options": ALLOW})  # fmt: skip
-            time.sleep(0.5)
+            while not os.path.exists(gate):
+                time.sleep(0.02)
             say("asked")
         case "title":
             update("session_info_update", title=rest)
@@ -366,6 +367,7 @@ def handle(message):
                     option["currentValue"] = params["value"]
             send(id=number, result={"configOptions": OPTIONS})
         case "session/prompt":
+            CANCELLED.clear()  # here: a cancel may be read before the turn has begun
             threading.Thread(target=turn, args=[number, params["prompt"]], daemon=True).start()
         case "session/cancel":
             CANCELLED.set()

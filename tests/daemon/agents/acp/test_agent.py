@@ -79,7 +79,7 @@ async def test_the_text_of_a_message_while_it_is_written(box: Machine) -> None:
     await box.start()
     agent = await box.launch(kind="scripted")
     await agent.say("sleep")
-    await until(lambda: sink.told() == [(0, "append", "zzz")], 5)
+    await until(lambda: sink.told() == [(0, "append", "zzz")])
     _, answer = await agent.messages()
     assert [(one.session_id, one.message_id) for one in sink.sent] == [(agent.id, answer.id)]
     assert answer.id not in box.messages_reported
@@ -102,7 +102,7 @@ async def test_a_tool_call_has_one_call_and_one_result(box: Machine) -> None:
 async def test_an_update_of_a_tool_call_after_its_turn(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.turn("late")
-    await until(lambda: agent.session.state().title == "late", 5)
+    await until(lambda: agent.session.state().title == "late")
     call, result = (await agent.messages())[1:]
     assert json.loads(call.content)["name"] == "Read it, at last"
     assert result.content == "contents"
@@ -170,7 +170,7 @@ async def test_two_questions_at_once_are_asked_one_after_the_other(box: Machine)
     agent = await box.launch(kind="scripted")
     await agent.say("two-permissions")
     await agent.until("waiting_approval")
-    await until(lambda: agent.evidence()["questions"] == 2, 5)
+    await until(lambda: agent.evidence()["questions"] == 2)
     first = agent.session.state().pending_action
     assert first is not None
     assert "run one" in first.message
@@ -225,12 +225,15 @@ async def test_it_has_no_screen(box: Machine) -> None:
 
 async def test_messages_wait_their_turn(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
-    await agent.say("terminal sleep 0.5")
+    gate = box.folder / "gate"
+    first = f"terminal until [ -e {gate} ]; do sleep 0.02; done"
+    await agent.say(first)
     for text in ("second", "third"):
         assert (await agent.session.send(SendChat(message=text))).queued
-    await until(lambda: len(box.named("agent:generating_completed")) == 3, 10)
+    gate.touch()
+    await until(lambda: len(box.named("agent:generating_completed")) == 3)
     said = [m.content for m in await agent.messages() if m.role == "user"]
-    assert said == ["terminal sleep 0.5", "second", "third"]
+    assert said == [first, "second", "third"]
 
 
 async def test_controls_are_shown_and_changed(box: Machine) -> None:

@@ -133,10 +133,12 @@ async def test_a_turn_that_fails(box: Machine) -> None:
 
 async def test_what_waits_goes_on_after_an_error(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
-    await agent.say("terminal sleep 0.3")
+    gate = box.folder / "gate"
+    await agent.say(f"terminal until [ -e {gate} ]; do sleep 0.02; done")
     await agent.say("fail")
     await agent.say("after all")
-    await until(lambda: len(box.named("agent:generating_completed")) == 2, 5)
+    gate.touch()
+    await until(lambda: len(box.named("agent:generating_completed")) == 2)
     assert (await agent.messages())[-1].content == "You said: after all"
 
 
@@ -223,7 +225,7 @@ async def test_a_flood_of_complaints(box: Machine) -> None:
     assert (await agent.turn("stderr 20000"))[1].content == "flooded"  # 20 MB
     stderr = str(agent.evidence()["stderr"])
     assert len(stderr) <= STDERR_KEPT
-    await until(lambda: "the last complaint" in str(agent.evidence()["stderr"]), 5)
+    await until(lambda: "the last complaint" in str(agent.evidence()["stderr"]))
 
 
 async def test_it_crashes_in_a_turn(box: Machine) -> None:
@@ -244,7 +246,7 @@ async def test_it_crashes_in_a_turn(box: Machine) -> None:
 async def test_it_is_killed_while_idle(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).kill()
-    await agent.until("error", seconds=3)
+    await agent.until("error")
     assert "by a signal (9)" in (agent.session.state().error or "")
 
 
@@ -260,10 +262,10 @@ async def test_a_child_left_behind_keeps_nothing_open(box: Machine) -> None:
     """The child holds the agent's pipes; the agent's end is seen all the same."""
     agent = await box.launch(kind="scripted")
     await agent.say("orphan-crash now")
-    await agent.until("error", seconds=3)
+    await agent.until("error")
     home = box.folder / "home"
     # Out of reach: a child that has left the session and lost its parent before we looked.
-    await until(lambda: len(running_in(home)) == 1, 3, lambda: str(running_in(home)))
+    await until(lambda: len(running_in(home)) == 1, why=lambda: str(running_in(home)))
     for process in psutil.process_iter():
         if _home_of(process) == str(home):
             process.kill()
@@ -281,9 +283,11 @@ async def test_a_message_of_ten_megabytes(box: Machine) -> None:
 
 async def test_more_questions_than_anybody_answers(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
-    await agent.say("requests 500")
-    await until(lambda: agent.evidence()["questions"] == 32, 5)
+    gate = box.folder / "gate"
+    await agent.say(f"requests 500 {gate}")
+    await until(lambda: agent.evidence()["questions"] == 32)
     await agent.until("waiting_approval")
+    gate.touch()
     await agent.until("idle")  # the turn's end answers all of them as cancelled
     assert agent.evidence()["questions"] == 0
 

@@ -170,7 +170,7 @@ async def test_terminals_end_with_their_agent(box: Machine) -> None:
     await agent.say("crash")
     await agent.until("error")
     home = box.folder / "home"
-    await until(lambda: not running_in(home), 5, lambda: str(running_in(home)))
+    await until(lambda: not running_in(home), why=lambda: str(running_in(home)))
 
 
 def test_a_tail_begins_with_a_whole_character() -> None:

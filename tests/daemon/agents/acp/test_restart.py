@@ -20,7 +20,7 @@ async def test_a_session_goes_on_with_the_same_chat(box: Machine) -> None:
     await box.start()
     assert agent.status == "idle"
     assert await agent.messages() == before
-    await until(lambda: len(updates(agent)) == 4, 5)  # it has told the chat anew, some of it late
+    await until(lambda: len(updates(agent)) == 4)  # it has told the chat anew, some of it late
     assert await agent.messages() == before
     assert {c.id for c in agent.session.state().controls} == {"model", "web", "mode"}
     assert (await agent.turn("and on"))[1].content == "You said: and on"
@@ -44,7 +44,7 @@ async def test_twice(box: Machine) -> None:
         await box.stop()
         await box.start()
         await agent.until("idle")
-        await until(lambda: len(updates(agent)) == 4, 5)
+        await until(lambda: len(updates(agent)) == 4)
         assert await agent.messages() == before
 
 
@@ -98,7 +98,7 @@ async def test_its_directory_is_gone(box: Machine) -> None:
 async def test_a_turn_that_was_cut_off(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     message_id = await agent.say("sleep")
-    await until(lambda: "agent_message_chunk" in str(agent.evidence()["updates"]), 5)
+    await until(lambda: "agent_message_chunk" in str(agent.evidence()["updates"]))
     await box.stop()
     await box.start()
     await agent.until("error")
@@ -118,7 +118,7 @@ async def test_what_waited_is_sent_once_the_session_is_open(box: Machine) -> Non
     await box.stop()
     await box.start()
     assert (await agent.session.send(SendChat(message="latest"))).queued
-    await until(lambda: len(box.named("agent:generating_completed")) == 2, 20)
+    await until(lambda: len(box.named("agent:generating_completed")) == 2)
     await agent.until("idle")
     said = [m.content for m in await agent.messages() if m.role == "user"]
     assert said == ["deaf", "later", "latest"]

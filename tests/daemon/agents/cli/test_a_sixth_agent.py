@@ -85,7 +85,7 @@ async def test_python_as_an_agent(box: Machine, agent: Agent) -> None:
         ("user", question),
     ]
     ids = [message.id for message in await agent.messages()]
-    await until(lambda: box.messages_reported == ids, 5)
+    await until(lambda: box.messages_reported == ids)
 
 
 async def test_its_chat_is_read_off_the_screen_line_for_line(agent: Agent) -> None:

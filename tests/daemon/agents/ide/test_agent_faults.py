@@ -40,7 +40,7 @@ async def test_a_conversation(faulty: Desk) -> None:
     await ide.say("at once")  # an answer without any sign of work
     await ide.until("idle")
     assert faulty.event_names() == ["generating_started", "generating_completed"] * 2
-    await until(lambda: len(faulty.messages_reported) == 4, 10)
+    await until(lambda: len(faulty.messages_reported) == 4)
     assert faulty.messages_reported == [message.id for message in await ide.messages()]
 
 
@@ -168,7 +168,7 @@ async def test_an_answer_never_goes_to_another_question(faulty: Desk) -> None:
         await ide.resolve("approve")
     assert refused.value.status == 409
     assert await ide.script("window.clicks") is None
-    await until(lambda: ide.session.state().pending_action is not None, 2)
+    await until(lambda: ide.session.state().pending_action is not None)
     assert pending_of(ide) != action
     await ide.resolve("approve")
     await ide.until("idle")
@@ -201,14 +201,14 @@ async def test_queued_messages_arrive_in_order(faulty: Desk) -> None:
     await ide.say("one WORK:600")
     for text in ("two", "three"):
         assert (await ide.session.send(SendChat(message=text))).queued
-    await until(lambda: len(faulty.named("agent:generating_completed")) == 3, 20)
+    await until(lambda: len(faulty.named("agent:generating_completed")) == 3)
     said = [m.content for m in await ide.messages() if m.role == "user"]
     assert said == ["one WORK:600", "two", "three"]
 
 
 async def test_several_agents_one_of_them_in_nested_frames(faulty: Desk) -> None:
     ide = await faulty.open()
-    await until(lambda: len(ide.session.describe().agents) == 2, 5)
+    await until(lambda: len(ide.session.describe().agents) == 2)
     await ide.turn("for alpha")
     await ide.session.send(SendChat(message="for beta WORK:500", agent_type="beta"))
     agents = {agent.name: agent.status for agent in ide.session.describe().agents}
@@ -281,7 +281,7 @@ async def test_the_page_crashes_and_is_loaded_again(faulty: Desk) -> None:
         await ide.session.screenshot(Screenshot())
     assert hidden.value.status == 409
     await ide.load_again()
-    await until(lambda: ide.evidence()["page"] == "there", 20)  # from here on it takes a message
+    await until(lambda: ide.evidence()["page"] == "there")  # from here on it takes a message
     assert (await ide.turn("after it"))[0].content == "after it"
 
 
@@ -290,14 +290,14 @@ async def test_a_page_is_there_once_it_is_watched(faulty: Desk) -> None:
     await ide.script("delete window.__outrider")  # as in a page that was loaded without a daemon
     await faulty.stop()
     await faulty.start()
-    await until(lambda: ide.evidence()["page"] == "there", 10)
+    await until(lambda: ide.evidence()["page"] == "there")
     assert (await ide.turn("hello"))[0].content == "hello"
 
 
 async def test_the_chat_is_hidden(faulty: Desk) -> None:
     ide = await faulty.open()
     await ide.script("document.getElementById('panel').style.display = 'none'")
-    await until(lambda: not ide.shown, 5)
+    await until(lambda: not ide.shown)
     assert ide.status == "idle"
     with pytest.raises(ApiError) as refused:
         await ide.say("into the dark")
@@ -383,7 +383,7 @@ async def test_a_daemon_that_starts_again_is_slow_to_connect(faulty: Desk) -> No
         await stays(ide, "idle", 4)
     finally:
         browser.resume()
-    await until(lambda: ide.evidence()["page"] == "there", 20)
+    await until(lambda: ide.evidence()["page"] == "there")
     assert ide.status == "idle"
     assert not faulty.named("agent:error")
 
@@ -394,7 +394,7 @@ async def test_a_message_that_a_restart_came_upon_is_awaited(faulty: Desk) -> No
     await ide.say("hello")  # taken, and nothing has come of it yet
     await faulty.stop()
     await faulty.start()
-    await until(lambda: ide.session.describe().cdp_connected and ide.shown, 5)
+    await until(lambda: ide.session.describe().cdp_connected and ide.shown)
     await stays(ide, "generating", 1)
     await ide.script("add('agent', 'here I am')")
     await ide.until("idle")

@@ -34,21 +34,21 @@ async def test_a_silent_model_a_hidden_chat_and_a_reload(box: Desk, kind: AgentK
     before = await ide.turn("hello")
 
     await ide.page.evaluate("setTimeout(() => location.reload(), 10)")
-    await until(lambda: not ide.shown, 20)
-    await until(lambda: ide.shown, 40)
+    await until(lambda: not ide.shown)
+    await until(lambda: ide.shown)
     await ide.until("idle")
     assert (await ide.messages())[: len(before)] == before
     added = await ide.turn("after it")
     assert [message.content for message in added if message.role == "user"] == ["after it"]
 
     await ide.page.locator(HIDES[kind.type]).locator("visible=true").first.click()
-    await until(lambda: not ide.shown, 10)
+    await until(lambda: not ide.shown)
     assert ide.status == "idle"
     assert (await ide.turn("into the dark"))[0].content == "into the dark"
 
     # whether VS Code has kept that its chat is shown by now, nobody knows
     await ide.page.evaluate("setTimeout(() => location.reload(), 10)")
-    await until(lambda: not ide.shown, 20)
+    await until(lambda: not ide.shown)
     assert (await ide.turn("and again"))[0].content == "and again"
 
     await ide.say("HANG")
@@ -69,7 +69,7 @@ async def test_its_window_is_closed_and_then_its_browser_is_killed(box: Desk) ->
     await other.close()
 
     ide.processes()[0].kill()
-    await until(lambda: "has ended" in (ide.session.state().error or ""), 5)
+    await until(lambda: "has ended" in (ide.session.state().error or ""))
     assert not ide.session.describe().cdp_connected
     assert await ide.messages() == before
     with pytest.raises(ApiError) as refused:
@@ -94,7 +94,7 @@ async def test_its_page_crashes_and_is_loaded_again(box: Desk) -> None:
     assert await ide.messages() == before
     crashing.cancel()
     await ide.load_again()
-    await until(lambda: ide.evidence()["page"] == "there" and ide.shown, 60)
+    await until(lambda: ide.evidence()["page"] == "there" and ide.shown)
     assert (await ide.turn("after it"))[0].content == "after it"
     assert (await ide.messages())[: len(before)] == before
 
@@ -103,7 +103,7 @@ async def test_its_page_crashes_and_is_loaded_again(box: Desk) -> None:
 async def test_settings_pictures_and_the_debug_bundle(box: Desk, kind: AgentKind) -> None:
     ide = await box.open()
     await ide.turn("begin")
-    await until(lambda: {"model", "mode"} <= controls(ide).keys(), 20)
+    await until(lambda: {"model", "mode"} <= controls(ide).keys())
     state = ide.session.state()
     mode = next(control for control in state.controls if control.id == "mode")
     other = next(option for option in mode.options if option != mode.value)
