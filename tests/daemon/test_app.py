@@ -32,6 +32,7 @@ from outrider.daemon.settings import (
 from tests.contract.link.memory_log import agent_event
 from tests.daemon.conftest import eventually
 from tests.daemon.scripted_service import Peer, ScriptedService
+from tests.rig.patience import PATIENCE
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def settings(tmp_path: Path, service: ScriptedService) -> DaemonSettings:
 def terminal(command_id: str, shell_command: str, name: str | None = None) -> Command:
     payload = msgspec.json.encode({"command": shell_command, "name": name})
     return Command(
-        id=command_id, command="terminal", payload=msgspec.Raw(payload), timeout_ms=20_000
+        id=command_id, command="terminal", payload=msgspec.Raw(payload), timeout_ms=120_000
     )
 
 
@@ -83,11 +84,10 @@ async def test_it_works_until_it_is_stopped_and_leaves_nothing(
     await eventually((tmp_path / "begun").exists)
     await eventually((tmp_path / "begun-too").exists)
 
-    began = asyncio.get_running_loop().time()
     stop.set()
     await peer.hear(Goodbye)
-    await running
-    assert asyncio.get_running_loop().time() - began < 5
+    async with asyncio.timeout(PATIENCE):  # the commands would take much longer
+        await running
     await eventually(lambda: not background.is_running())
     assert asyncio.all_tasks() - {asyncio.current_task()} == peers_tasks()
 

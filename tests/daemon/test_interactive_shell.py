@@ -15,6 +15,7 @@ from outrider.daemon.interactive_shell import close_left_windows, start_interact
 from outrider.daemon.terminal import Terminals
 from tests.daemon.agents.machine import kill_server
 from tests.daemon.conftest import eventually
+from tests.rig.patience import PATIENCE
 
 NAME = "build"
 
@@ -48,7 +49,7 @@ class Desk:
 
         await eventually(is_shown, f"{text!r} is not shown")
 
-    async def run(self, command: str, within: float = 20) -> TerminalOutput:
+    async def run(self, command: str, within: float = PATIENCE) -> TerminalOutput:
         deadline = asyncio.get_running_loop().time() + within
         return await self.terminals.run(Terminal(command=command, name=NAME), deadline)
 

@@ -29,6 +29,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import termios
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final
@@ -211,11 +212,24 @@ class InteractiveShell(Shell):
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _press(self, key: str) -> None:
-        """Press a key, if the shell itself reads the tty."""
-        if self.window is not None and _is_in_foreground(self.window.pid):
+        """Press a key, if the shell itself reads keys from the tty."""
+        if self.window is not None and self._reads_keys(self.window.pid):
             with contextlib.suppress(TmuxError):
                 codes = [f"{byte:02x}" for byte in key.encode()]
                 await self._tmux.run("send-keys", "-t", self.window.id, "-H", *codes)
+
+    def _reads_keys(self, pid: int) -> bool:
+        """Return whether the shell is at its prompt.
+
+        Only there bash takes the tty out of its line mode. Right before that, when a program has
+        ended, bash is in the foreground already, and the tty would show the key as text.
+        """
+        if not _is_in_foreground(pid):
+            return False
+        try:
+            return not termios.tcgetattr(self._tty)[3] & termios.ICANON
+        except (termios.error, ValueError):  # closed: what is pressed goes nowhere
+            return True
 
     async def _watch(self, window: Pane) -> None:
         """Wait for the end of bash, then close the window."""
