@@ -27,6 +27,7 @@ from outrider.contract.frames import Hello
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Session
 from tests.rig.machine import ScriptedMachine, hello
+from tests.rig.patience import PATIENCE
 from tests.rig.stores import Addresses
 
 GATEWAY = "/api/v1/daemon/connect"
@@ -155,7 +156,7 @@ class Site:
         """Return a client with this key; it does not raise on errors."""
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         client = httpx.AsyncClient(
-            base_url=self.url, headers=headers, verify=False, trust_env=False, timeout=30
+            base_url=self.url, headers=headers, verify=False, trust_env=False, timeout=PATIENCE * 2
         )
         self._held.push_async_callback(client.aclose)
         return client

@@ -41,7 +41,7 @@ class Agent:
 
     async def waits(self, cursor: str) -> dict[str, Any]:
         """Wait for the end of a turn."""
-        path = f"/shortcuts/{self.target}/wait?after={cursor}&timeout=30"
+        path = f"/shortcuts/{self.target}/wait?after={cursor}&timeout=60"
         turn: dict[str, Any] = await self.up.call("GET", path)
         return turn
 

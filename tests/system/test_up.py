@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from outrider.daemon.settings import DaemonSettings
+from tests.rig.patience import PATIENCE
 from tests.rig.processes import environment, outrider
 from tests.system.up import Up
 
@@ -86,7 +87,7 @@ def _after_running(command: str, path: str) -> str:
         env={"PATH": path},
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=PATIENCE,
         check=True,
     ).stdout.strip()
 

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import httpx
 
-from tests.rig.patience import PATIENCE, eventually
-from tests.rig.processes import Program
+from tests.rig.patience import eventually
+from tests.rig.processes import PROCESS_PATIENCE, Program
 
 
 class Up(Program):
@@ -38,7 +38,9 @@ class Up(Program):
         self.key, self.url = found[1], found[2]
         return "\n".join(lines)
 
-    async def until(self, condition: Callable[[], Awaitable[Any]], within: float = PATIENCE) -> Any:
+    async def until(
+        self, condition: Callable[[], Awaitable[Any]], within: float = PROCESS_PATIENCE
+    ) -> Any:
         """Wait until `condition` returns something, and return that."""
         found: list[Any] = []
 

@@ -10,6 +10,8 @@ from tests.rig.site import Site
 from tests.rig.stores import PostgreSQL
 from tests.system.nodes.pair import Pair
 
+GRACE_SECONDS = 1
+
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def nodes(
@@ -17,7 +19,9 @@ async def nodes(
 ) -> AsyncIterator[tuple[Site, Site]]:
     """The nodes that tests share."""
     directory = tmp_path_factory.mktemp("nodes")
-    shared = settings(directory / "one", postgresql, secret_key="k" * 32, grace_period=1)
+    shared = settings(
+        directory / "one", postgresql, secret_key="k" * 32, grace_period=GRACE_SECONDS
+    )
     sites = (Site(shared), Site(shared.model_copy(update={"data_dir": directory / "two"})))
     for site in sites:
         await site.start()

@@ -21,6 +21,7 @@ from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import RESULTS, TURN, session
 from tests.rig.site import Site
 from tests.rig.stores import PostgreSQL
+from tests.system.nodes.conftest import GRACE_SECONDS
 from tests.system.nodes.pair import V1, Pair
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -124,12 +125,13 @@ class TestCommands:
     async def test_in_the_grace_period_503_and_after_it_500(self, pair: Pair) -> None:
         machine = await pair.machine_there(session(id="s1"))
         await pair.shows_here(1)
-        await machine.drops()
 
         async def status() -> int:
             return (await pair.here.get(pair.status)).status_code
 
-        assert await status() == 503
+        dropped = time.monotonic()
+        await machine.drops()
+        assert await status() == 503 or time.monotonic() - dropped > GRACE_SECONDS
         await pair.shows_here(0)
         assert await status() == 500
 
@@ -232,11 +234,14 @@ class TestEvents:
             body = {"url": receiver.url, "events": ["machine:connected", "machine:disconnected"]}
             assert (await page.post(f"{V1}/webhooks", json=body)).is_success
             machine = await pair.machine_there()
+            dropped = time.monotonic()
             await machine.drops()
             again = await pair.machine_here()  # within the grace period: nothing to tell
+            if time.monotonic() - dropped > GRACE_SECONDS:
+                pytest.skip("the machine was too slow to come back within the grace period")
             await again.drops()
-            came, went = await receiver.takes(2)
-            assert (came.event, went.event) == ("machine:connected", "machine:disconnected")
+            told = {one.event for one in await receiver.takes(2)}
+            assert told == {"machine:connected", "machine:disconnected"}
             await pair.machine_there()
             *_, third = await receiver.takes(3)
             assert third.event == "machine:connected"
