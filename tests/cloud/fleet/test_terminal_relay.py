@@ -1,6 +1,7 @@
 """Terminals of machines on another node: windows, lost messages and dead nodes, without sockets."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -246,6 +247,18 @@ async def test_a_node_of_a_machine_that_dies() -> None:
         stream = await setting.here.open()
         await setting.there.stop()
         assert (await end_of(stream.read)).code == TRY_AGAIN
+
+
+async def test_a_node_that_was_frozen_loses_no_stream() -> None:
+    """What the other node reports waits to be read."""
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        time.sleep(2 * LOST_AFTER)  # noqa: ASYNC251  # as SIGSTOP does
+        before = setting.bus.published
+        await eventually(lambda: setting.bus.published > before + 4)
+        setting.machine.shows(b"on")
+        assert await read(stream, 2) == b"on"
+        assert setting.here.relay.count() == setting.there.relay.count() == 1
 
 
 async def test_a_node_of_a_client_that_dies() -> None:

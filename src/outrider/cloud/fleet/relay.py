@@ -14,7 +14,8 @@ belongs.
 Crash windows. A node may die or freeze with commands in flight. Every second each node therefore
 sends the ids of the commands still in flight on its machines to the nodes that requested them
 (`InFlight`). A command that no node has reported for `lost_after` seconds fails with a 503 at its
-requester.
+requester. The requester measures this time in its own reports: while it was frozen itself it
+received none, and it must not fail commands whose reports wait to be read.
 
 A command in flight belongs to the node that holds the machine's socket. When the machine moves to
 another node, its old node hands its commands over (`Handover`); when the socket is lost, the
@@ -23,7 +24,6 @@ requesting nodes are notified (`ConnectionLost`).
 
 import asyncio
 import secrets
-import time
 from collections import defaultdict
 from collections.abc import Coroutine
 from functools import partial
@@ -148,13 +148,17 @@ class _LocalConnection:
 
 
 class _Requested:
-    """A command of this node that is in flight; `reported_at` is when a node last reported it."""
+    """A command of this node that is in flight.
 
-    __slots__ = ("machine", "reported_at")
+    Attributes:
+        silence: reports that this node has sent since another last reported the command.
+    """
+
+    __slots__ = ("machine", "silence")
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
-        self.reported_at = time.monotonic()
+        self.silence = 0
 
 
 class CommandRelay:
@@ -183,7 +187,7 @@ class CommandRelay:
     ) -> None:
         self.node = secrets.token_hex(6)
         self._report_interval = report_interval
-        self._lost_after = lost_after
+        self._lost_after = round(lost_after / report_interval)
         self._retry_interval = retry_interval
         self._bus = bus
         self._requests = requests
@@ -312,17 +316,16 @@ class CommandRelay:
 
     def _give_up_lost(self) -> None:
         """Fail the commands of this node that no node reports as in flight."""
-        before = time.monotonic() - self._lost_after
         for command_id, requested in list(self._requested.items()):
-            if requested.reported_at < before:
+            requested.silence += 1
+            if requested.silence > self._lost_after:
                 self._requests.command_lost(command_id)
 
     def _on_in_flight(self, commands: list[str]) -> None:
-        now = time.monotonic()
         for command_id in commands:
             requested = self._requested.get(command_id)
             if requested is not None:
-                requested.reported_at = now
+                requested.silence = 0
 
     def _on_machine(self, machine_id: str, data: bytes) -> None:
         """Handle a message on the channel of a machine that is connected here."""

@@ -10,13 +10,13 @@ direction, so what waits for the bus is bounded. Each side numbers its messages:
 one (it is ignored), and lose some (the stream is closed).
 
 Crash windows. A stream that the other node has not named for `lost_after` seconds is closed: that
-node is dead, or does not know the stream. When the bus is down, all relayed streams are closed. In
+node is dead, or does not know the stream. Each side measures this time in its own reports, as it
+receives none while it is frozen itself. When the bus is down, all relayed streams are closed. In
 both cases the client opens its terminal again.
 """
 
 import asyncio
 import secrets
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
@@ -145,12 +145,16 @@ class _Outbox:
 
 
 class _End:
-    """One node's end of a relayed stream."""
+    """One node's end of a relayed stream.
+
+    Attributes:
+        silence: reports that this node has sent since it last heard of the stream.
+    """
 
     def __init__(self, stream: str, node: str, outbox: _Outbox) -> None:
         self.stream = stream
         self.node = node
-        self.seen_at = time.monotonic()
+        self.silence = 0
         self._outbox = outbox
         self._sent = 0
         self._received = 0
@@ -316,7 +320,7 @@ class TerminalRelay:
         self._node_of = node_of
         self._local = local
         self._report_interval = report_interval
-        self._lost_after = lost_after
+        self._lost_after = round(lost_after / report_interval)
         self._ends: dict[str, _End] = {}
         self._outboxes: dict[str, _Outbox] = {}
 
@@ -375,9 +379,9 @@ class TerminalRelay:
                 del self._outboxes[node]
 
     def _give_up_lost(self) -> None:
-        before = time.monotonic() - self._lost_after
         for end in list(self._ends.values()):
-            if end.seen_at < before:
+            end.silence += 1
+            if end.silence > self._lost_after:
                 self._lose(end)
 
     def _on_message(self, data: bytes) -> None:
@@ -393,7 +397,7 @@ class TerminalRelay:
             case Alive(streams):
                 for stream in streams:
                     if stream in self._ends:
-                        self._ends[stream].seen_at = time.monotonic()
+                        self._ends[stream].silence = 0
             case Relayed(stream, sequence, content):
                 end = self._ends.get(stream)
                 if end is not None:
@@ -424,7 +428,7 @@ class TerminalRelay:
         is_next = end.is_next(sequence)
         if is_next is None:
             return
-        end.seen_at = time.monotonic()
+        end.silence = 0
         try:
             _, message = codec.decode(content)
             goes_on = is_next and (message is None or end.receive(message))
