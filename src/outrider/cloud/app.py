@@ -62,7 +62,7 @@ from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.fleet.terminal_relay import TerminalRelay
 from outrider.cloud.fleet.terminals import Terminals
 from outrider.cloud.hosts import AllowedHosts
-from outrider.cloud.live.deltas import WATCH_INTERVAL, DeltaWatch
+from outrider.cloud.live.deltas import DeltaRelay
 from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.live.pages import Pages
 from outrider.cloud.live.streams import EventStreams, StreamTimes
@@ -78,7 +78,7 @@ from outrider.cloud.webhooks.retention import PRUNE_INTERVAL, prune, prune_log
 from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import EventName
-from outrider.contract.frames import CloseCode
+from outrider.contract.frames import CloseCode, Delta
 
 if TYPE_CHECKING:
     from outrider.cloud.store.redis import Redis
@@ -181,7 +181,14 @@ class Service:
             handshakes=Handshakes(addresses, settings.rate_limit_ip, clock),
             take_event=self._intake.agent_event,
             note_refusal=RefusalSink(self._audit, clock).note,
-            take_delta=self._event_streams.delta,
+            take_delta=self._take_delta,
+        )
+        self._deltas = DeltaRelay(
+            self._bus,
+            self._relay.node,
+            self._event_streams,
+            self._presence.connections_here,
+            self._gateway.watch_deltas,
         )
         sessions = Sessions(database, secret, clock, password_hasher)
         self._authenticator = Authenticator(database, sessions, clock)
@@ -262,18 +269,7 @@ class Service:
             streams=self._streams,
             sockets=self._sockets,
         )
-        others = Starlette(
-            routes=[
-                *operations.routes(endpoints, self._readiness, self._registry, settings.base_path),
-                *pages.routes(),
-                Route("/api/{path:path}", no_endpoint(pipeline)),
-            ],
-            exception_handlers={HTTPException: http_exception, Exception: unexpected},
-        )
-        others.router.redirect_slashes = False
-        routes = resources([*bound, *more_endpoints], pipeline)
-        router = Router(routes, others, {GATEWAY_PATH: self._gateway})
-        self.app = _with_middleware(router, settings, self._registry)
+        self.app = self._application([*bound, *more_endpoints], pipeline)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -311,10 +307,7 @@ class Service:
                 _background(self._queue.run(), "deliver"),
                 _background(self._feed.run(), "wake for events"),
                 _background(self._event_streams.run(), "keep the event streams"),
-                _background(
-                    run_periodically(self._delta_watch().update, WATCH_INTERVAL, "ask for deltas"),
-                    "ask for deltas",
-                ),
+                _background(self._deltas.run(), "exchange deltas"),
                 _background(
                     run_periodically(self._prune, PRUNE_INTERVAL, "prune deliveries"),
                     "prune deliveries",
@@ -367,12 +360,21 @@ class Service:
         await self._idempotency.drain(1)
         await self._gateway.close()
 
-    def _delta_watch(self) -> DeltaWatch:
-        return DeltaWatch(
-            self._event_streams.delta_accounts,
-            self._presence.connections_here,
-            self._gateway.watch_deltas,
+    def _application(self, bound: Sequence[BoundEndpoint], pipeline: Pipeline) -> ASGIApp:
+        """Return the ASGI application: what is served at each path."""
+        endpoints = [one.endpoint for one in bound]
+        base_path = self._settings.base_path
+        others = Starlette(
+            routes=[
+                *operations.routes(endpoints, self._readiness, self._registry, base_path),
+                *pages.routes(),
+                Route("/api/{path:path}", no_endpoint(pipeline)),
+            ],
+            exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
+        others.router.redirect_slashes = False
+        router = Router(resources(bound, pipeline), others, {GATEWAY_PATH: self._gateway})
+        return _with_middleware(router, self._settings, self._registry)
 
     def _add_gauges(self) -> None:
         """Add what is open on this node to its metrics."""
@@ -412,6 +414,9 @@ class Service:
             await self._nodes.leave()
         except DATABASE_ERRORS as error:
             _log.warning("node deregistration failed", error=str(error))
+
+    def _take_delta(self, account_id: str, machine_id: str, delta: Delta) -> None:
+        self._deltas.receive(account_id, machine_id, delta)
 
     def _close_connection(
         self, machine_id: str, code: CloseCode, reason: str, connection: int | None

@@ -126,6 +126,21 @@ async def test_it_tells_of_a_break_and_heals() -> None:
             await eventually(lambda: len(heard) >= 2)
 
 
+async def test_a_handler_that_fails_does_not_end_the_bus(server: RedisServer) -> None:
+    """It may have got a message that only nodes of the next release understand."""
+
+    def fails(_: bytes) -> None:
+        raise ValueError("unknown message")
+
+    async with on_redis(server) as bus:
+        heard: list[bytes] = []
+        await bus.subscribe("c3", fails)
+        await bus.subscribe("c3", heard.append)
+        await bus.publish("c3", b"first")
+        await bus.publish("c3", b"second")
+        await eventually(lambda: heard == [b"first", b"second"])
+
+
 async def test_it_notices_a_redis_that_is_frozen() -> None:
     """No connection ends then: only its silence tells."""
     with private(RedisServer) as server:

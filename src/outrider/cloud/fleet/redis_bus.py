@@ -269,7 +269,10 @@ class RedisBus:
 
     def _call_handlers(self, name: str, data: bytes) -> None:
         for handler in list(self._handlers.get(name, ())):
-            handler(data)
+            try:
+                handler(data)
+            except Exception:  # a message of a newer release must not end the bus
+                _log.exception("message handler failed", channel=name)
 
     async def _ask(self, *command: str | bytes | int) -> Any:  # as Redis answers it
         try:

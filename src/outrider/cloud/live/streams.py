@@ -7,12 +7,12 @@ account's tail (`reader`) puts into its buffer:
 """
 
 import asyncio
+import itertools
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,6 +24,7 @@ from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.live.frames import FrameBuffer
 from outrider.cloud.live.reader import PAGE, AccountTail, LogReader
 from outrider.cloud.live.selection import Selection
+from outrider.cloud.parts import parts
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import api_keys, event_log, sessions
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
@@ -132,14 +133,9 @@ class EventStream:
         elif not self._buffer.is_empty:
             self._wake()
 
-    @property
-    def wants_deltas(self) -> bool:
-        """Whether its client has asked for deltas."""
-        return self._selection.deltas
-
     def receive_delta(self, daemon_id: str, target_id: str, frame: bytes) -> None:
         """Take a delta of a session; it is dropped if the client reads too slowly."""
-        if self._tail is not None and self._selection.wants_delta(daemon_id, target_id):
+        if self._selection.wants_delta(daemon_id, target_id):
             self._buffer.add_delta(frame)
             self._wake()
 
@@ -170,6 +166,8 @@ class EventStream:
             tail = self._tail = self._owner.reader.join(
                 self.credential.account_id, self._position, self
             )
+            if self._selection.deltas:
+                self._owner.add_delta_stream(self)
             # What follows the tail's position is in the buffer from now on.
             goal = tail.position
             while self._position < goal and self._is_open():
@@ -239,6 +237,17 @@ class EventStream:
         if self._tail is not None:
             self._owner.reader.leave(self._tail, self)
             self._tail = None
+            self._owner.remove_delta_stream(self)
+
+
+class _DeltaAudience:
+    """The streams that get the deltas of an account, and a number for the newest of them."""
+
+    __slots__ = ("opened", "streams")
+
+    def __init__(self) -> None:
+        self.streams: set[EventStream] = set()
+        self.opened = 0
 
 
 class EventStreams:
@@ -247,6 +256,9 @@ class EventStreams:
     Args:
         clock: seconds since the epoch.
         max_streams: streams of an account and credential.
+
+    Attributes:
+        delta_accounts_changed: set when `delta_accounts` has changed.
     """
 
     def __init__(
@@ -264,6 +276,9 @@ class EventStreams:
         self._max_streams = max_streams
         self._streams: set[EventStream] = set()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._delta_audiences: dict[str, _DeltaAudience] = {}
+        self._openings = itertools.count(1)
+        self.delta_accounts_changed = asyncio.Event()
 
     def count(self) -> int:
         """Return how many streams are open here."""
@@ -306,28 +321,46 @@ class EventStreams:
             self._streams.remove(stream)
             self._release(stream.credential)
 
+    def add_delta_stream(self, stream: EventStream) -> None:
+        """Send a stream the deltas of its account from now on; it calls this itself."""
+        audience = self._delta_audiences.setdefault(stream.credential.account_id, _DeltaAudience())
+        audience.streams.add(stream)
+        audience.opened = next(self._openings)
+        self.delta_accounts_changed.set()
+
+    def remove_delta_stream(self, stream: EventStream) -> None:
+        """Send a stream no more deltas; it calls this itself."""
+        audience = self._delta_audiences.get(stream.credential.account_id)
+        if audience is None:
+            return
+        audience.streams.discard(stream)
+        if not audience.streams:
+            del self._delta_audiences[stream.credential.account_id]
+            self.delta_accounts_changed.set()
+
     def delta(self, account_id: str, daemon_id: str, delta: Delta) -> None:
         """Send a delta of a machine's session to the streams that want it."""
+        audience = self._delta_audiences.get(account_id)
+        if audience is None:
+            return
         target_id = f"{daemon_id}:session:{delta.session_id}"
-        frame: bytes | None = None
-        for stream in self._streams:
-            if stream.wants_deltas and stream.credential.account_id == account_id:
-                frame = frame or frames.delta_frame(
-                    msgspec.json.encode(
-                        ChatDelta(
-                            target_id=target_id,
-                            message_id=delta.message_id,
-                            revision=delta.revision,
-                            op=delta.op,
-                            text=delta.text,
-                        )
-                    )
-                )
-                stream.receive_delta(daemon_id, target_id, frame)
+        body = ChatDelta(
+            target_id=target_id,
+            message_id=delta.message_id,
+            revision=delta.revision,
+            op=delta.op,
+            text=delta.text,
+        )
+        frame = frames.delta_frame(msgspec.json.encode(body))
+        for stream in audience.streams:
+            stream.receive_delta(daemon_id, target_id, frame)
 
-    def delta_accounts(self) -> set[str]:
-        """Return the accounts of which somebody here wants deltas."""
-        return {one.credential.account_id for one in self._streams if one.wants_deltas}
+    def delta_accounts(self) -> dict[str, int]:
+        """Return the accounts of which somebody here wants deltas.
+
+        The number of an account grows with each stream that is opened.
+        """
+        return {account_id: one.opened for account_id, one in self._delta_audiences.items()}
 
     async def run(self) -> None:
         """Read events, and end the streams of revoked credentials, until cancelled."""
@@ -344,9 +377,9 @@ class EventStreams:
             ids[stream.credential.kind].add(stream.credential.id)
         now = int(self._clock() * 1000)
         valid: set[str] = set()
-        for part in _parts(ids["key"]):
+        for part in parts(ids["key"], _CHECKED_AT_ONCE):
             valid |= await api_keys.valid(self._database, part, now)
-        for part in _parts(ids["session"]):
+        for part in parts(ids["session"], _CHECKED_AT_ONCE):
             valid |= await sessions.living(self._database, part, now)
         for stream in checked:
             if stream.credential.id not in valid:
@@ -374,12 +407,6 @@ def retry_after_ms() -> int:
     It is random: the clients of a node that drains do not all connect in one moment.
     """
     return random.randrange(_RETRY_MILLIS, 2 * _RETRY_MILLIS)  # noqa: S311  # spread only
-
-
-def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
-    remaining = iter(ids)
-    while part := list(islice(remaining, _CHECKED_AT_ONCE)):
-        yield part
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:
