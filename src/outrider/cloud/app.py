@@ -32,6 +32,7 @@ from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.passwords import HASHER
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
+from outrider.cloud.access.revocation import RevocationWatch
 from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.api import operations, pages
 from outrider.cloud.api.account import AccountServices
@@ -40,6 +41,7 @@ from outrider.cloud.api.authorization import Authorization
 from outrider.cloud.api.daemons import DaemonServices
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.api.events import EventServices
+from outrider.cloud.api.long_polls import LongPolls
 from outrider.cloud.api.operations import Readiness
 from outrider.cloud.api.pipeline import Pipeline, no_endpoint, resources
 from outrider.cloud.api.responses import RequestMetrics, http_exception, unexpected
@@ -133,7 +135,9 @@ class Service:
         redis = _redis(settings, secret)
         self._bus = self._new_bus(redis)
         self._feed = LiveFeed(self._bus)
-        self._event_streams = EventStreams(database, self._feed, clock, stream_times)
+        times = stream_times or StreamTimes()
+        self._revocations = RevocationWatch(database, clock, times.check)
+        self._event_streams = EventStreams(database, self._feed, self._revocations, times)
         self._intake = EventIntake(
             database=database,
             subscriptions=subscriptions,
@@ -197,6 +201,7 @@ class Service:
         self._idempotency = Idempotency(database, cipher, clock)
         self._streams = Streams()
         self._waits = Waits()
+        polls = LongPolls(self._revocations)
         self._sockets = Sockets()
         endpoints = [*ENDPOINTS, *(bound.endpoint for bound in more_endpoints)]
         limits = [one.rate_limit.definition for one in endpoints if one.rate_limit is not None]
@@ -216,7 +221,7 @@ class Service:
             ),
             for_shortcuts=self._dispatcher,
             for_waiting=WaitServices(
-                dispatcher=self._dispatcher, feed=self._feed, waits=self._waits
+                dispatcher=self._dispatcher, feed=self._feed, waits=self._waits, polls=polls
             ),
             for_terminals=TerminalServices(
                 dispatcher=self._dispatcher,
@@ -226,7 +231,8 @@ class Service:
             for_events=EventServices(
                 database=database,
                 streams=self._event_streams,
-                pages=Pages(database, self._feed, self._event_streams.times.poll),
+                pages=Pages(database, self._feed, times.poll),
+                polls=polls,
             ),
             for_webhooks=WebhookServices(
                 database=database,
@@ -306,7 +312,8 @@ class Service:
                 _background(self._intake.run(), "store events"),
                 _background(self._queue.run(), "deliver"),
                 _background(self._feed.run(), "wake for events"),
-                _background(self._event_streams.run(), "keep the event streams"),
+                _background(self._event_streams.run(), "read events"),
+                _background(self._revocations.run(), "check credentials"),
                 _background(self._deltas.run(), "exchange deltas"),
                 _background(
                     run_periodically(self._prune, PRUNE_INTERVAL, "prune deliveries"),

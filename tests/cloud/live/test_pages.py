@@ -29,17 +29,13 @@ async def account_with(database: Database, *names: str) -> str:
     return account
 
 
-async def never() -> None:
-    await asyncio.Event().wait()
-
-
 async def test_what_is_not_selected_is_passed_over(database: Database) -> None:
     account = await account_with(database, *["agent:error"] * 1200, "machine:connected")
     pages = Pages(database, LiveFeed(MemoryBus()))
     selection = Selection(MACHINE_KINDS)
-    page = await pages.read(account, selection, after="0", limit=1, wait=0, gone=never)
+    page = await pages.read(account, selection, after="0", limit=1, wait=0)
     assert [event.cursor for event in page.events] == [1201]
-    page = await pages.read(account, selection, after="1201", limit=1, wait=0, gone=never)
+    page = await pages.read(account, selection, after="1201", limit=1, wait=0)
     assert page == ([], 1201, "ok")
 
 
@@ -47,28 +43,9 @@ async def test_a_node_that_drains_answers_those_who_wait(database: Database) -> 
     account = await account_with(database, "machine:connected")
     feed = LiveFeed(MemoryBus())
     reading = asyncio.create_task(
-        Pages(database, feed).read(
-            account, Selection(AGENT_KINDS), after="0", limit=1, wait=60, gone=never
-        )
+        Pages(database, feed).read(account, Selection(AGENT_KINDS), after="0", limit=1, wait=60)
     )
     await asyncio.sleep(0)
     feed.drain()
     async with asyncio.timeout(PATIENCE):
         assert await reading == ([], 1, "ok")
-
-
-async def test_a_client_that_goes_away_ends_its_wait(database: Database) -> None:
-    account = await account_with(database)
-    gone = asyncio.Event()
-
-    async def leaves() -> None:
-        await gone.wait()
-
-    reading = asyncio.create_task(
-        Pages(database, LiveFeed(MemoryBus())).read(
-            account, Selection(AGENT_KINDS), after="0", limit=1, wait=60, gone=leaves
-        )
-    )
-    gone.set()
-    async with asyncio.timeout(PATIENCE):
-        assert (await reading).events == []

@@ -7,6 +7,7 @@ import msgspec
 
 from outrider.cloud.access.principal import Principal, Scope
 from outrider.cloud.api.endpoint import Call, Endpoint, StreamKind
+from outrider.cloud.api.long_polls import LongPolls
 from outrider.cloud.api.streaming import Stream
 from outrider.cloud.live import frames
 from outrider.cloud.live.pages import Page, Pages
@@ -34,6 +35,7 @@ class EventServices:
     database: Database
     streams: EventStreams
     pages: Pages
+    polls: LongPolls
 
 
 async def read_events(services: EventServices, call: Call) -> bytes | Stream:
@@ -54,15 +56,14 @@ async def read_events(services: EventServices, call: Call) -> bytes | Stream:
         stream = await services.streams.open(call.caller, selection, after)
         last_on_drain = frames.end_frame("draining", retry_after_ms())
         return Stream(stream.chunks(), last_on_drain, stream.close)
-    page = await services.pages.read(
+    reading = services.pages.read(
         call.account_id,
         selection,
         after=query.after or None,
         limit=query.limit,
         wait=query.wait,
-        gone=call.gone,
     )
-    return _body(page)
+    return _body(await (services.polls.run(call, reading) if query.wait else reading))
 
 
 async def _selection(database: Database, caller: Principal, query: EventQuery) -> Selection:

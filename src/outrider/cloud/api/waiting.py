@@ -10,7 +10,7 @@ wherever the machine is connected.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
@@ -20,8 +20,9 @@ from msgspec import Meta
 
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.endpoint import Call, Endpoint
+from outrider.cloud.api.long_polls import LongPolls
 from outrider.cloud.api.targets import target_of
-from outrider.cloud.fleet.dispatch import ClientGone, Dispatcher
+from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.live.feed import LiveFeed, Subscription
 from outrider.contract.commands import TURN_ENDS, CommandType, Name, ReadTurn, TurnEnd, TurnState
@@ -46,7 +47,6 @@ _LAST_READ_SECONDS: Final = 2.0
 """How long the read at the end of a wait may take beyond its timeout."""
 
 _RETRY_SECONDS: Final = 1.0
-_END_SECONDS: Final = 1.0
 _TRANSIENT: Final = frozenset({503, 504})
 
 _encode = msgspec.json.encode
@@ -154,6 +154,7 @@ class WaitServices:
     dispatcher: Dispatcher
     feed: LiveFeed
     waits: Waits
+    polls: LongPolls
 
 
 async def wait(services: WaitServices, call: Call) -> Waited:
@@ -170,7 +171,7 @@ async def wait(services: WaitServices, call: Call) -> Waited:
         services.waits.add(call.caller.id, subscription),
     ):
         work = _Wait(services, call.account_id, target, call.query, subscription).run()
-        return await _while_connected(work, call.gone)
+        return await services.polls.run(call, work)
 
 
 class _Wait:
@@ -307,32 +308,6 @@ def _last_known(machine: MachineState, wanted: Target | str) -> Session | None:
         if session.kind == wanted.kind and wanted.name in (session.type, session.name)
     ]
     return max(found, key=lambda session: session.last_activity_at, default=None)
-
-
-async def _while_connected(
-    work: Coroutine[None, None, Waited], disconnected: Callable[[], Awaitable[None]]
-) -> Waited:
-    """Return the result of `work`; cancel it when the client disconnects.
-
-    Raises:
-        ClientGone: the client has disconnected.
-    """
-
-    async def watch() -> None:
-        await disconnected()
-
-    working = asyncio.create_task(work, name="wait for an agent")
-    watcher = asyncio.create_task(watch(), name="wait for a client to disconnect")
-    try:
-        await asyncio.wait({working, watcher}, return_when=asyncio.FIRST_COMPLETED)
-        is_connected = working.done()
-    finally:
-        working.cancel()
-        watcher.cancel()
-        await asyncio.wait({working, watcher}, timeout=_END_SECONDS)
-    if not is_connected:
-        raise ClientGone("The client has disconnected")
-    return working.result()
 
 
 async def _never() -> None:

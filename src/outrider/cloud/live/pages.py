@@ -1,8 +1,6 @@
 """Pages of the event log, for clients that ask again and again: a request may wait for an event."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from outrider.cloud.live import frames
@@ -48,7 +46,6 @@ class Pages:
         after: str | None,
         limit: int,
         wait: float,
-        gone: Callable[[], Awaitable[None]],
     ) -> Page:
         """Return the selected events after a cursor, oldest first.
 
@@ -56,7 +53,6 @@ class Pages:
             after: the cursor that the client has; None for the oldest events of the log.
             wait: seconds to wait for the first event, if there is none. After a gap there is no
                 wait, so that the client learns of it.
-            gone: returns when the client has disconnected; the wait ends then.
 
         Raises:
             SQLAlchemyError, OSError: the database is unavailable.
@@ -71,27 +67,14 @@ class Pages:
             if cursor is None or not extent.floor <= cursor <= extent.newest:
                 return Page([], extent.newest, "gap")
             page = Page([], cursor, "ok")
-        left = asyncio.ensure_future(gone()) if wait else None
-        try:
-            with self._feed.subscribe(account_id) as subscription:
-                while True:
-                    page, is_end = await self._scan(account_id, selection, page, limit)
-                    seconds = end - loop.time()
-                    is_over = seconds <= 0 or self._feed.is_draining or (left and left.done())
-                    if page.events or not is_end or is_over or left is None:
-                        return page
-                    changed = asyncio.ensure_future(
-                        subscription.changed(min(seconds, self._poll_interval))
-                    )
-                    try:
-                        await asyncio.wait({changed, left}, return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        changed.cancel()
-        finally:
-            if left is not None:
-                left.cancel()
-                with suppress(asyncio.CancelledError):
-                    await left
+        with self._feed.subscribe(account_id) as subscription:
+            while True:
+                page, is_end = await self._scan(account_id, selection, page, limit)
+                seconds = end - loop.time()
+                is_over = seconds <= 0 or self._feed.is_draining
+                if page.events or not is_end or is_over:
+                    return page
+                await subscription.changed(min(seconds, self._poll_interval))
 
     async def _scan(
         self, account_id: str, selection: Selection, page: Page, limit: int

@@ -9,9 +9,8 @@ account's tail (`reader`) puts into its buffer:
 import asyncio
 import itertools
 import random
-import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -19,14 +18,13 @@ import msgspec
 import structlog
 
 from outrider.cloud.access.principal import Principal
+from outrider.cloud.access.revocation import CHECK_INTERVAL, Credential, RevocationWatch
 from outrider.cloud.live import frames
 from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.live.frames import FrameBuffer
 from outrider.cloud.live.reader import PAGE, AccountTail, LogReader
 from outrider.cloud.live.selection import Selection
-from outrider.cloud.parts import parts
-from outrider.cloud.periodic import run_periodically
-from outrider.cloud.store import api_keys, event_log, sessions
+from outrider.cloud.store import event_log
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.event_log import Extent, LoggedEvent
 from outrider.contract.errors import ApiError, ErrorCode
@@ -37,7 +35,6 @@ MAX_STREAMS: Final = 10
 """Streams of an account and credential."""
 
 _LIMIT_RETRY_SECONDS: Final = 5.0
-_CHECKED_AT_ONCE: Final = 500
 _RETRY_SECONDS: Final = 1.0
 _RETRY_MILLIS: Final = 1000
 """Clients whose streams end together connect again spread over this time, after it."""
@@ -51,13 +48,13 @@ class StreamTimes:
 
     Attributes:
         heartbeat: between heartbeats.
-        check: between checks of the credentials. A revoked one ends its streams within 5 s.
+        check: between checks of the credentials, also of requests that wait.
         poll: between queries for events that caused no wake-up.
         max_age: after which a stream ends, so that streams spread over the nodes.
     """
 
     heartbeat: float = 10.0
-    check: float = 2.0
+    check: float = CHECK_INTERVAL
     poll: float = 5.0
     max_age: float = 3600.0
 
@@ -68,22 +65,6 @@ class Beginning(NamedTuple):
     resume: Resume
     position: int
     newest: int
-
-
-class Credential:
-    """The credential that a stream was opened with."""
-
-    __slots__ = ("account_id", "id", "kind")
-
-    def __init__(self, principal: Principal) -> None:
-        self.account_id = principal.account_id
-        self.kind = principal.kind
-        self.id = principal.id if principal.session is None else principal.session.id
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Identifies the account and the credential."""
-        return self.account_id, self.id
 
 
 class EventStream:
@@ -145,6 +126,10 @@ class EventStream:
             self._end_reason = reason
             self._leave_tail()
             self._wake()
+
+    def revoked(self) -> None:
+        """End it: its credential is no longer valid."""
+        self.end("unauthorized")
 
     def close(self) -> None:
         """Release what it holds. May be called again."""
@@ -254,7 +239,7 @@ class EventStreams:
     """The event streams of this node.
 
     Args:
-        clock: seconds since the epoch.
+        revocations: ends the streams of revoked credentials.
         max_streams: streams of an account and credential.
 
     Attributes:
@@ -265,14 +250,14 @@ class EventStreams:
         self,
         database: Database,
         feed: LiveFeed,
-        clock: Callable[[], float] = time.time,
+        revocations: RevocationWatch,
         times: StreamTimes | None = None,
         max_streams: int = MAX_STREAMS,
     ) -> None:
         self.times = times or StreamTimes()
         self.reader = LogReader(database, feed, self.times.poll)
         self._database = database
-        self._clock = clock
+        self._revocations = revocations
         self._max_streams = max_streams
         self._streams: set[EventStream] = set()
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -313,12 +298,14 @@ class EventStreams:
             raise
         stream = EventStream(self, credential, selection, begin)
         self._streams.add(stream)
+        self._revocations.add(stream)
         return stream
 
     def remove(self, stream: EventStream) -> None:
         """Forget a stream that is closed; it calls this itself."""
         if stream in self._streams:
             self._streams.remove(stream)
+            self._revocations.remove(stream)
             self._release(stream.credential)
 
     def add_delta_stream(self, stream: EventStream) -> None:
@@ -363,27 +350,8 @@ class EventStreams:
         return {account_id: one.opened for account_id, one in self._delta_audiences.items()}
 
     async def run(self) -> None:
-        """Read events, and end the streams of revoked credentials, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.reader.run())
-            check = run_periodically(self._check, self.times.check, "check credentials")
-            tasks.create_task(check)
-
-    async def _check(self) -> None:
-        """End the streams whose credential has been revoked or has expired."""
-        ids: defaultdict[str, set[str]] = defaultdict(set)
-        checked = list(self._streams)
-        for stream in checked:
-            ids[stream.credential.kind].add(stream.credential.id)
-        now = int(self._clock() * 1000)
-        valid: set[str] = set()
-        for part in parts(ids["key"], _CHECKED_AT_ONCE):
-            valid |= await api_keys.valid(self._database, part, now)
-        for part in parts(ids["session"], _CHECKED_AT_ONCE):
-            valid |= await sessions.living(self._database, part, now)
-        for stream in checked:
-            if stream.credential.id not in valid:
-                stream.end("unauthorized")
+        """Read events, until cancelled."""
+        await self.reader.run()
 
     def _release(self, credential: Credential) -> None:
         self._counts[credential.key] -= 1
