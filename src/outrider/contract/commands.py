@@ -19,6 +19,7 @@ from outrider.contract.resources import (
     Control,
     Message,
     PendingAction,
+    SessionState,
     SummaryMetadata,
     Workspace,
 )
@@ -461,6 +462,12 @@ class Chat(Result, kw_only=True):
     """The question that a user must approve or reject; null if there is none."""
     total_messages: int
     """The number of messages in the chat, including those that are not returned."""
+    type: str = ""
+    """The type of the session's agent or IDE; empty from machine agents of an older release."""
+    state: SessionState = "running"
+    """Whether the session is running or has ended; then `status` is the last one."""
+    resumable: bool = False
+    """Whether an ended session can be continued. False while it is running."""
 
 
 class TurnState(Result, kw_only=True):

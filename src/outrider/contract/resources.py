@@ -16,6 +16,13 @@ from outrider.contract.text import Excerpt, Id, Name, Path, ShortName, TargetId,
 AgentStatus = Literal["idle", "generating", "waiting_approval", "error"]
 """What an agent is doing."""
 
+SessionState = Literal["running", "ended"]
+"""Whether the agent of a session runs."""
+
+EndReason = Literal["stopped", "exited", "crashed", "machine_restarted"]
+"""Why a session ended: by the API; by the program itself, with exit code 0; with another exit code
+or by a signal; or because the machine, its tmux server or its machine agent was restarted."""
+
 OptionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 """What choosing an option of a pending action means (after the Agent Client Protocol)."""
 
@@ -95,6 +102,16 @@ class Session(Wire, kw_only=True, gc=False):
     """Whether the machine is connected to the IDE's debugging port. False for other agents."""
     agents: Annotated[list[AgentSummary], Meta(max_length=64)] = []
     """The agents inside an IDE. Empty for other agents."""
+    state: SessionState = "running"
+    """Whether the session is running or has ended; then `status` is the last one."""
+    ended_at: Timestamp | None = None
+    """When the session ended, in epoch milliseconds; null while it is running."""
+    end_reason: EndReason | None = None
+    """Why the session ended; null while it is running, or if the machine did not say it."""
+    resumable: bool = False
+    """Whether an ended session can be continued. False while it is running."""
+    not_resumable: Text | None = None
+    """Why an ended session cannot be continued; null if it can, or is running."""
 
 
 class Machine(Wire, kw_only=True, gc=False):

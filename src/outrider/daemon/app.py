@@ -18,6 +18,7 @@ from outrider.contract.frames import Snapshot
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.link.terminals import Open
 from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.ended_chats import EndedChats
 from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.agents.sessions import Sessions, epoch_millis
 from outrider.daemon.interactive_shell import close_left_windows, start_interactive_shell
@@ -73,6 +74,7 @@ async def run_daemon(
                 daemon_id=connection.daemon_id,
                 providers=providers,
                 journal=journal,
+                chats=EndedChats(settings.chats_folder),
                 on_change=outbox.session_changed,
                 on_remove=outbox.session_removed,
                 emit=outbox.event,

@@ -81,7 +81,7 @@ MAX_REFUSALS: Final = 1_000
 
 
 def recorded_sessions(path: Path) -> list[SessionRecord]:
-    """Return the sessions of a journal, oldest first, without writing to it.
+    """Return the running sessions of a journal, oldest first, without writing to it.
 
     It may be open in a running daemon. Without a journal, the list is empty; records that cannot
     be read are left out.
@@ -97,7 +97,7 @@ def recorded_sessions(path: Path) -> list[SessionRecord]:
     for (data,) in rows:
         with suppress(*_UNREADABLE):
             records.append(msgspec.json.decode(data, type=SessionRecord))
-    return records
+    return [record for record in records if record.ended_at is None]
 
 
 class Journal:
@@ -135,7 +135,7 @@ class Journal:
         self._db.close()
 
     def sessions(self) -> list[SessionRecord]:
-        """Return every session, oldest first."""
+        """Return every session, running and ended, oldest first."""
         return [record for _, record in self._read("sessions", SessionRecord, "ORDER BY id")]
 
     def save_session(self, record: SessionRecord) -> None:
@@ -164,6 +164,10 @@ class Journal:
     def dequeue(self, message_id: str) -> None:
         """Delete a message from the queue."""
         self._db.execute("DELETE FROM queue WHERE message_id = ?", (message_id,))
+
+    def clear_queue(self, session_id: str) -> None:
+        """Delete the messages that wait for this session's agent."""
+        self._db.execute("DELETE FROM queue WHERE session_id = ?", (session_id,))
 
     def message_ids(self, session_id: str) -> dict[str, str]:
         """Return the ids of the messages sent through Outrider, by their keys in the transcript."""

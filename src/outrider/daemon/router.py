@@ -256,7 +256,7 @@ def command_handlers(
         return await sessions.find(payload).send(payload)
 
     async def read_chat(payload: ReadChat, _: float) -> Result:
-        return await sessions.find(payload).read(payload)
+        return await sessions.read_chat(payload)
 
     async def interrupt(payload: Interrupt, _: float) -> Result:
         return await sessions.find(payload).interrupt(payload)

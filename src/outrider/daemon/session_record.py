@@ -6,7 +6,7 @@ import msgspec
 
 from outrider.contract.events import Answer
 from outrider.contract.providers import Category
-from outrider.contract.resources import PendingAction
+from outrider.contract.resources import EndReason, PendingAction, Session
 from outrider.contract.structs import Wire
 
 _SELECTED: Final = "agent"
@@ -44,6 +44,13 @@ class SessionRecord(Wire, kw_only=True):
             `approval:resolved` has been.
         answer: how a client answers `open_action`, from the moment at which the agent is told.
         adapter_state: what the adapter needs to find its agent and its chat again.
+        ended_at: when the session ended, in epoch milliseconds; None while it is running.
+        end_reason: why it ended. Set before the agent is ended, so that a daemon that is killed
+            meanwhile completes the end after its restart.
+        emitted_ended: whether `session:ended` has been emitted; true in older records.
+        resumable: whether the ended session can be continued.
+        not_resumable: why it cannot, for a person.
+        last_state: the session as the API showed it last, of an ended one.
     """
 
     id: str
@@ -64,6 +71,12 @@ class SessionRecord(Wire, kw_only=True):
     open_action: PendingAction | None = None
     answer: Answer | None = None
     adapter_state: dict[str, str] = msgspec.field(default_factory=dict, name="native")
+    ended_at: int | None = None
+    end_reason: EndReason | None = None
+    emitted_ended: bool = True
+    resumable: bool = False
+    not_resumable: str | None = None
+    last_state: Session | None = None
 
     @property
     def selected_agent(self) -> str | None:

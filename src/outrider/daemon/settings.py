@@ -86,6 +86,11 @@ class DaemonSettings:
         return self.config_dir / "journal.db"
 
     @property
+    def chats_folder(self) -> Path:
+        """The folder of the chats of sessions."""
+        return self.config_dir / "chats"
+
+    @property
     def tmux_socket(self) -> str:
         """The name of the private tmux server: `outrider`, or one derived from the directory.
 

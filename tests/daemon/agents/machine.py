@@ -32,6 +32,7 @@ from outrider.contract.resources import Message, Session
 from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.deltas import DeltaSink
+from outrider.daemon.agents.ended_chats import EndedChats
 from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
@@ -154,6 +155,7 @@ class Machine:
                 acp_timeouts=self.acp_timeouts,
             ),
             journal=self.journal,
+            chats=EndedChats(self.folder / "config" / "chats"),
             on_change=self._changed,
             on_remove=lambda session: None,
             emit=self.reported.append,
@@ -199,9 +201,20 @@ class Agent:
         return self.machine.sessions.find(AgentStatusQuery(session_id=self.id))
 
     @property
+    def ended(self) -> Session | None:
+        """The session in its last state, None while it runs."""
+        record = self.machine.sessions.ended(self.id)
+        return None if record is None else record.last_state
+
+    @property
     def status(self) -> str:
-        """The status now."""
-        return self.session.status
+        """The status now, or the last one."""
+        return self.session.status if self.ended is None else self.ended.status
+
+    @property
+    def error(self) -> str:
+        """The error now, or that with which it ended."""
+        return (self.session.describe() if self.ended is None else self.ended).error or ""
 
     async def say(self, text: str) -> str:
         """Send a message and return its id."""
@@ -222,8 +235,8 @@ class Agent:
         return (await self.messages())[before:]
 
     async def messages(self) -> list[Message]:
-        """Return the chat."""
-        return (await self.session.read(ReadChat())).messages
+        """Return the chat, also after the end."""
+        return (await self.machine.sessions.read_chat(ReadChat(session_id=self.id))).messages
 
     async def interrupt(self) -> str:
         """Interrupt the turn and return the status after it."""

@@ -286,24 +286,27 @@ async def test_the_tmux_server_is_killed(box: Machine) -> None:
     await agent.turn("hello")
     kill_server(box.socket)
     await agent.until("error")
-    assert "tmux server has ended" in (agent.session.state().error or "")
+    assert "tmux server has ended" in agent.error
     assert len(await agent.messages()) == 2
+    await until(lambda: agent.ended is not None)
     with pytest.raises(ApiError) as refused:
         await agent.say("anybody?")
-    assert refused.value.status == 500
+    assert refused.value.status == 404
     await box.stop()
     await box.start()
     assert agent.status == "error"
     again = await box.launch()
     assert (await again.turn("hello"))[0].content == "hello"
-    await box.sessions.stop(StopCli(cli_type=box.kind.type, session_id=agent.id))
 
 
 async def test_an_agent_that_dies_says_so(box: Machine) -> None:
     agent = await box.launch()
     psutil.Process(agent.pid).kill()
     await agent.until("error")
-    assert "has ended by a signal" in (agent.session.state().error or "")
+    assert "has ended by a signal" in agent.error
+    await until(lambda: agent.ended is not None)
+    assert agent.ended is not None
+    assert agent.ended.end_reason == "crashed"
 
 
 async def test_folder_trust_is_a_question(box: Machine, tmp_path: Path) -> None:

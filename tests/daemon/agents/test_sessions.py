@@ -25,6 +25,7 @@ from outrider.contract.events import BASIC_EVENTS, AgentEvent, Respondent
 from outrider.contract.resources import Message
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core import MAX_QUEUED
+from outrider.daemon.agents.ended_chats import EndedChats
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions, epoch_millis
 from outrider.daemon.journal import Journal
@@ -43,14 +44,17 @@ class Desk:
         self.other = ScriptedProvider("android")
         self.reported: list[AgentEvent] = []
         self.time = itertools.count(1000, 1000)
+        self.kinds = ["robot", "android"]
         self.open()
 
     def open(self) -> None:
         self.journal = Journal(self.folder / "journal.db")
+        providers = {"robot": self.provider, "android": self.other}
         self.sessions = Sessions(
             daemon_id=DAEMON,
-            providers={"robot": self.provider, "android": self.other},
+            providers={kind: providers[kind] for kind in self.kinds},
             journal=self.journal,
+            chats=EndedChats(self.folder / "chats"),
             on_change=lambda session: None,
             on_remove=lambda session_id: None,
             emit=self.reported.append,
@@ -385,7 +389,7 @@ async def test_stop_wants_to_know_which(desk: Desk, tmp_path: Path) -> None:
     assert stopped.stopped == [two.record.id]
     assert desk.agent.closed
     assert (await desk.sessions.stop(StopCli(cli_type="robot"))).stopped == [one.record.id]
-    assert desk.journal.sessions() == []
+    assert desk.sessions.describe() == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from outrider.contract.commands import ChatDebug, ChatDebugged, LaunchCli
 from outrider.contract.resources import Message
+from outrider.daemon.agents.ended_chats import EndedChats
 from outrider.daemon.agents.session import AgentSession
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.debug.bundle import BundleCollector
@@ -40,6 +41,7 @@ class Bench:
             daemon_id="machine_x",
             providers={"robot": self.provider},
             journal=journal,
+            chats=EndedChats(folder / "chats"),
             on_change=lambda session: None,
             on_remove=lambda session_id: None,
             emit=lambda event: None,

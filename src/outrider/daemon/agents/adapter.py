@@ -15,6 +15,7 @@ from outrider.contract.resources import (
     ActionOption,
     AgentStatus,
     Control,
+    EndReason,
     Message,
     PendingAction,
     SummaryItem,
@@ -27,8 +28,8 @@ class Observation:
 
     `pending` is set only while `status` is `waiting_approval`, and keeps its id while the same
     question is pending. `error` is set while `status` is `error`, and says what the user must do.
-    `gone` means that the agent no longer runs, `listed` that the session lists it among its
-    agents (those of an IDE, once its window has shown them).
+    `gone` means that the agent no longer runs: its session ends, for `end_reason`. `listed` means
+    that the session lists it among its agents (those of an IDE, once its window has shown them).
     """
 
     status: AgentStatus
@@ -37,6 +38,7 @@ class Observation:
     title: str | None = None
     model: str | None = None
     gone: bool = False
+    end_reason: EndReason = "crashed"
     listed: bool = False
     cdp_connected: bool = False
     summary: tuple[SummaryItem, ...] = ()
@@ -207,7 +209,7 @@ class Adapter(Protocol):
         """
 
     async def close(self) -> None:
-        """End the agent and all its processes. Idempotent."""
+        """End the agent and all its processes; `messages` returns its chat after it. Idempotent."""
 
     async def detach(self) -> None:
         """Stop observing within 4 s, because the daemon is stopping.

@@ -10,12 +10,13 @@ from outrider.contract.errors import ApiError
 from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
-from outrider.daemon.agents.acp.provider import AcpProvider, delete_other_chats
+from outrider.daemon.agents.acp.provider import AcpProvider
 from outrider.daemon.agents.acp.spec import AcpSpec
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.cli.provider import CliProvider
 from outrider.daemon.agents.cli.spec import decode_cli
 from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.ended_chats import EndedChats
 from outrider.daemon.agents.ide.debugging_port import DebuggingPorts
 from outrider.daemon.agents.ide.provider import IdeProvider, delete_other_sessions
 from outrider.daemon.agents.ide.spec import decode_ide
@@ -65,9 +66,9 @@ def load_providers(
     given = os.environ if environment is None else environment
     chats, ides = config_dir / "chats", config_dir / "ides"
     ports, endpoints = DebuggingPorts(), set[str]()
-    kept = [record.id for record in journal.sessions()]
-    delete_other_chats(chats, kept)
-    delete_other_sessions(ides, kept)
+    records = journal.sessions()
+    EndedChats(chats).delete_others(record.id for record in records)
+    delete_other_sessions(ides, [record.id for record in records if record.ended_at is None])
 
     def make(table: ProviderTable) -> Provider:
         path, fields = table.path, table.fields

@@ -37,7 +37,7 @@ from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.events import BASIC_EVENTS, AgentEvent, QueueEntry, Respondent
 from outrider.contract.events import Answer as GivenAnswer
 from outrider.contract.ids import creation_time, derived_id, new_id
-from outrider.contract.resources import Message, Session, SummaryMetadata, Workspace
+from outrider.contract.resources import EndReason, Message, Session, SummaryMetadata, Workspace
 from outrider.daemon.agents import core_protocol, state_events
 from outrider.daemon.agents.adapter import Adapter, Observation
 from outrider.daemon.agents.chat_selection import messages_of_turn, parse_cursor, select_messages
@@ -77,6 +77,9 @@ from outrider.daemon.session_record import SessionRecord
 MAX_RECENT: Final = 32
 """Events of a session that are kept for its debug bundle."""
 
+_READ_TIMEOUT: Final = 5.0
+"""Seconds that the chat of an agent that ends may take to be read."""
+
 _STOP_TIMEOUT: Final = 5.0
 """Seconds that an act has to end when the session is closed."""
 
@@ -93,6 +96,7 @@ class AgentSession:
         record: what the journal knows of it.
         adapter: the running agent.
         daemon_id: this machine, for target ids.
+        on_gone: called when the agent has ended by itself, with the reason; perhaps repeatedly.
         on_change: called after anything that `state` shows has changed.
         emit: takes each agent event, in order.
         deltas: takes the text of messages while they are written; None: nobody wants it.
@@ -108,6 +112,7 @@ class AgentSession:
         clock: Clock,
         emit: Callable[[AgentEvent], None],
         on_change: Callable[["AgentSession"], None],
+        on_gone: Callable[["AgentSession", EndReason], None],
         deltas: DeltaSink | None = None,
     ) -> None:
         self.record = record
@@ -117,6 +122,7 @@ class AgentSession:
         self._clock = clock
         self._emit = emit
         self._on_change = on_change
+        self._on_gone = on_gone
         self._core = AgentCore(
             record,
             {kind: agent.name for kind, agent in adapter.agents.items()},
@@ -240,6 +246,7 @@ class AgentSession:
             messages=select_messages(messages, query),
             pending_action=seen.pending,
             total_messages=len(messages),
+            type=self.record.type,
         )
 
     async def turn(self, query: ReadTurn) -> TurnState:
@@ -387,16 +394,35 @@ class AgentSession:
                 return True
         return False
 
-    async def close(self) -> None:
-        """End the agent. What still waits in its queue is dropped with it."""
+    async def finish_act(self) -> None:
+        """Wait for an act on an agent that is gone to fail, so that its caller gets the reason."""
+        if self._act_task is not None and not self._act_task.done():
+            await asyncio.wait({self._act_task}, timeout=_STOP_TIMEOUT)
+
+    async def close(self) -> dict[str, list[Message]]:
+        """End the agent; return the chats by agent type, without those that cannot be read.
+
+        What still waits in its queue is dropped with it.
+        """
         await self._stop()
+        # The page of an IDE can be read only now, the last lines of a transcript only later.
+        chats = await self._read_chats()
         self._emit_messages_of_all()
         await self.adapter.close()
+        for agent, messages in (await self._read_chats()).items():
+            if len(messages) >= len(chats.get(agent, ())):
+                chats[agent] = messages
+        return chats
 
-    def report_end(self) -> None:
-        """Emit the events of its end; call it once it is closed."""
-        for event in self._state_events.end(self.describe()):
-            self._emit_event(event)
+    async def _read_chats(self) -> dict[str, list[Message]]:
+        chats = {}
+        for kind, agent in self.adapter.agents.items():
+            try:
+                async with asyncio.timeout(_READ_TIMEOUT):
+                    chats[kind] = list(await agent.messages())
+            except Exception:  # noqa: BLE001  # the session ends all the same
+                _log.exception("chat of an ended session not read", session=self.record.id)
+        return chats
 
     async def detach(self) -> None:
         """Leave the agent running and stop following it."""
@@ -437,6 +463,8 @@ class AgentSession:
         # The messages of a turn are emitted before its end.
         self._emit_messages(agent, is_turn_over=observation.status in {"idle", "error"})
         self._handle(Observed(agent, observation))
+        if observation.gone:
+            self._on_gone(self, observation.end_reason)
 
     def _handle(self, event: Event) -> None:
         was_interrupting = self._core.is_interrupting  # this event may complete it
@@ -594,24 +622,37 @@ class AgentSession:
 
     def _emit_event(self, command: Emit) -> None:
         record, message = self.record, command.chat_message
-        event = AgentEvent(
-            id=new_id("evt")
+        event = agent_event(
+            command,
+            record,
+            daemon_id=self._daemon_id,
+            event_id=new_id("evt")
             if message is None
             else derived_id("evt", message.timestamp, record.id, message.id),
-            event=command.event,
-            session_id=record.id,
-            ide_id=f"{self._daemon_id}:{record.kind}:{record.type}",
-            ide_type=record.type,
-            chat_title=command.title,
-            duration=command.duration,
             timestamp=self._core.updated_at if command.event in BASIC_EVENTS else self._clock(),
-            message=command.message,
-            session=command.session,
-            chat_message=message,
-            action=command.action,
-            answer=command.answer,
-            queue=None if command.queue is None else list(command.queue),
         )
         if event.event in BASIC_EVENTS:
             self._recent.append(event)
         self._emit(event)
+
+
+def agent_event(
+    command: Emit, record: SessionRecord, *, daemon_id: str, event_id: str, timestamp: int
+) -> AgentEvent:
+    """Return the event that a command emits for a session."""
+    return AgentEvent(
+        id=event_id,
+        event=command.event,
+        session_id=record.id,
+        ide_id=f"{daemon_id}:{record.kind}:{record.type}",
+        ide_type=record.type,
+        chat_title=command.title,
+        duration=command.duration,
+        timestamp=timestamp,
+        message=command.message,
+        session=command.session,
+        chat_message=command.chat_message,
+        action=command.action,
+        answer=command.answer,
+        queue=None if command.queue is None else list(command.queue),
+    )

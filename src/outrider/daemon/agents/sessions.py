@@ -1,36 +1,58 @@
-"""All sessions of this machine: launch, find and stop them, and restore them after a restart."""
+"""All sessions of this machine: launch, find and stop them, and restore them after a restart.
+
+The end of a session, so that it is complete and reported once if the daemon is killed meanwhile:
+
+    save the reason ─▶ end the agent ─▶ copy its chat ─▶ save the end ─▶ session:ended ─▶ save that
+
+Killed before the end is saved, the next daemon finds the reason and ends the session anew. Killed
+after that, it reports the end again, under the same id of the event: the service stores it once.
+"""
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
 
+import msgspec
 import structlog
 
 from outrider.contract.commands import (
+    Chat,
     LaunchCli,
     Launched,
     LaunchIde,
     NamesSession,
+    ReadChat,
     StopCli,
     Stopped,
 )
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
 from outrider.contract.events import AgentEvent
-from outrider.contract.ids import new_id
+from outrider.contract.ids import derived_id, new_id
 from outrider.contract.limits import MAX_SESSIONS
 from outrider.contract.providers import Category
+from outrider.contract.resources import EndReason, Message, Session, Workspace
 from outrider.contract.resources import Provider as Description
-from outrider.contract.resources import Session
 from outrider.contract.targets import parse_target
 from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.agents.chat_selection import select_messages
 from outrider.daemon.agents.deltas import DeltaSink
+from outrider.daemon.agents.ended_chats import EndedChats
 from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.provider_spec import CDP
-from outrider.daemon.agents.session import AgentSession, Clock
+from outrider.daemon.agents.session import AgentSession, Clock, agent_event
+from outrider.daemon.agents.state_events import StateEvents
 from outrider.daemon.directories import directory, expanded
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
+
+_CLOSE_SECONDS: Final = 3.0
+"""Seconds that ends in progress have while the daemon stops; the next one completes the others."""
+
+_RESTORE_SECONDS: Final = 20.0
+"""Seconds that a start waits for the ends of sessions whose agents are gone."""
 
 _log = structlog.get_logger(__name__)
 
@@ -46,6 +68,7 @@ class Sessions:
     Args:
         daemon_id: this machine, for target ids.
         providers: the known providers by type.
+        chats: keeps the chats of ended sessions.
         on_change: called with each session that is new or has changed.
         on_remove: called with the id of each session that was removed.
         emit: called with each agent event, in order.
@@ -58,6 +81,7 @@ class Sessions:
         daemon_id: str,
         providers: Mapping[str, Provider],
         journal: Journal,
+        chats: EndedChats,
         on_change: Callable[[Session], None],
         on_remove: Callable[[str], None],
         emit: Callable[[AgentEvent], None],
@@ -68,15 +92,19 @@ class Sessions:
         self._daemon_id = daemon_id
         self._providers = providers
         self._journal = journal
+        self._chats = chats
         self._on_change = on_change
         self._on_remove = on_remove
         self._emit = emit
         self._clock = clock
         self._sessions: dict[str, AgentSession] = {}
         self._pending_records: dict[str, SessionRecord] = {}
+        self._ended: dict[str, SessionRecord] = {}
+        self._ends: dict[str, asyncio.Task[None]] = {}
+        """The ends in progress, by session id."""
 
     def describe(self) -> list[Session]:
-        """Return every session, oldest first."""
+        """Return every running session, oldest first."""
         return [session.describe() for session in self._sessions.values()]
 
     def providers(self) -> list[Description]:
@@ -86,15 +114,20 @@ class Sessions:
     async def restore(self) -> None:
         """Restore the sessions that were running before this daemon started.
 
-        Sessions whose provider file is invalid stay pending until `retry_restore`.
+        Sessions whose provider file is invalid stay pending until `retry_restore`. Those whose
+        agents are gone have ended when this returns.
         """
         for record in self._journal.sessions():
-            if record.type in self._providers:
+            if record.ended_at is not None:
+                self._keep_ended(record)
+            elif record.type in self._providers:
                 self._pending_records[record.id] = record
             else:
-                _log.warning("session dropped: its provider was removed", session=record.id)
-                self._journal.remove_session(record.id)
+                _log.warning("session ended: its provider was removed", session=record.id)
+                self._end_without_agent(record)
         await self.retry_restore()
+        if self._ends:
+            await asyncio.wait(self._ends.values(), timeout=_RESTORE_SECONDS)
         for record in self._pending_records.values():
             _log.error("session not restored: its provider file is invalid", session=record.id)
 
@@ -107,7 +140,9 @@ class Sessions:
             if self._pending_records.pop(record.id, None) is None:
                 continue  # a concurrent call restores it: each record is popped before any await
             try:
-                self._follow(record, await provider.restore(record))
+                session = self._follow(record, await provider.restore(record))
+                if record.end_reason is not None:  # an earlier daemon was killed while it ended it
+                    self._begin_end(session, record.end_reason)
             except Exception:  # noqa: BLE001  # one record must not keep the others from restoring
                 _log.exception("session not restored", session=record.id, type=record.type)
 
@@ -154,12 +189,27 @@ class Sessions:
                 ErrorCode.AMBIGUOUS_TARGET,
             )
         session = candidates[0]
-        await session.close()
-        session.report_end()
-        self._sessions.pop(session.record.id, None)
-        self._journal.remove_session(session.record.id)
-        self._on_remove(session.record.id)
+        await asyncio.shield(self._begin_end(session, "stopped"))
         return Stopped(stopped=[session.record.id])
+
+    async def read_chat(self, query: ReadChat) -> Chat:
+        """Return the chat of a running session, or of an ended one that `query` names by its id.
+
+        Raises:
+            ApiError: 404, no such session or agent; 400, the chat has no message `after`.
+        """
+        try:
+            session = self.find(query)
+        except ApiError as error:
+            record = self._named_ended(query)
+            if error.status != 404 or record is None:
+                raise
+            return await self._read_ended(record, query)
+        return await session.read(query)
+
+    def ended(self, session_id: str) -> SessionRecord | None:
+        """Return the record of an ended session, None if there is none."""
+        return self._ended.get(session_id)
 
     def find(self, query: NamesSession) -> AgentSession:
         """Return the session that a command addresses; without an address, the latest active one.
@@ -195,6 +245,11 @@ class Sessions:
 
     async def detach(self) -> None:
         """Stop following the agents and leave them running."""
+        if self._ends:
+            ends = list(self._ends.values())
+            _, unfinished = await asyncio.wait(ends, timeout=_CLOSE_SECONDS)
+            for end in unfinished:
+                end.cancel()
         await asyncio.gather(*(session.detach() for session in self._sessions.values()))
         self._sessions.clear()
 
@@ -244,6 +299,7 @@ class Sessions:
             adapter = await provider.launch(record)
         except BaseException as error:
             self._journal.remove_session(record.id)
+            self._chats.delete(record.id)
             if isinstance(error, ApiError):
                 raise start_failure(provider.spec, error) from error
             raise
@@ -259,12 +315,154 @@ class Sessions:
             emit=self._emit,
             deltas=self._deltas,
             on_change=lambda changed: self._on_change(changed.describe()),
+            on_gone=self._agent_gone,
         )
         self._journal.save_session(record)
         self._sessions[record.id] = session
         session.start()
         self._on_change(session.describe())
         return session
+
+    # The end
+
+    def _agent_gone(self, session: AgentSession, reason: EndReason) -> None:
+        self._begin_end(session, reason)
+
+    def _begin_end(self, session: AgentSession, reason: EndReason) -> asyncio.Task[None]:
+        """End a session; return the task of its end, the same one while it is in progress."""
+        record = session.record
+        end = self._ends.get(record.id)
+        if end is None:
+            work = self._end(session, record.end_reason or reason)
+            self._ends[record.id] = end = asyncio.create_task(work, name=f"end {record.id}")
+            end.add_done_callback(partial(self._end_done, record.id))
+        return end
+
+    def _end_done(self, session_id: str, end: asyncio.Task[None]) -> None:
+        del self._ends[session_id]
+        if not end.cancelled() and (error := end.exception()) is not None:
+            _log.error("session not ended", session=session_id, exc_info=error)
+
+    async def _end(self, session: AgentSession, reason: EndReason) -> None:
+        record = session.record
+        record.end_reason = reason
+        self._journal.save_session(record)
+        try:
+            if reason != "stopped":
+                await session.finish_act()
+            chats = await session.close()
+        except Exception:
+            record.end_reason = None
+            self._journal.save_session(record)
+            raise
+        if record.type not in chats and record.selected_agent is None and chats:
+            record.selected_agent = next(iter(chats))  # of an IDE: the one that was selected
+        await self._save_chats(record, chats)
+        self._sessions.pop(record.id, None)
+        self._save_end(record, session.describe())
+        self._on_remove(record.id)
+
+    async def _save_chats(self, record: SessionRecord, chats: dict[str, list[Message]]) -> None:
+        try:
+            await asyncio.to_thread(self._chats.save, record.id, chats, record.type)
+        except OSError as error:
+            _log.error("chat of an ended session not saved", session=record.id, error=str(error))
+
+    def _end_without_agent(self, record: SessionRecord) -> None:
+        """End a session whose agent cannot be reached: its provider was removed."""
+        record.end_reason = record.end_reason or "machine_restarted"
+        record.not_resumable = "Its provider file was removed"
+        path = record.path
+        session = Session(
+            id=record.id,
+            target_id=f"{self._daemon_id}:session:{record.id}",
+            kind=record.kind,
+            type=record.type,
+            name=record.name,
+            status="error",
+            workspace=Workspace(path=path, name=path.rstrip("/").rpartition("/")[2] or path),
+            model=record.model,
+            created_at=record.created_at,
+            last_activity_at=record.last_activity_at,
+            error="Its provider file was removed",
+        )
+        self._save_end(record, session)
+
+    def _save_end(self, record: SessionRecord, session: Session) -> None:
+        """Save that a session has ended, in this last state, and report it."""
+        record.ended_at = max(self._clock(), record.last_activity_at)
+        record.emitted_ended = False
+        record.generating_since = None
+        record.last_state = msgspec.structs.replace(
+            session,
+            status="error" if session.status == "error" else "idle",
+            pending_action=None,
+            cdp_connected=False,
+            state="ended",
+            ended_at=record.ended_at,
+            end_reason=record.end_reason,
+            resumable=record.resumable,
+            not_resumable=record.not_resumable,
+        )
+        self._journal.clear_queue(record.id)
+        self._journal.save_session(record)
+        self._keep_ended(record)
+        _log.info("session ended", session=record.id, type=record.type, reason=record.end_reason)
+
+    def _keep_ended(self, record: SessionRecord) -> None:
+        self._ended[record.id] = record
+        if record.emitted_ended or record.last_state is None or record.ended_at is None:
+            return
+        for command in StateEvents(record).end(record.last_state):
+            event_id = derived_id("evt", record.ended_at, record.id, command.event)
+            self._emit(
+                agent_event(
+                    command,
+                    record,
+                    daemon_id=self._daemon_id,
+                    event_id=event_id,
+                    timestamp=record.ended_at,
+                )
+            )
+        record.emitted_ended = True
+        self._journal.save_session(record)
+
+    def _named_ended(self, query: NamesSession) -> SessionRecord | None:
+        """Return the ended session that is named by its id."""
+        target = None if query.target is None else parse_target(query.target)
+        is_by_id = target is not None and target.kind == "session"
+        session_id = target.name if target is not None and is_by_id else query.session_id
+        if session_id is None or query.session_id not in (None, session_id):
+            return None
+        if target is not None and (not is_by_id or target.daemon_id != self._daemon_id):
+            return None
+        return self._ended.get(session_id)
+
+    async def _read_ended(self, record: SessionRecord, query: ReadChat) -> Chat:
+        state = record.last_state
+        assert state is not None
+        agent = query.agent_type
+        if agent in (None, record.type, record.name):
+            agent = record.selected_agent or record.type
+        elif agent not in {one.type for one in state.agents}:
+            known = next((one.type for one in state.agents if one.name == agent), None)
+            if known is None:
+                raise not_found(f"The session had no agent {agent!r}")
+            agent = known
+        messages = await asyncio.to_thread(self._chats.read, record.id, agent, record.type)
+        return Chat(
+            id=state.target_id,
+            session_id=record.id,
+            agent_type=agent,
+            title=state.title,
+            status=state.status,
+            messages=select_messages(messages, query),
+            pending_action=None,
+            total_messages=len(messages),
+            type=record.type,
+            state="ended",
+            resumable=record.resumable,
+        )
 
     def _provider(self, name: str, categories: tuple[Category, ...], field: str) -> Provider:
         provider = self._providers.get(name)
@@ -287,6 +485,8 @@ class Sessions:
     def _by_id(self, session_id: str) -> AgentSession:
         session = self._sessions.get(session_id)
         if session is None:
+            if session_id in self._ended:
+                raise not_found(f"The session {session_id!r} has ended: launch a new one")
             raise not_found(f"This machine has no session {session_id!r}")
         return session
 

@@ -93,7 +93,7 @@ class StateEvents:
             record.emitted_queue = waiting
 
     def end(self, session: Session) -> Iterator[Emit]:
-        """Yield the events of a session that was stopped."""
+        """Yield the events of a session that has ended."""
         if self._record.open_action is not None:
             yield from self._resolve(session.title, None)
         yield Emit(EventName.SESSION_ENDED, session.title, session=session)

@@ -46,7 +46,8 @@ async def test_from_launch_to_stop(box: Machine) -> None:
     stopped = await box.sessions.stop(StopCli(cli_type="scripted"))
     assert stopped.stopped == [agent.id]
     assert not running_in(box.folder / "home")
-    assert not list((box.folder / "config" / "chats").iterdir())
+    assert agent.ended is not None
+    assert await agent.messages() == [user, answer]
 
 
 async def test_braces_in_arguments_stay_as_they_are(box: Machine) -> None:

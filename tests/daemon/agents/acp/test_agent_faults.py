@@ -231,23 +231,24 @@ async def test_a_flood_of_complaints(box: Machine) -> None:
 async def test_it_crashes_in_a_turn(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("crash")
-    await agent.until("error")
-    error = agent.session.state().error or ""
+    await until(lambda: agent.ended is not None)
+    error = agent.error
     assert "has ended with code 7" in error
     assert "boom: it all went wrong" in error
     assert [m.content for m in await agent.messages()] == ["crash", "about to"]
     with pytest.raises(ApiError) as refused:
         await agent.say("anybody?")
-    assert refused.value.status == 500
+    assert refused.value.status == 404
     assert [event.event for event in box.events] == ["agent:generating_started", "agent:error"]
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert agent.ended is not None
+    assert agent.ended.end_reason == "crashed"
 
 
 async def test_it_is_killed_while_idle(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).kill()
     await agent.until("error")
-    assert "by a signal (9)" in (agent.session.state().error or "")
+    assert "by a signal (9)" in agent.error
 
 
 async def test_its_children_end_with_it(box: Machine) -> None:

@@ -65,13 +65,15 @@ async def test_an_agent_that_cannot_open_an_earlier_session(
     await box.stop()
     await box.start()
     await agent.until("error")
-    assert "cannot open an earlier session" in (agent.session.state().error or "")
+    await until(lambda: agent.ended is not None)
+    assert "cannot open an earlier session" in agent.error
     assert await agent.messages() == before
     with pytest.raises(ApiError) as refused:
         await agent.say("anybody?")
-    assert refused.value.status == 500
+    assert refused.value.status == 404
     assert not running_in(box.folder / "home")
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert agent.ended is not None
+    assert agent.ended.end_reason == "machine_restarted"
 
 
 async def test_a_session_that_the_agent_has_forgotten(box: Machine) -> None:
@@ -81,7 +83,7 @@ async def test_a_session_that_the_agent_has_forgotten(box: Machine) -> None:
     (box.folder / "known").unlink()
     await box.start()
     await agent.until("error")
-    assert "Session not found" in (agent.session.state().error or "")
+    assert "Session not found" in agent.error
     assert len(await agent.messages()) == 2
 
 
@@ -92,7 +94,7 @@ async def test_its_directory_is_gone(box: Machine) -> None:
     await box.stop()
     other.rmdir()
     await box.start()
-    assert "is no longer there" in (agent.session.state().error or "")
+    assert "is no longer there" in agent.error
 
 
 async def test_a_turn_that_was_cut_off(box: Machine) -> None:

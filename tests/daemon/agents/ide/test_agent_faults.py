@@ -22,9 +22,8 @@ pytestmark = [pytest.mark.ide, pytest.mark.timeout(60)]
 async def error_of(ide: Ide, part: str, seconds: float = 10) -> str:
     """Wait until the status is `error`, with `part` in the text."""
     await ide.until("error", seconds=seconds)
-    error = ide.session.state().error or ""
-    assert part in error
-    return error
+    assert part in ide.error
+    return ide.error
 
 
 async def test_a_conversation(faulty: Desk) -> None:

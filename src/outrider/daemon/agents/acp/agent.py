@@ -183,10 +183,8 @@ class AcpAgent:
         return messages
 
     async def close(self) -> None:
-        """End the agent with every process that it started, and delete its chat."""
-        self._observer = self._chat_observer = None
-        await self._end()
-        self._chat_log.delete()
+        """End the agent with every process that it started; keep its chat."""
+        await self.detach()
 
     async def detach(self) -> None:
         """End the agent, which cannot outlive this daemon; keep its chat and its session id."""
@@ -243,7 +241,7 @@ class AcpAgent:
 
     def set_ended(self, reason: str) -> None:
         """Mark the agent as ended from the start: its session cannot be opened again."""
-        self._lifecycle.end_reason = reason
+        self._lifecycle.set_lost(reason)
 
     # Turns
 
@@ -321,6 +319,7 @@ class AcpAgent:
             pending=pending,
             error=end_reason or self._failure if status == "error" else None,
             gone=end_reason is not None,
+            end_reason=self._lifecycle.end,
             title=self._updates.title,
             model=self._controls.value_name("model") or self._record.model,
             summary=summary(self._controls, self._updates.usage),
@@ -339,6 +338,6 @@ class AcpAgent:
                 async with asyncio.timeout(CANCEL_TIMEOUT):
                     await running.connection.cancel(session)
                     await asyncio.wait({turn_task})
-        await self._lifecycle.end()
+        await self._lifecycle.end_all()
         if turn_task is not None:
             await asyncio.wait({turn_task}, timeout=CANCEL_TIMEOUT)

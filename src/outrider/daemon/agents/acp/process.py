@@ -18,6 +18,7 @@ from acp.interfaces import Client as SdkClient
 from acp.schema import InitializeResponse
 
 from outrider.contract.errors import ApiError
+from outrider.contract.resources import EndReason
 from outrider.daemon.agents.acp.client import Client
 from outrider.daemon.agents.acp.connection import AgentConnection, Timeouts
 from outrider.daemon.agents.acp.login import Login
@@ -223,6 +224,11 @@ class RunningAgent:
                 await self._process.wait()
         return self._process.exit_code is not None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code: negative for a signal, None while it runs."""
+        return self._process.exit_code
+
     def exit_message(self) -> str:
         """Return how the process exited, for a person."""
         code = self._process.exit_code
@@ -270,6 +276,7 @@ class AgentLifecycle:
     Attributes:
         running: the agent's process, None before the first.
         end_reason: why the agent can no longer be used, for a person; None while it can.
+        end: the same in the words of the API.
     """
 
     def __init__(
@@ -298,6 +305,7 @@ class AgentLifecycle:
         self._watch_task: asyncio.Task[None] | None = None
         self.running: RunningAgent | None = None
         self.end_reason: str | None = None
+        self.end: EndReason = "crashed"
 
     @property
     def session(self) -> str | None:
@@ -344,10 +352,18 @@ class AgentLifecycle:
         if not await self.running.has_exited():
             return False
         if self._reopen_task is None:  # otherwise the reopening reports a better reason
-            self.end_reason = self.running.exit_message()
+            self._set_exited(self.running)
         return True
 
-    async def end(self) -> None:
+    def set_lost(self, reason: str) -> None:
+        """Set that the agent ended with an earlier daemon and does not come back."""
+        self.end_reason, self.end = reason, "machine_restarted"
+
+    def _set_exited(self, running: RunningAgent) -> None:
+        self.end_reason = running.exit_message()
+        self.end = "exited" if running.exit_code == 0 else "crashed"
+
+    async def end_all(self) -> None:
         """End the agent, then everything that it left running. Idempotent.
 
         The watch task stops before the process is ended, so that an intended end is not
@@ -370,8 +386,8 @@ class AgentLifecycle:
             open_session = _resume_or_load(self.session, self._spec.display_name)
             opened(await self._open(argv, open_session))
         except ApiError as error:
-            self.end_reason = start_failure(self._spec, error).message
-            await self.end()
+            self.set_lost(start_failure(self._spec, error).message)
+            await self.end_all()
         finally:
             self._reopen_task = None
         self._on_change()
@@ -395,7 +411,7 @@ class AgentLifecycle:
         """Wait until the agent exits, and clean up after it."""
         await running.wait()
         if self._reopen_task is None:
-            self.end_reason = running.exit_message()
+            self._set_exited(running)
         await self._terminals.close()
         await running.clean_up()
         self._on_change()

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from outrider.contract.resources import Provider as Description
@@ -95,11 +95,3 @@ class AcpProvider:
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's with the changes of the spec."""
         return self.spec.environment_from(self._inherited, ("OUTRIDER_",))
-
-
-def delete_other_chats(folder: Path, session_ids: Iterable[str]) -> None:
-    """Delete chats of sessions other than these: leftovers of a daemon that was killed."""
-    kept = {chat_file(folder, session_id) for session_id in session_ids}
-    for path in folder.glob("session_*.jsonl"):
-        if path not in kept:
-            path.unlink(missing_ok=True)

@@ -36,6 +36,16 @@ class CliState:
         """Save what identifies the agent's first process."""
         self.values |= _process_identity(pid)
 
+    @property
+    def tmux_server(self) -> str | None:
+        """What identifies the tmux server that the agent was started in."""
+        return self.values.get("tmux")
+
+    @tmux_server.setter
+    def tmux_server(self, server: str | None) -> None:
+        if server is not None:
+            self.values["tmux"] = server
+
     async def end_orphan(self, grace: float) -> None:
         """End the processes left of an agent without a terminal, as `ProcessGroup.end` does."""
         orphan = await asyncio.to_thread(_find_orphan, self.values)

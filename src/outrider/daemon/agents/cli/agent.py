@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from outrider.contract.commands import ChatInput, Screen
 from outrider.contract.errors import ApiError, bad_request, conflict
-from outrider.contract.resources import ActionOption, Message, PendingAction
+from outrider.contract.resources import ActionOption, EndReason, Message, PendingAction
 from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
 from outrider.daemon.agents.cli.adapter_state import CliState, Delivery
 from outrider.daemon.agents.cli.keyboard import MAX_LINES, Keyboard, lines_to_type, typeable
@@ -85,7 +85,8 @@ class CliAgent:
     """An agent in the window `pane`; None if its window is gone and only its chat remains.
 
     The chat is in the agent's `transcript`, or is read from its screen (`scrollback`).
-    `was_ready` is true for an agent that has been ready before, after a restart of the daemon.
+    `lost` says why its window is gone. `was_ready` is true for an agent that has been ready before,
+    after a restart of the daemon.
     """
 
     answer_timeout = ANSWER_TIMEOUT
@@ -108,6 +109,7 @@ class CliAgent:
         record: SessionRecord,
         journal: Journal,
         was_ready: bool = False,
+        lost: EndReason = "machine_restarted",
     ) -> None:
         self._spec = spec
         self._rules = rules
@@ -133,6 +135,7 @@ class CliAgent:
             transcript=transcript,
             scrollback=scrollback,
             record=record,
+            lost=lost,
         )
 
     def observe_chats(self, observer: ChatObserver) -> None:
@@ -299,7 +302,7 @@ class CliAgent:
         if pane is not None:
             await self._end(pane)
         if self._scrollback is not None:
-            self._scrollback.delete()
+            self._scrollback.save()
 
     async def detach(self) -> None:
         """Stop following; the agent keeps running in its window."""

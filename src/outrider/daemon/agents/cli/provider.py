@@ -14,6 +14,7 @@ from subprocess import STDOUT
 from typing import Final
 
 from outrider.contract.errors import ApiError
+from outrider.contract.resources import EndReason
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.chat_log import ChatLog, chat_file
@@ -96,6 +97,7 @@ class CliProvider:
                 history=WHOLE_HISTORY if self.spec.record is None else HISTORY,
             )
             state.set_process(pane.pid)
+            state.tmux_server = await self._tmux.server()
             adapter = self._adapter(record, pane)
             try:
                 await adapter.wait_until_ready()
@@ -111,16 +113,25 @@ class CliProvider:
     async def restore(self, record: SessionRecord) -> Adapter:
         """Find the agent's window again; without one, end the agent's remaining processes."""
         pane = await self._tmux.find(record.id)
+        lost: EndReason = "machine_restarted"
         if pane is None:
-            await CliState(record).end_orphan(END_GRACE)
-        adapter = self._adapter(record, pane, was_ready=True)
+            state = CliState(record)
+            if state.tmux_server and state.tmux_server == await self._tmux.server():
+                lost = "crashed"  # its window was closed; windows of agents that end stay
+            await state.end_orphan(END_GRACE)
+        adapter = self._adapter(record, pane, was_ready=True, lost=lost)
         await adapter.look()
         if pane is None:  # nobody looks at it any more: read the end of its transcript once
             await adapter.messages()
         return adapter
 
     def _adapter(
-        self, record: SessionRecord, pane: Pane | None, *, was_ready: bool = False
+        self,
+        record: SessionRecord,
+        pane: Pane | None,
+        *,
+        was_ready: bool = False,
+        lost: EndReason = "machine_restarted",
     ) -> CliAgent:
         transcript = self._transcript(record)
         if pane is not None and isinstance(transcript, ProcessTranscript):
@@ -135,6 +146,7 @@ class CliProvider:
             record=record,
             journal=self._journal,
             was_ready=was_ready,
+            lost=lost,
         )
 
     def _transcript(self, record: SessionRecord) -> Transcript | None:

@@ -151,9 +151,9 @@ class Scrollback:
             return None  # logged there; the line is taken as the agent's
         return None if match is None else match.end()
 
-    def delete(self) -> None:
+    def save(self) -> None:
         """Delete the chat."""
-        self._chat.delete()
+        self._chat.save()
 
     def _add_message(self, role: Role, lines: list[str], part: int) -> int:
         """Add a message under an id that this part of this turn always has."""

@@ -23,7 +23,7 @@ import psutil
 import structlog
 
 from outrider.contract.ids import derived_id, new_id
-from outrider.contract.resources import PendingAction, SummaryItem
+from outrider.contract.resources import EndReason, PendingAction, SummaryItem
 from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
 from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.cli.screen import Question, Reading, ScreenRules
@@ -331,7 +331,7 @@ class StatusDecider:
 
 
 class StatusMonitor:
-    """Observes one agent; `pane` is None if its terminal is gone.
+    """Observes one agent; `pane` is None if its terminal is gone, for the reason `lost`.
 
     `observation` is the last one that was published, `snapshot` and `reading` are of the newest
     screen; `screen_error` says why that screen could not be read, None if it was.
@@ -348,6 +348,7 @@ class StatusMonitor:
         transcript: Transcript | None,
         scrollback: Scrollback | None,
         record: SessionRecord,
+        lost: EndReason,
     ) -> None:
         self.pane = pane
         self.observation = Observation(status="generating")
@@ -373,7 +374,10 @@ class StatusMonitor:
         if pane is not None:
             tmux.subscribe(pane, self._changed.set)
         else:
-            self._mark_gone("The agent's terminal is gone: tmux or the machine was restarted")
+            self._mark_gone(
+                "The agent's terminal is gone: tmux or the machine was restarted",
+                lost,
+            )
 
     @property
     def screen(self) -> str:
@@ -488,7 +492,8 @@ class StatusMonitor:
             self._read_screen(snapshot)
         if snapshot.ended:
             await self._read_chat(pane, snapshot)
-            self._mark_gone(self._exit_error(snapshot))
+            exited = snapshot.exit_status == 0
+            self._mark_gone(self._exit_error(snapshot), "exited" if exited else "crashed")
         elif self.screen_error is not None:
             self.publish(self._decider.idle(error=self.screen_error))
         elif not self._is_paused:
@@ -540,8 +545,9 @@ class StatusMonitor:
             self._scrollback.add_question(lines, question.drawn)
             self._recorded_question = action_id
 
-    def _mark_gone(self, error: str) -> None:
-        self.publish(replace(self._decider.idle(error=error), gone=True))
+    def _mark_gone(self, error: str, end_reason: EndReason = "crashed") -> None:
+        observation = self._decider.idle(error=error)
+        self.publish(replace(observation, gone=True, end_reason=end_reason))
 
     def _exit_error(self, snapshot: Snapshot) -> str:
         if self.reading.status == "error" and self.reading.error:

@@ -164,6 +164,14 @@ class Tmux:
         except TmuxError:
             return None
 
+    async def server(self) -> str | None:
+        """Return what identifies the running server, None if there is none."""
+        try:
+            lines = await self.run("display-message", "-p", "#{pid} #{start_time}")
+        except TmuxError:
+            return None
+        return lines[0] if lines else None
+
     async def panes(self) -> list[Pane]:
         """Return the panes of all windows.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from outrider.contract.errors import ApiError, conflict
-from outrider.contract.resources import SummaryItem
+from outrider.contract.resources import EndReason, SummaryItem
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.ide.adapter_state import IdeState
 from outrider.daemon.agents.ide.panel import Judgement, Panel
@@ -39,6 +39,7 @@ class StatusMonitor:
 
     Attributes:
         end_reason: why the IDE can no longer be used, for a person; None while it can.
+        end: the same in the words of the API. How an IDE's program ended is not known.
         grace: seconds that the window may be missing now before that is an error.
         name: the IDE's name, for people.
     """
@@ -52,6 +53,7 @@ class StatusMonitor:
     ) -> None:
         self.window: Window | None = None
         self.end_reason: str | None = None
+        self.end: EndReason = "crashed"
         self.name = spec.display_name
         self._spec = spec
         self._record = record
@@ -218,6 +220,7 @@ class StatusMonitor:
             title=None if report is None else report.title,
             model=model,
             gone=self.end_reason is not None,
+            end_reason=self.end,
             cdp_connected=window is not None and window.connected,
             listed=report is not None,
             summary=() if model is None else (SummaryItem(id="model", label="Model", value=model),),
