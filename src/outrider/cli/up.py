@@ -27,6 +27,7 @@ from outrider.cloud.store.database import Database
 from outrider.contract.errors import OutriderError
 from outrider.contract.ids import new_id
 from outrider.contract.structs import Wire
+from outrider.daemon.agents.inspection import known_providers
 from outrider.daemon.app import run_daemon
 from outrider.daemon.enrollment import enroll
 from outrider.daemon.settings import DaemonSettings, NotEnrolledError
@@ -99,7 +100,8 @@ async def _machine(
         return
     daemon_settings = DaemonSettings.from_environment()
     await _enroll_if_needed(settings, daemon_settings, url, local)
-    greeting = _Once(lambda: _greet(url, local))
+    hint = await asyncio.to_thread(_demo_hint, daemon_settings, url, local)
+    greeting = _Once(lambda: _greet(url, local, hint))
     await run_daemon(daemon_settings, stop, on_connected=greeting)
     typer.echo("Stopped. Running agents continue in tmux; `outrider up` finds them again.")
 
@@ -162,7 +164,7 @@ async def _local_account(settings: Settings) -> Local:
         await database.close()
 
 
-def _greet(url: str, local: Local) -> None:
+def _greet(url: str, local: Local, hint: str) -> None:
     typer.echo(
         f"\nOutrider is up, and this machine is connected.\n\n"
         f"  Dashboard  {url}/\n"
@@ -170,8 +172,22 @@ def _greet(url: str, local: Local) -> None:
         f"  API key    {local.key}\n\n"
         "List your machines:\n\n"
         f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/daemons\n\n"
+        f"{hint}"
         f"{_path_hint()}"
         "Ctrl-C stops it.\n"
+    )
+
+
+def _demo_hint(settings: DaemonSettings, url: str, local: Local) -> str:
+    """Return how to launch the demo agent; empty if another agent is installed here."""
+    known = [provider.description for provider in known_providers(settings)]
+    if any(one.installed and not one.demo and one.category != "ide" for one in known):
+        return ""
+    machine = settings.load_connection().daemon_id
+    return (
+        "No agent is installed here. The demo agent needs no account (docs/demo.md):\n\n"
+        f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/shortcuts/{machine}/launch "
+        '-d \'{"type": "demo"}\'\n\n'
     )
 
 

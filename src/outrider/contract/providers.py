@@ -17,6 +17,7 @@ BUILT_IN: Final[dict[str, tuple[Category, str]]] = {
     "opencode-acp": ("acp", "opencode (ACP)"),
     "gemini-acp": ("acp", "Gemini (ACP)"),
     "codex-acp": ("acp", "Codex (ACP)"),
+    "demo": ("acp", "Demo agent"),
     "jupyterlab": ("ide", "JupyterLab"),
     "code-server": ("ide", "code-server"),
     "vscode": ("ide", "Visual Studio Code"),

@@ -156,6 +156,8 @@ class Provider(Wire, kw_only=True, omit_defaults=True, gc=False):
     """Where its program was found; null if it is not installed."""
     verified: bool
     """Whether the provider spec has been tested with the real program."""
+    demo: bool = False
+    """Whether it is the demo agent, which needs no account. Absent if it is not."""
     error: Excerpt | None = None
     """The error in the provider file: it cannot be launched until the file is corrected. Absent if
     there is no error.

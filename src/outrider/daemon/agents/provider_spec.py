@@ -7,6 +7,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,6 +96,7 @@ class ProviderSpec(Part, kw_only=True):
     category: Category
     display_name: Title
     verified: bool = False
+    demo: bool = False
     command: Words
     args: list[Word] = []
     model_args: list[Word] = []
@@ -102,6 +104,11 @@ class ProviderSpec(Part, kw_only=True):
     ready_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
     environment: Environment = msgspec.field(default_factory=Environment)
     hints: list[Hint] = []
+
+    @property
+    def program(self) -> str:
+        """The name or path of the program; `{python}` is the interpreter of the machine agent."""
+        return sys.executable if self.command[0] == "{python}" else self.command[0]
 
     def description(self, path: str | None) -> Description:
         """Return the provider as the API shows it; `path` is its program, None if not installed."""
@@ -112,6 +119,7 @@ class ProviderSpec(Part, kw_only=True):
             installed=path is not None,
             path=path,
             verified=self.verified,
+            demo=self.demo,
         )
 
     def hint(self, error: str) -> str | None:

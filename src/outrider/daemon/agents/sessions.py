@@ -270,7 +270,7 @@ class Sessions:
         if not description.installed:
             raise bad_request(
                 f"{description.display_name} is not installed on this machine. Install it there "
-                f"({provider.spec.install}) so that {provider.spec.command[0]!r} is on the "
+                f"({provider.spec.install}) so that {provider.spec.program!r} is on the "
                 "daemon's PATH, then launch it again",
                 "type",
             )

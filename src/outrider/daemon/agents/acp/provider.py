@@ -46,7 +46,7 @@ class AcpProvider:
 
     def describe(self) -> Description:
         """Return the API's description; looks for the program on the agent's PATH."""
-        path = shutil.which(self.spec.command[0], path=self._environment().get("PATH"))
+        path = shutil.which(self.spec.program, path=self._environment().get("PATH"))
         return self.spec.description(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:
@@ -88,9 +88,9 @@ class AcpProvider:
     def _arguments(self, record: SessionRecord) -> list[str]:
         spec = self.spec
         values = {"dir": record.path, "model": record.model or ""}
-        command = shutil.which(spec.command[0], path=self._environment().get("PATH"))
+        command = shutil.which(spec.program, path=self._environment().get("PATH"))
         words = [*spec.command[1:], *spec.args, *(spec.model_args if record.model else [])]
-        return [command or spec.command[0], *(fill_placeholders(word, values) for word in words)]
+        return [command or spec.program, *(fill_placeholders(word, values) for word in words)]
 
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's with the changes of the spec."""

@@ -77,7 +77,7 @@ class CliProvider:
 
     def describe(self) -> Description:
         """Return the provider as the API shows it; search the agent's PATH for its program."""
-        path = shutil.which(self.spec.command[0], path=self._environment().get("PATH"))
+        path = shutil.which(self.spec.program, path=self._environment().get("PATH"))
         return self.spec.description(path)
 
     async def launch(self, record: SessionRecord) -> Adapter:

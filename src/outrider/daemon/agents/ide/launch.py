@@ -85,7 +85,7 @@ class Launch:
         }
         environment = environment_of(spec, self._inherited, values)
         words = [*spec.command[1:], *spec.args, *(spec.debug_args if cdp else [])]
-        program = find_program(spec, self._inherited, spec.command[0]) or spec.command[0]
+        program = find_program(spec, self._inherited, spec.program) or spec.program
         argv = [program, *(fill_placeholders(word, values) for word in words)]
         await self._run(argv, environment, "ide.log")
         endpoint = f"http://127.0.0.1:{values['debug_port']}" if cdp else None

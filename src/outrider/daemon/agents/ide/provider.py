@@ -62,7 +62,7 @@ class IdeProvider:
 
     def describe(self) -> Description:
         """Return the API's description; looks for the program on the IDE's PATH."""
-        return self.spec.description(find_program(self.spec, self._inherited, self.spec.command[0]))
+        return self.spec.description(find_program(self.spec, self._inherited, self.spec.program))
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the IDE, or adopt one that a person started; return once its chat is usable."""

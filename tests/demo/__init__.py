@@ -1,0 +1,1 @@
+"""Tests of the demo agent, on the path of every ACP agent."""
