@@ -272,6 +272,7 @@ async def test_no_message_while_the_agent_asks_or_is_gone(desk: Desk) -> None:
     error = await refused(session.send(SendChat(message="hello")))
     assert error.status == 500
     assert "It has ended" in error.message
+    await until(lambda: desk.sessions.ended(session.record.id) is not None)
 
 
 async def test_each_turn_has_its_events(desk: Desk) -> None:
