@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from outrider.contract.resources import PendingAction, Session
+from outrider.contract.resources import Control, PendingAction, Session
 from outrider.contract.structs import Count, Timestamp, Wire
 from outrider.contract.text import Excerpt, Id, Name, TargetId, Text, Title
 
@@ -64,6 +64,9 @@ AGENT_EVENTS: Final = BASIC_EVENTS | NEGOTIATED_EVENTS
 MAX_EVENT_CONTENT: Final = 65_536
 """Characters of a message in an event; our machine agent cuts it to as many bytes of JSON."""
 
+MAX_EVENT_CONTROLS: Final = 64
+"""Controls of an agent in an event; our machine agent leaves out further ones."""
+
 
 class ChatMessage(Wire, kw_only=True):
     """A message of a chat in an event: a `Message` whose long content is cut, with a note."""
@@ -108,6 +111,7 @@ class AgentEvent(Wire, kw_only=True, omit_defaults=True):
 
     Attributes:
         session: the session as it is now, of a session event.
+        controls: the agent's controls as they are now, of `session:started` and `session:updated`.
         chat_message: the complete message, of `chat:message`.
         action: the question, of an approval event.
         answer: of `approval:resolved`; null if nobody answered, such as when the agent has ended.
@@ -124,6 +128,7 @@ class AgentEvent(Wire, kw_only=True, omit_defaults=True):
     timestamp: Timestamp
     message: Excerpt | None = None
     session: Session | None = None
+    controls: Annotated[list[Control], Meta(max_length=MAX_EVENT_CONTROLS)] | None = None
     chat_message: ChatMessage | None = None
     action: PendingAction | None = None
     answer: Answer | None = None

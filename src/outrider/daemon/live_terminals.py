@@ -50,8 +50,8 @@ from outrider.contract.link.terminals import (
     StreamCode,
     TerminalStreams,
 )
-from outrider.daemon.agents.cli.agent import CliAgent
-from outrider.daemon.agents.cli.tmux import Pane, Tmux, View
+from outrider.daemon.agents.cli.pane import Pane
+from outrider.daemon.agents.cli.tmux import Tmux, View
 from outrider.daemon.agents.cli.tmux_control import HEIGHT, WIDTH, TmuxError, WindowGone
 from outrider.daemon.agents.sessions import Sessions
 
@@ -407,12 +407,12 @@ def agent_window(sessions: Sessions, session_id: str | None) -> Window:
     Raises:
         ApiError: 404, there is no such session, or its agent has ended; 409, it has no window.
     """
-    adapter = sessions.find(NamesSession(session_id=session_id)).adapter
-    if not isinstance(adapter, CliAgent):
+    terminal = sessions.find(NamesSession(session_id=session_id)).adapter.terminal
+    if terminal is None:
         raise conflict("This agent does not run in a terminal")
-    if adapter.window is None:
+    if terminal.window is None:
         raise not_found("The agent has ended, and its terminal with it")
-    return Window(adapter.window, is_agent=True)
+    return Window(terminal.window, is_agent=True)
 
 
 def _code(error: ApiError) -> StreamCode:

@@ -18,7 +18,7 @@ from outrider.contract.events import (
     Respondent,
 )
 from outrider.contract.frames import Acknowledge, Event
-from outrider.contract.resources import ActionOption, PendingAction, Session
+from outrider.contract.resources import ActionOption, Control, PendingAction, Session
 from tests.cloud.webhooks.events import agent_event
 from tests.cloud.webhooks.receiver import Receiver
 from tests.cloud.webhooks.test_subscriptions import Subscriber, subscriber
@@ -207,6 +207,7 @@ ACTION = PendingAction(
     options=[ActionOption(id="yes", label="Yes", kind="allow_once")],
 )
 MESSAGE = ChatMessage(id="msg_1", index=0, role="user", kind="text", content="Hello", timestamp=3)
+CONTROLS = [Control(id="mode", label="Mode", type="select", options=["a", "b"], value="a")]
 WAITING = [QueueEntry(message_id="msg_2", text="And now?", created_at=4)]
 BY = Respondent(kind="key", id="key_1", name="Laptop")
 ANSWER = Answer(action="approve", option_id="yes", by=BY)
@@ -219,7 +220,7 @@ async def test_the_further_events_of_a_machine(me: Subscriber, receiver: Receive
     await me.creates(receiver.url, "*")
     contents: dict[EventName, dict[str, Any]] = {
         EventName.SESSION_STARTED: {"session": SESSION},
-        EventName.SESSION_UPDATED: {"session": SESSION},
+        EventName.SESSION_UPDATED: {"session": SESSION, "controls": CONTROLS},
         EventName.CHAT_MESSAGE: {"chat_message": MESSAGE},
         EventName.APPROVAL_OPENED: {"action": ACTION},
         EventName.APPROVAL_RESOLVED: {"action": ACTION, "answer": ANSWER},
@@ -238,6 +239,7 @@ async def test_the_further_events_of_a_machine(me: Subscriber, receiver: Receive
     mine = {"id": "session_1", "targetId": f"{machine.id}:session:session_1", "status": "idle"}
     for event in ("session:started", "session:updated", "session:ended"):
         assert mine.items() <= payloads[event]["session"].items()
+    assert payloads["session:updated"]["controls"] == msgspec.to_builtins(CONTROLS)
     assert payloads["chat:message"]["message"] == msgspec.to_builtins(MESSAGE)
     assert payloads["approval:opened"]["action"] == msgspec.to_builtins(ACTION)
     resolved = payloads["approval:resolved"]

@@ -22,6 +22,7 @@ from tests.daemon.agents.scenario import (
     stays_until,
     wants,
 )
+from tests.daemon.agents.test_deltas import Sink
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -57,6 +58,21 @@ async def test_from_launch_to_stop(box: Machine) -> None:
     assert stopped.stopped == [agent.id]
     await until(lambda: not any(map(psutil.pid_exists, [pid, *running])))  # reaped
     assert not running_in(Path(box.environment["HOME"]))
+
+
+async def test_the_text_of_an_answer_while_it_is_written(box: Machine) -> None:
+    await box.stop()
+    box.deltas = sink = Sink()
+    await box.start()
+    agent = await box.launch()
+    _, *_, answer = await agent.turn("hello SLOW:0.2")
+    assert [one.message_id for one in sink.sent] == [answer.id] * len(sink.sent)
+    assert [one.revision for one in sink.sent] == list(range(len(sink.sent)))
+    text = ""
+    for one in sink.sent:
+        text = text + one.text if one.op == "append" else one.text
+        assert "".join(answer.content.split()).startswith("".join(text.split()))
+    assert text
 
 
 async def test_answers_are_exact(box: Machine, model: StubModel) -> None:

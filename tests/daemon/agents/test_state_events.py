@@ -95,7 +95,9 @@ def message(index: int, content: str = "text") -> Message:
 
 def test_a_session_starts_once_and_its_state_is_in_that_event() -> None:
     world = World()
-    assert world.sees(IDLE, IDLE) == [Emit(EventName.SESSION_STARTED, None, session=SESSION)]
+    assert world.sees(IDLE, IDLE) == [
+        Emit(EventName.SESSION_STARTED, None, session=SESSION, controls=())
+    ]
     world.restart()
     assert world.sees(IDLE) == []
 
@@ -116,7 +118,14 @@ def test_a_change_of_title_model_or_controls_is_an_update() -> None:
     ]
     for state in changes:
         world.now += UPDATE_INTERVAL
-        assert world.names(state, state) == ["session:updated"]
+        assert world.sees(state, state) == [
+            Emit(
+                EventName.SESSION_UPDATED,
+                state.session.title,
+                session=state.session,
+                controls=state.controls,
+            )
+        ]
 
 
 def test_a_later_activity_alone_is_no_update() -> None:
@@ -130,7 +139,7 @@ def test_a_title_that_flickers_does_not_flood() -> None:
     assert world.events.due == 10_000 + UPDATE_INTERVAL
     world.now = world.events.due
     assert world.sees(flicker[-1]) == [
-        Emit(EventName.SESSION_UPDATED, "99", session=flicker[-1].session)
+        Emit(EventName.SESSION_UPDATED, "99", session=flicker[-1].session, controls=())
     ]
     assert world.events.due is None
 

@@ -343,6 +343,8 @@ def agent_body(daemon_id: str, event: AgentEvent) -> bytes:
             if session is not None and session.target_id != target_id:
                 session = msgspec.structs.replace(session, id=event.session_id, target_id=target_id)
             payload["session"] = session
+            if event.controls is not None:
+                payload["controls"] = event.controls
         case EventName.CHAT_MESSAGE:
             payload["message"] = event.chat_message
         case EventName.APPROVAL_OPENED:

@@ -20,6 +20,7 @@ from outrider.contract.resources import (
     PendingAction,
     SummaryItem,
 )
+from outrider.daemon.agents.cli.pane import Pane
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,10 @@ class Camera(Protocol):
 
 class Terminal(Protocol):
     """The terminal that an agent runs in."""
+
+    @property
+    def window(self) -> Pane | None:
+        """The window that the agent runs in, None once it has ended."""
 
     async def screen(self) -> Screen:
         """Return what it shows now.

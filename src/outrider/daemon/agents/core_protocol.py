@@ -8,7 +8,7 @@ from outrider.contract.commands import ChatInput, ResolveAction, Result
 from outrider.contract.errors import ApiError
 from outrider.contract.events import Answer as GivenAnswer
 from outrider.contract.events import ChatMessage, EventName, QueueEntry
-from outrider.contract.resources import ActionOption, PendingAction, Session
+from outrider.contract.resources import ActionOption, Control, PendingAction, Session
 from outrider.daemon.agents.adapter import Observation
 
 # Events
@@ -178,6 +178,7 @@ class Emit:
     duration: float | None = None
     message: str | None = None
     session: Session | None = None
+    controls: tuple[Control, ...] | None = None
     chat_message: ChatMessage | None = None
     action: PendingAction | None = None
     answer: GivenAnswer | None = None

@@ -34,7 +34,13 @@ from outrider.contract.commands import (
     Withdrawn,
 )
 from outrider.contract.errors import ApiError, bad_request
-from outrider.contract.events import BASIC_EVENTS, AgentEvent, QueueEntry, Respondent
+from outrider.contract.events import (
+    BASIC_EVENTS,
+    MAX_EVENT_CONTROLS,
+    AgentEvent,
+    QueueEntry,
+    Respondent,
+)
 from outrider.contract.events import Answer as GivenAnswer
 from outrider.contract.ids import creation_time, derived_id, new_id
 from outrider.contract.resources import EndReason, Message, Session, SummaryMetadata, Workspace
@@ -460,6 +466,8 @@ class AgentSession:
     # Events and commands
 
     def _on_observation(self, agent: str, observation: Observation) -> None:
+        if agent in self._deltas:
+            self._deltas[agent].changed()
         # The messages of a turn are emitted before its end.
         self._emit_messages(agent, is_turn_over=observation.status in {"idle", "error"})
         self._handle(Observed(agent, observation))
@@ -483,7 +491,7 @@ class AgentSession:
         answering = core.answering
         state = SessionState(
             session=self.describe(),
-            controls=core.observation.controls,
+            controls=core.observation.controls[:MAX_EVENT_CONTROLS],
             queue=tuple(
                 QueueEntry(message_id=one.message_id, text=one.text, created_at=one.created_at)
                 for one in self.queue().messages
@@ -651,6 +659,7 @@ def agent_event(
         timestamp=timestamp,
         message=command.message,
         session=command.session,
+        controls=None if command.controls is None else list(command.controls),
         chat_message=command.chat_message,
         action=command.action,
         answer=command.answer,

@@ -82,7 +82,9 @@ class StateEvents:
         """Yield the events that follow from the current state."""
         record, title = self._record, state.session.title
         if not record.emitted_started:
-            yield Emit(EventName.SESSION_STARTED, title, session=state.session)
+            yield Emit(
+                EventName.SESSION_STARTED, title, session=state.session, controls=state.controls
+            )
             record.emitted_started = True
             self._set_emitted(state, now)
         yield from self._update_action(state)
@@ -129,7 +131,9 @@ class StateEvents:
         if not is_urgent and now < self._last_at + UPDATE_INTERVAL:
             self.due = self._last_at + UPDATE_INTERVAL
             return
-        yield Emit(EventName.SESSION_UPDATED, session.title, session=session)
+        yield Emit(
+            EventName.SESSION_UPDATED, session.title, session=session, controls=state.controls
+        )
         self._set_emitted(state, now)
 
     def _set_emitted(self, state: SessionState, now: int) -> None:

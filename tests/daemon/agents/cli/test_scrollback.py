@@ -78,6 +78,34 @@ async def test_a_message_line_by_line_is_one_message(terminal: Terminal) -> None
     assert terminal.chat() == [("user", "one\n\n!two"), ("assistant", "Two lines.")]
 
 
+async def test_the_text_that_is_being_written_has_the_id_of_its_message(
+    terminal: Terminal,
+) -> None:
+    terminal.scrollback.add_sent_message("msg_1", "hello")
+    terminal.shows("> hello", "", "One")
+    first = terminal.scrollback.open_texts(terminal.lines)
+    terminal.shows("two")
+    terminal.asks("Sure?", "y/n:", said="three ")
+    terminal.answered("y")
+    later = terminal.scrollback.open_texts(terminal.lines)
+    terminal.chat()
+    _, answer = terminal.scrollback.messages()
+    assert first == {answer.id: "One"}
+    assert later == {answer.id: "One\ntwo\nthree "}
+    assert terminal.scrollback.open_texts(terminal.lines) == {}
+
+
+async def test_whose_text_is_being_written_is_unknown_after_typing_in_the_terminal(
+    terminal: Terminal,
+) -> None:
+    terminal.shows("> typed", "answer")
+    assert terminal.scrollback.open_texts(terminal.lines) == {}
+    terminal.scrollback.add_sent_message("msg_1", "hello")
+    terminal.shows("> hello", "One", "> typed", "two")
+    assert terminal.scrollback.open_texts(terminal.lines) == {}
+    assert terminal.scrollback.open_texts(terminal.lines[-2:]) == {}  # the rest has scrolled off
+
+
 async def test_a_question_is_taken_out(terminal: Terminal) -> None:
     terminal.shows("Let me see.")
     terminal.asks("Tool: ls", "", "Sure? [y/N]:", said="I use a tool. ")

@@ -7,7 +7,7 @@ from outrider.contract.resources import ActionOption, Message
 from outrider.daemon.agents.cli.screen import Offer, Question, Reading
 from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.cli.status import CALL_WAIT, DISMISS_GRACE, RECORD_WAIT, StatusDecider
-from outrider.daemon.agents.cli.transcripts.transcript import Activity, ToolCall
+from outrider.daemon.agents.cli.transcripts.transcript import Activity, Piece, ToolCall
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider_spec import BUILT_IN
 from outrider.daemon.session_record import SessionRecord
@@ -47,6 +47,9 @@ class Record:
         return None
 
     message_count = unfinished_count = 0
+
+    def pieces(self, start: int = 0) -> list[Piece]:
+        return []
 
     def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
         return []

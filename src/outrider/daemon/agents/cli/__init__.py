@@ -13,7 +13,7 @@
 - `status.py` follows the agent and decides its status; `screen.py` reads one screen by the rules.
 - `keyboard.py` types messages and answers. `adapter_state.py` is what the journal keeps.
 - `transcripts/` reads the records that agents keep of their chats; `scrollback.py` reads the chat
-  off the terminal of one that keeps none.
+  off the terminal of one that keeps none. `open_message.py` reads what an agent is writing.
 - `tmux.py` has the windows and what is in them; `tmux_control.py` is the connection to tmux.
 
 docs/providers.md describes the provider files.

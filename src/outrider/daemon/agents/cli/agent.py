@@ -18,6 +18,8 @@ from outrider.contract.resources import ActionOption, EndReason, Message, Pendin
 from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
 from outrider.daemon.agents.cli.adapter_state import CliState, Delivery
 from outrider.daemon.agents.cli.keyboard import MAX_LINES, Keyboard, lines_to_type, typeable
+from outrider.daemon.agents.cli.open_message import OpenMessage
+from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.spec import CliSpec
@@ -28,7 +30,7 @@ from outrider.daemon.agents.cli.status import (
     StatusMonitor,
     Stillness,
 )
-from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
+from outrider.daemon.agents.cli.tmux import Snapshot, Tmux
 from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone, WindowGone
 from outrider.daemon.agents.cli.transcripts.transcript import Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
@@ -126,6 +128,11 @@ class CliAgent:
             spec.input.guard_before, spec.input.guard_behind, spec.input.guard_mark
         )
         self._is_delivering = False
+        self._open_message = (
+            OpenMessage(spec.open_message, transcript, record, journal)
+            if transcript is not None and spec.open_message is not None
+            else None
+        )
         self._decider = StatusDecider(spec, transcript, record, was_ready=was_ready)
         self._monitor = StatusMonitor(
             tmux,
@@ -269,12 +276,31 @@ class CliAgent:
             return [] if self._scrollback is None else self._scrollback.messages()
         await catch_up(self._transcript)
         self._monitor.transcript_read()
-        ids = self._journal.message_ids(self._record.id)
-        return self._transcript.messages(ids, self._guards)
+        return self._transcript.messages(self._message_ids(), self._guards)
 
     def open_texts(self) -> Mapping[str, str]:
-        """Return nothing: transcripts have complete messages only."""
-        return {}
+        """Return the text that the screen shows of the message that the agent is writing.
+
+        Its lines end where those of the screen end; the complete message is as the agent wrote it.
+        """
+        monitor, is_over = self._monitor, self._is_turn_over()
+        if self._scrollback is not None:
+            lines = monitor.lines_above_prompt()
+            return {} if is_over else self._scrollback.open_texts(lines)
+        message = self._open_message
+        if message is None or self._is_delivering or not monitor.has_read_transcript:
+            return {}
+        if is_over:
+            message.assign_id()
+            message.drop()
+            return {}
+        return message.texts(monitor.screen)
+
+    def _message_ids(self) -> dict[str, str]:
+        """Return the ids that messages have, by their keys in the transcript."""
+        if self._open_message is not None:
+            self._open_message.assign_id()
+        return self._journal.message_ids(self._record.id)
 
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
         """Return the messages from index `start` on that will not change.
@@ -288,7 +314,7 @@ class CliAgent:
             return []
         if not self._monitor.has_read_transcript or self._is_delivering:
             return None
-        ids = self._journal.message_ids(self._record.id)
+        ids = self._message_ids()
         if self._is_delivery_unfinished(ids):
             return None
         messages = transcript.messages(ids, self._guards, start)

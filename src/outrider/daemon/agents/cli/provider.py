@@ -21,12 +21,13 @@ from outrider.daemon.agents.chat_log import ChatLog, chat_file
 from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.cli.agent import CliAgent
 from outrider.daemon.agents.cli.keyboard import lines_to_type
+from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.scrollback import HISTORY as WHOLE_HISTORY
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.spec import CliSpec
 from outrider.daemon.agents.cli.status import END_GRACE
-from outrider.daemon.agents.cli.tmux import HISTORY, Pane, Tmux, private_file
+from outrider.daemon.agents.cli.tmux import HISTORY, Tmux, private_file
 from outrider.daemon.agents.cli.tmux_control import TmuxError
 from outrider.daemon.agents.cli.transcripts import READERS
 from outrider.daemon.agents.cli.transcripts.transcript import ProcessTranscript, Transcript

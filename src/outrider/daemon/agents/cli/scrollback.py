@@ -113,6 +113,20 @@ class Scrollback:
             self._position.questions = [*self._position.questions, question][-_MAX_QUESTIONS:]
             self._save()
 
+    def open_texts(self, lines: Sequence[str]) -> dict[str, str]:
+        """Return the text of the message that the agent is writing, by the id that it will have.
+
+        `lines` are those of the screen above the prompt. Empty unless they show the end of the
+        message that was sent last, and nothing that a person has typed after it.
+        """
+        echo = self._pending_echo()[-1:]
+        typed = [(row, self._typed(line)) for row, line in enumerate(lines)]
+        row = max((row for row, text in typed if echo and _visible(text) == echo[0]), default=None)
+        if row is None or any(self._prompt_end(line) is not None for line in lines[row + 1 :]):
+            return {}
+        text = "\n".join(_remove_questions(lines[row + 1 :], self._position.questions)).strip("\n")
+        return {self._message_id(0): text} if text.strip() else {}
+
     def read_turn(self, lines: Sequence[str]) -> bool:
         """Add what is new in the history `lines`, which end above the prompt, to the chat.
 
@@ -151,22 +165,29 @@ class Scrollback:
             return None  # logged there; the line is taken as the agent's
         return None if match is None else match.end()
 
+    def _typed(self, line: str) -> str:
+        """Return a line without the prompt in front of it."""
+        return line[self._prompt_end(line) or 0 :]
+
     def save(self) -> None:
-        """Delete the chat."""
+        """Write what has not been written of the chat."""
         self._chat.save()
 
     def _add_message(self, role: Role, lines: list[str], part: int) -> int:
         """Add a message under an id that this part of this turn always has."""
         if not any(line.strip() for line in lines):
             return part
-        message_id = derived_id(
-            "msg", self._record.created_at, self._record.id, f"{self._position.turns} {part}"
-        )
+        message_id = self._message_id(part)
         # The chat is saved before the position. A daemon that was killed in between reads the
         # same lines again; the derived id keeps their messages from being added twice.
         if message_id not in self._chat:
             self._chat.add(role, "text", "\n".join(lines), message_id)
         return part + 1
+
+    def _message_id(self, part: int) -> str:
+        """Return the id of a message of the turn that is read next."""
+        name = f"{self._position.turns} {part}"
+        return derived_id("msg", self._record.created_at, self._record.id, name)
 
     def _pending_echo(self) -> list[str]:
         """Return the lines that were typed, as the terminal echoes them."""

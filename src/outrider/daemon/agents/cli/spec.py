@@ -166,15 +166,22 @@ class CliSpec(ProviderSpec, kw_only=True):
     `settle` is how many seconds the screen must look idle before the turn counts as over, if the
     transcript does not tell. `silence` is how many seconds an agent without a transcript may
     generate without any change on its screen; after that, its status is `error`.
+    `open_message` matches, on a screen each of whose lines ends with a line break, the message that
+    the agent is writing: `text` is what is shown of it, and `start` takes part in the match if its
+    beginning is shown. Only for agents with a transcript.
     """
 
     category: Literal["cli"] = "cli"
     record: Literal["aider", "claude", "codex", "gemini", "opencode"] | None = None
     settle: Annotated[float, Meta(ge=0, le=60)] = 1.0
     silence: Annotated[float, Meta(gt=0, le=24 * 3600)] = 300.0
+    open_message: Text | None = None
     prepare: Prepare | None = None
     input: Input = msgspec.field(default_factory=Input)
     rules: Annotated[list[Rule], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        check_pattern("open_message", self.open_message, "start", "text")
 
 
 def read_cli_specs(directories: list[Path]) -> list[CliSpec]:

@@ -26,10 +26,11 @@ from outrider.contract.ids import derived_id, new_id
 from outrider.contract.resources import EndReason, PendingAction, SummaryItem
 from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
 from outrider.daemon.agents.cli.adapter_state import CliState
+from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.screen import Question, Reading, ScreenRules
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.spec import CliSpec
-from outrider.daemon.agents.cli.tmux import Pane, Snapshot, Tmux
+from outrider.daemon.agents.cli.tmux import Snapshot, Tmux
 from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone, WindowGone
 from outrider.daemon.agents.cli.transcripts.transcript import ToolCall, Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
@@ -383,6 +384,10 @@ class StatusMonitor:
     def screen(self) -> str:
         """The text of the newest snapshot."""
         return "" if self.snapshot is None else self.snapshot.text
+
+    def lines_above_prompt(self) -> list[str]:
+        """Return the lines of the newest screen that the agent has printed."""
+        return _lines_above(self.screen.split("\n"), self.reading.rows)
 
     def observe_chats(self, observer: ChatObserver) -> None:
         """Call `observer` after messages have been added to the chat."""

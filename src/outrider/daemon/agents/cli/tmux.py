@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from outrider.contract.commands import Cursor, Screen
+from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.tmux_control import (
     HEIGHT,
     SESSION,
@@ -63,15 +64,6 @@ def private_file(content: bytes) -> str:
     with os.fdopen(file, "wb") as stream:
         stream.write(content)
     return path
-
-
-@dataclass(frozen=True)
-class Pane:
-    """A window that an agent runs in: its name, tmux's id of its pane, the agent's process."""
-
-    name: str
-    id: str
-    pid: int
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,10 @@ class AiderTranscript(Reader):
         """The number of messages that `messages` returns."""
         return len(self._timed_pieces({}))
 
+    def pieces(self, start: int = 0) -> Sequence[Piece]:
+        """Return the pieces from index `start` on, without ids."""
+        return self._timed_pieces({})[start:]
+
     @property
     def unfinished_count(self) -> int:
         """The number of the newest messages that may still change: a notice may get more lines."""

@@ -90,11 +90,15 @@ class Transcript(Protocol):
     def unfinished_count(self) -> int:
         """The number of the newest messages that may still change before the turn is over."""
 
+    def pieces(self, start: int = 0) -> "Sequence[Piece]":
+        """Return what the transcript has of each message, from index `start` on."""
+
     def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
         """Return the chat from index `start` on, oldest message first.
 
-        `ids` has the ids of the messages that were sent through Outrider, by their keys in the
-        transcript. `guards` were added to these messages for the agent, and are removed.
+        `ids` has the ids that are not derived from the key in the transcript: those of messages
+        that were sent through Outrider, or had deltas. `guards` were added to the sent messages
+        for the agent, and are removed.
         """
 
 
@@ -178,6 +182,10 @@ class Reader:
         """The number of the newest messages that may still change: an agent appends its entries."""
         return 0
 
+    def pieces(self, start: int = 0) -> Sequence[Piece]:
+        """Return the pieces from index `start` on."""
+        return self._pieces[start:]
+
     def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
         """Return the chat; ids that are not in `ids` are derived from the pieces' keys."""
         return self._as_messages(self._pieces, ids, guards, start)
@@ -187,14 +195,16 @@ class Reader:
     ) -> list[Message]:
         messages = []
         for index, piece in enumerate(pieces[start:], start):
-            known = ids.get(piece.key) if piece.prompt else None
+            known = ids.get(piece.key)
             messages.append(
                 Message(
                     id=known or self._id(piece),
                     index=index,
                     role=piece.role,
                     kind=piece.kind,
-                    content=piece.content if known is None else guards.remove(piece.content),
+                    content=guards.remove(piece.content)
+                    if piece.prompt and known is not None
+                    else piece.content,
                     timestamp=piece.timestamp,
                 )
             )
