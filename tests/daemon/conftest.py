@@ -1,6 +1,7 @@
 """What the tests of the machine agent share."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -30,18 +31,33 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-async def nothing_left() -> object:
-    """Fail a test that leaves a task or a child process behind."""
+def nothing_left(request: pytest.FixtureRequest) -> None:
+    """Fail a test that leaves a task or a child process behind.
+
+    A test without an event loop starts neither, and is spared the loop and the look.
+    """
+    if inspect.iscoroutinefunction(request.function):
+        request.getfixturevalue(look_behind.__name__)
+
+
+@pytest.fixture
+async def look_behind() -> AsyncIterator[None]:
+    """Compare the tasks and the child processes before and after a test."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     tasks = asyncio.all_tasks()
     yield
     left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
     assert not left, f"tasks left behind: {left}"
+    children: list[psutil.Process] = []
 
-    def children() -> list[psutil.Process]:
-        return [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+    def all_ended() -> bool:
+        children[:] = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+        return not children
 
-    await eventually(lambda: not children(), f"children left behind: {children()}")
+    try:
+        await eventually(all_ended)
+    except AssertionError:
+        pytest.fail(f"children left behind: {children}")
 
 
 @pytest.fixture

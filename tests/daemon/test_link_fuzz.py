@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed
@@ -37,7 +37,6 @@ async def nothing(_payload: Any, _deadline: float) -> Result:
     return Result()
 
 
-@settings(max_examples=60)
 @given(welcomes=st.booleans(), messages=st.lists(from_service | commands, min_size=1, max_size=8))
 async def test_whatever_a_service_says(
     service: ScriptedService, tmp_path: Path, welcomes: bool, messages: list[Message]

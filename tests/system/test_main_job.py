@@ -130,7 +130,9 @@ async def test_the_raw_commands_and_a_terminal(up: Up, home: Path) -> None:
     assert (ran["output"], ran["exitCode"], ran["truncated"]) == (f"{project}\n", 3, False)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.faults)]
+)
 async def test_an_agent_outlives_outrider(
     env: dict[str, str], home: Path, how: signal.Signals
 ) -> None:

@@ -6,15 +6,28 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from outrider.daemon.settings import DaemonSettings
 from tests.rig.patience import PATIENCE
 from tests.rig.processes import environment, outrider
 from tests.system.up import Up
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Running(NamedTuple):
+    """An `outrider up`, its environment and its machine."""
+
+    up: Up
+    env: dict[str, str]
+    machine: str
 
 
 @pytest.fixture
@@ -40,25 +53,20 @@ async def started(env: dict[str, str]) -> tuple[str, str, str]:
     return up.key, login, machine["id"]
 
 
-async def test_a_second_start_reuses_everything(env: dict[str, str]) -> None:
-    first = await started(env)
-    assert await started(env) == first
-
-
-async def test_what_it_keeps_is_for_its_owner_only(env: dict[str, str], tmp_path: Path) -> None:
-    await started(env)
-    for path in (tmp_path / "data", tmp_path / "config"):
-        assert path.stat().st_mode & 0o077 == 0, path
+async def test_a_second_start_reuses_everything_but_a_revoked_key(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    key, login, machine = await started(env)
     for path in (
+        tmp_path / "data",
+        tmp_path / "config",
         tmp_path / "data" / "local.json",
         tmp_path / "data" / "secret.key",
         tmp_path / "config" / "connection.json",
     ):
-        assert path.stat().st_mode & 0o077 == 0, path
+        assert path.stat().st_mode & 0o077 == 0, f"{path} is for its owner only"
+    assert await started(env) == (key, login, machine)
 
-
-async def test_a_revoked_key_is_replaced(env: dict[str, str]) -> None:
-    key, login, machine = await started(env)
     keys = (
         await outrider("admin", "key", "list", "--account", login.split()[1], "--json", env=env)
     ).json()
@@ -126,45 +134,50 @@ async def test_a_machine_of_another_service_is_left_alone(
     assert settings.connection_file.read_text() == kept
 
 
-async def test_two_at_once(env: dict[str, str]) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    """An `outrider up` for the tests that only ask it."""
+    folder = tmp_path_factory.mktemp("up")
+    (folder / "home").mkdir()
+    env = environment(folder / "data", port="0") | {"HOME": str(folder / "home")}
     async with Up("-m", "outrider", "up", env=env) as up:
         await up.greeting()
-        outcome = await outrider("up", env=env)
-        assert outcome.code == 1
-        assert "already" in outcome.err
-        assert "Traceback" not in outcome.err
-        await up.call("GET", "/daemons")
+        (machine,) = (await up.call("GET", "/daemons"))["daemons"]
+        yield Running(up, env, machine["id"])
 
 
-async def test_a_named_terminal_from_its_first_command_to_its_end(env: dict[str, str]) -> None:
+async def test_two_at_once(running: Running) -> None:
+    outcome = await outrider("up", env=running.env)
+    assert outcome.code == 1
+    assert "already" in outcome.err
+    assert "Traceback" not in outcome.err
+    await running.up.call("GET", "/daemons")
+
+
+async def test_a_named_terminal_from_its_first_command_to_its_end(running: Running) -> None:
     """contract-2.md, Terminals: DELETE ends it, for whoever may run commands there."""
-    async with Up("-m", "outrider", "up", env=env) as up:
-        await up.greeting()
-        (machine,) = (await up.call("GET", "/daemons"))["daemons"]
-        terminal, one = f"/daemons/{machine['id']}/terminal", {"name": "build", "command": "x=5"}
-        await up.call("POST", terminal, one)
-        output = await up.call("POST", terminal, one | {"command": "printf() { :; }; echo $x"})
-        assert output["output"] == "5\n"
-        closed = await up.call("DELETE", f"{terminal}s/build")
-        assert closed == {"success": True, "terminal": "build"}
-        await up.call("DELETE", f"{terminal}s/build", status=404)
-        assert (await up.call("POST", terminal, one | {"command": "echo $x"}))["output"] == "\n"
+    call = running.up.call
+    terminal, one = f"/daemons/{running.machine}/terminal", {"name": "build", "command": "x=5"}
+    await call("POST", terminal, one)
+    output = await call("POST", terminal, one | {"command": "printf() { :; }; echo $x"})
+    assert output["output"] == "5\n"
+    closed = await call("DELETE", f"{terminal}s/build")
+    assert closed == {"success": True, "terminal": "build"}
+    await call("DELETE", f"{terminal}s/build", status=404)
+    assert (await call("POST", terminal, one | {"command": "echo $x"}))["output"] == "\n"
 
 
-async def test_odd_characters_are_a_400_with_a_sentence(env: dict[str, str]) -> None:
-    async with Up("-m", "outrider", "up", env=env) as up:
-        await up.greeting()
-        (machine,) = (await up.call("GET", "/daemons"))["daemons"]
-        machine_id = machine["id"]
-        for path, body, field in (
-            (f"/shortcuts/{machine_id}/launch", {"type": "codex", "model": "a\0"}, "model"),
-            (f"/shortcuts/{machine_id}/stop", {"type": "codex", "dir": "~nouser"}, "dir"),
-            (f"/shortcuts/{machine_id}:cli:codex/chat", {"message": "\0\x1b"}, "message"),
-            (f"/daemons/{machine_id}/terminal", {"command": "id", "cwd": "~nouser"}, "cwd"),
-            (f"/daemons/{machine_id}/terminal", {"command": "echo \0"}, "command"),
-        ):
-            error = await up.call("POST", path, body, status=400)
-            assert [detail["path"] for detail in error["details"]] == [field]
+async def test_odd_characters_are_a_400_with_a_sentence(running: Running) -> None:
+    machine = running.machine
+    for path, body, field in (
+        (f"/shortcuts/{machine}/launch", {"type": "codex", "model": "a\0"}, "model"),
+        (f"/shortcuts/{machine}/stop", {"type": "codex", "dir": "~nouser"}, "dir"),
+        (f"/shortcuts/{machine}:cli:codex/chat", {"message": "\0\x1b"}, "message"),
+        (f"/daemons/{machine}/terminal", {"command": "id", "cwd": "~nouser"}, "cwd"),
+        (f"/daemons/{machine}/terminal", {"command": "echo \0"}, "command"),
+    ):
+        error = await running.up.call("POST", path, body, status=400)
+        assert [detail["path"] for detail in error["details"]] == [field]
 
 
 async def test_ones_own_laptop_is_not_limited_by_address(env: dict[str, str]) -> None:

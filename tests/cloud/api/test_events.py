@@ -378,7 +378,7 @@ KINDS = {"agent:read": "agent", "ide:read": "machine"}
 PATTERNS = [*BASIC_EVENTS, EventName.MACHINE_CONNECTED, "agent:*", "machine:*", "chat:*", "*"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 async def test_nobody_sees_another_account_s_events(
     accounts: list[Account], data: st.DataObject

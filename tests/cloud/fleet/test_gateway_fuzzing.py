@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed
@@ -33,7 +33,6 @@ async def talk(site: Site, token: str, messages: list[Message]) -> int | None:
         return None
 
 
-@settings(max_examples=30)
 @given(greets=st.booleans(), messages=st.lists(from_daemon, min_size=1, max_size=8))
 async def test_whatever_a_machine_says(
     owner: Owner, site: Site, greets: bool, messages: list[Message]
@@ -49,7 +48,6 @@ async def test_whatever_a_machine_says(
     assert [log for log in logs if "exc_info" in log] == []
 
 
-@settings(max_examples=30)
 @given(messages=st.lists(from_daemon, min_size=1, max_size=8))
 async def test_a_command_is_answered_whatever_else_its_machine_says(
     owner: Owner, messages: list[Message]

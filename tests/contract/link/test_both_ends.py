@@ -192,4 +192,4 @@ def test_a_hello_that_is_registered_late_does_not_replace_a_newer_connection() -
 
 
 TestBothEnds = pytest.mark.fuzz(LinkMachine.TestCase)
-TestBothEnds.settings = settings(max_examples=60, stateful_step_count=60)
+TestBothEnds.settings = settings(max_examples=30, stateful_step_count=60)

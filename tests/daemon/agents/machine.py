@@ -29,7 +29,7 @@ from outrider.contract.commands import (
 from outrider.contract.errors import ApiError
 from outrider.contract.events import BASIC_EVENTS, AgentEvent
 from outrider.contract.resources import Message, Session
-from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
+from outrider.daemon.agents.acp.spec import DEFAULT_TIMEOUTS, Timeouts
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.deltas import DeltaSink
 from outrider.daemon.agents.ended_chats import EndedChats

@@ -9,9 +9,8 @@ from typing import Final
 from outrider.contract.errors import ApiError
 from outrider.contract.providers import Category
 from outrider.contract.resources import Provider as Description
-from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
 from outrider.daemon.agents.acp.provider import AcpProvider
-from outrider.daemon.agents.acp.spec import AcpSpec
+from outrider.daemon.agents.acp.spec import DEFAULT_TIMEOUTS, AcpSpec, Timeouts
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.cli.provider import CliProvider
 from outrider.daemon.agents.cli.spec import decode_cli

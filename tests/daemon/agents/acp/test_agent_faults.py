@@ -8,8 +8,9 @@ import pytest
 
 from outrider.contract.commands import LaunchCli, SendChat, StopCli
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.acp.connection import MAX_LINE, Timeouts
+from outrider.daemon.agents.acp.connection import MAX_LINE
 from outrider.daemon.agents.acp.process import STDERR_KEPT
+from outrider.daemon.agents.acp.spec import Timeouts
 from tests.daemon.agents.acp.conftest import provider_file
 from tests.daemon.agents.machine import Agent, Machine, running_in, until
 

@@ -18,12 +18,12 @@ from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, AgentStatus, Message, PendingAction
 from outrider.daemon.agents.acp.chat import Chat, SessionUpdates
 from outrider.daemon.agents.acp.client import Approvals, Client, Files
-from outrider.daemon.agents.acp.connection import AgentConnection, Timeouts
+from outrider.daemon.agents.acp.connection import AgentConnection
 from outrider.daemon.agents.acp.content import error_text
 from outrider.daemon.agents.acp.controls import Controls, Value, summary
 from outrider.daemon.agents.acp.login import Login
 from outrider.daemon.agents.acp.process import AgentLifecycle
-from outrider.daemon.agents.acp.spec import AcpSpec
+from outrider.daemon.agents.acp.spec import AcpSpec, Timeouts
 from outrider.daemon.agents.acp.terminals import Terminals
 from outrider.daemon.agents.acp.turn import Turn, prompt_of
 from outrider.daemon.agents.adapter import ChatObserver, NoteRefusal, Observation, Observer

@@ -11,7 +11,7 @@ stop the SDK's reading: lines that are no JSON, endless lines, answers of an une
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from acp import PROTOCOL_VERSION, RequestError
@@ -43,9 +43,7 @@ from outrider import __version__
 from outrider.daemon.agents.acp.content import Block
 from outrider.daemon.agents.acp.controls import Setting, Value
 from outrider.daemon.agents.acp.output_tail import OutputTail
-
-ANSWER_TIMEOUT: Final = 30.0
-"""Seconds for the answer to any request but a prompt."""
+from outrider.daemon.agents.acp.spec import DEFAULT_TIMEOUTS, Timeouts
 
 AUTHENTICATION_REQUIRED: Final = -32000
 """The protocol's error code for a missing login."""
@@ -55,19 +53,6 @@ MAX_LINE: Final = 64 * 1024 * 1024
 
 MAX_REQUESTS: Final = 128
 """Requests of the agent that may be in flight at once; further ones are refused."""
-
-WRITE_TIMEOUT: Final = 10.0
-"""Seconds that an agent may leave its standard input unread."""
-
-
-class Timeouts(NamedTuple):
-    """How long an agent may take, in seconds."""
-
-    answer: float = ANSWER_TIMEOUT
-    write: float = WRITE_TIMEOUT
-
-
-DEFAULT_TIMEOUTS: Final = Timeouts()
 
 _CHUNK: Final = 64 * 1024
 _UNREADABLE_KEPT: Final = 4 * 1024
@@ -92,7 +77,7 @@ class LineTransport:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         on_update: Callable[[Any], None],
-        write_timeout: float = WRITE_TIMEOUT,
+        write_timeout: float = DEFAULT_TIMEOUTS.write,
     ) -> None:
         self._write_timeout = write_timeout
         self._reader = reader

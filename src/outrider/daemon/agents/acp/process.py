@@ -20,17 +20,14 @@ from acp.schema import InitializeResponse
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import EndReason
 from outrider.daemon.agents.acp.client import Client
-from outrider.daemon.agents.acp.connection import AgentConnection, Timeouts
+from outrider.daemon.agents.acp.connection import AgentConnection
 from outrider.daemon.agents.acp.login import Login
 from outrider.daemon.agents.acp.output_tail import OutputTail
-from outrider.daemon.agents.acp.spec import AcpSpec
+from outrider.daemon.agents.acp.spec import SESSION_KEY, AcpSpec, Timeouts, cannot_reopen_message
 from outrider.daemon.agents.acp.terminals import Terminals
 from outrider.daemon.agents.failure import NOTHING, output_end, start_failure
 from outrider.daemon.child import Child, start
 from outrider.daemon.session_record import SessionRecord
-
-SESSION_KEY: Final = "acp_session"
-"""The key of the agent's own session id in a record's `adapter_state`."""
 
 STDERR_KEPT: Final = 16 * 1024
 """Bytes of an agent's standard error that are kept: the newest."""
@@ -415,11 +412,6 @@ class AgentLifecycle:
         await self._terminals.close()
         await running.clean_up()
         self._on_change()
-
-
-def cannot_reopen_message(name: str) -> str:
-    """Return why a session ends with the daemon if its agent cannot open an earlier one."""
-    return f"The machine agent was restarted, and {name} cannot open an earlier session again"
 
 
 def _resume_or_load(session: str, name: str) -> OpenSession:

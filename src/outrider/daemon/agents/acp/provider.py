@@ -3,18 +3,26 @@
 import asyncio
 import shutil
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outrider.contract.resources import Provider as Description
-from outrider.daemon.agents.acp.agent import AcpAgent
-from outrider.daemon.agents.acp.connection import DEFAULT_TIMEOUTS, Timeouts
-from outrider.daemon.agents.acp.process import SESSION_KEY, cannot_reopen_message
-from outrider.daemon.agents.acp.spec import AcpSpec
+from outrider.daemon.agents.acp.spec import (
+    DEFAULT_TIMEOUTS,
+    SESSION_KEY,
+    AcpSpec,
+    Timeouts,
+    cannot_reopen_message,
+)
 from outrider.daemon.agents.adapter import Adapter, NoteRefusal
 from outrider.daemon.agents.chat_log import ChatLog, chat_file
 from outrider.daemon.agents.provider_spec import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.session_record import SessionRecord
+
+if TYPE_CHECKING:
+    from outrider.daemon.agents.acp.agent import AcpAgent
 
 
 class AcpProvider:
@@ -51,7 +59,7 @@ class AcpProvider:
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent with a new session and return once it is ready."""
-        agent = self._agent(record)
+        agent = await self._agent(record)
         try:
             await agent.open(self._arguments(record))
         except BaseException:
@@ -61,7 +69,7 @@ class AcpProvider:
 
     async def restore(self, record: SessionRecord) -> Adapter:
         """Begin to open the session again; the result is observed."""
-        agent = self._agent(record)
+        agent = await self._agent(record)
         if SESSION_KEY not in record.adapter_state:
             agent.set_ended("The machine agent stopped while this agent was being launched")
         elif not self.describe().installed:
@@ -74,9 +82,11 @@ class AcpProvider:
             agent.reopen(self._arguments(record))
         return agent
 
-    def _agent(self, record: SessionRecord) -> AcpAgent:
+    async def _agent(self, record: SessionRecord) -> "AcpAgent":
+        # The SDK takes half a second and 15 MB to load: only where there is such an agent.
+        module = await asyncio.to_thread(import_module, "outrider.daemon.agents.acp.agent")
         chat_log = ChatLog(chat_file(self._folder, record.id), self._clock)
-        return AcpAgent(
+        agent: AcpAgent = module.AcpAgent(
             self.spec,
             record,
             chat_log,
@@ -84,6 +94,7 @@ class AcpProvider:
             note_refusal=self._note_refusal,
             timeouts=self._timeouts,
         )
+        return agent
 
     def _arguments(self, record: SessionRecord) -> list[str]:
         spec = self.spec

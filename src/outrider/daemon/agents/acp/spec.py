@@ -1,9 +1,31 @@
-"""The provider spec of an ACP agent: what its TOML file holds. See docs/acp.md."""
+"""The provider spec of an ACP agent: what its TOML file holds. See docs/acp.md.
 
-from typing import Literal
+What `AcpProvider` needs before an agent runs is here too, without the SDK: loading that takes half
+a second.
+"""
+
+from typing import Final, Literal, NamedTuple
 
 from outrider.daemon.agents.patterns import Pattern, pattern
 from outrider.daemon.agents.provider_spec import ProviderSpec, Text, check_pattern
+
+SESSION_KEY: Final = "acp_session"
+"""The key of the agent's own session id in a record's `adapter_state`."""
+
+
+class Timeouts(NamedTuple):
+    """How long an agent may take, in seconds.
+
+    Attributes:
+        answer: to answer any request but a prompt.
+        write: to read its standard input.
+    """
+
+    answer: float = 30.0
+    write: float = 10.0
+
+
+DEFAULT_TIMEOUTS: Final = Timeouts()
 
 
 class AcpSpec(ProviderSpec, kw_only=True):
@@ -37,6 +59,11 @@ class AcpSpec(ProviderSpec, kw_only=True):
     def notices_pattern(self) -> Pattern | None:
         """Return the pattern of text that the agent program sends in the name of the model."""
         return _compiled(self.notices)
+
+
+def cannot_reopen_message(name: str) -> str:
+    """Return why a session ends with the daemon if its agent cannot open an earlier one."""
+    return f"The machine agent was restarted, and {name} cannot open an earlier session again"
 
 
 def _compiled(text: str | None) -> Pattern | None:

@@ -22,10 +22,9 @@ from acp.schema import (
 from outrider.contract.commands import ChatInput, ImagePart
 from outrider.contract.errors import bad_request
 from outrider.daemon.agents.acp.chat import Chat
-from outrider.daemon.agents.acp.connection import WRITE_TIMEOUT
 from outrider.daemon.agents.acp.content import Block, error_text
 from outrider.daemon.agents.acp.login import Login
-from outrider.daemon.agents.acp.spec import AcpSpec
+from outrider.daemon.agents.acp.spec import DEFAULT_TIMEOUTS, AcpSpec
 from outrider.daemon.agents.guards import Guards
 
 ACCEPT_TIMEOUT: Final = 1.0
@@ -97,7 +96,7 @@ class Turn:
             drained: set once the message has been written to the agent.
         """
         await asyncio.sleep(0)  # lets the task start to write, which clears `drained`
-        await _wait_first(turn_task, drained, 2 * WRITE_TIMEOUT)
+        await _wait_first(turn_task, drained, 2 * DEFAULT_TIMEOUTS.write)
         await _wait_first(turn_task, self._accepted, ACCEPT_TIMEOUT)
         if not turn_task.done():
             self.accept()
