@@ -5,16 +5,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: up test test-openapi test-faults test-security test-agents test-ides fuzz lint bench clean
+.PHONY: up test checks-beside pytest test-openapi test-faults test-security test-agents test-ides fuzz lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
 	@exec $(BIN)/outrider up
 
-test: $(READY) lint  ## Pass the tests.
+test: $(READY)  ## Pass the checks and the tests.
 	@scripts/system-packages tmux npm
 	-@scripts/system-packages postgresql redis-server faketime haproxy
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	@$(MAKE) --no-print-directory --jobs 2 checks-beside pytest
+
+# mypy takes one core for half a minute, and tests often wait: it gets what they leave.
+checks-beside:
+	@nice $(MAKE) --no-print-directory lint
+
+# Every process collects every file: it is spared directories whose tests all have a mark.
+pytest: $(READY)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
+		--ignore tests/security --ignore tests/system/faults --ignore tests/openapi
 
 test-openapi: $(READY)  ## Lint the API's description, and generate clients from it.
 	@scripts/system-packages npm

@@ -61,9 +61,10 @@ class TestLock:
         for _ in range(2):
             await started(Site(chosen), held)
 
-    async def test_it_is_one_sentence(self, tmp_path: Path) -> None:
+    async def test_it_is_one_sentence(self, sqlite: SQLite, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
         env = environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
+        sqlite.migrated(tmp_path / "data")
         async with Serving(tmp_path / "data") as service:
             for command in ("serve", "up"):
                 outcome = await outrider(command, env=env)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -79,8 +80,14 @@ class Postgres(Server):
             ServerError: there is one of that name, or the template is in use.
         """
         where = ["--host=127.0.0.1", f"--port={self.port}", f"--username={_USER}"]
-        self._run("createdb", *where, f"--template={template}", database)
+        self._run("createdb", *where, *self._strategy, f"--template={template}", database)
         return self.url(database)
+
+    @cached_property
+    def _strategy(self) -> list[str]:
+        """How to copy: the files take half the processor time of the log. Unknown before 15."""
+        option = "--strategy"
+        return [f"{option}=file_copy"] if option in self._call("createdb", "--help").stdout else []
 
     @property
     def _data(self) -> Path:

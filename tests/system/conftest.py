@@ -12,6 +12,7 @@ from tests.daemon.agents.kinds.claude_code import environment as claude_environm
 from tests.daemon.agents.kinds.claude_code import seed_claude
 from tests.daemon.agents.machine import StubModel, agent_environment, kill_server
 from tests.rig.processes import environment
+from tests.rig.stores import SQLite
 from tests.system.up import Up
 
 
@@ -39,8 +40,10 @@ def env(
     tmux_socket: str,  # for the end of its server
     agents_bin: Path,  # noqa: F811
     model: StubModel,
+    sqlite: SQLite,
 ) -> dict[str, str]:
     """An environment with Claude Code installed and a stub model behind it."""
+    sqlite.migrated(tmp_path / "data")
     env = environment(tmp_path / "data", port="0")
     env |= agent_environment(home, agents_bin, claude_environment(model.url))
     env["OUTRIDER_SECRET_KEY"] = "long enough, and it must not reach the agent"

@@ -14,6 +14,7 @@ from tests.cloud.webhooks.receiver import Taken, receiving
 from tests.daemon.agents.acp.conftest import provider_file
 from tests.rig.patience import eventually
 from tests.rig.processes import environment
+from tests.rig.stores import SQLite
 from tests.system.up import Up
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -85,11 +86,14 @@ class Running:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, sqlite: SQLite
+) -> AsyncIterator[Running]:
     """An `outrider up` for all tests; its HOME has a directory `project`."""
     folder = tmp_path_factory.mktemp("up")
     (folder / "home" / "project").mkdir(parents=True)
     provider_file(folder)
+    sqlite.migrated(folder / "data")
     env = environment(folder / "data", port="0") | {"HOME": str(folder / "home")}
     async with Up("-m", "outrider", "up", env=env) as up:
         greeting = await up.greeting()

@@ -16,6 +16,7 @@ import pytest
 from tests.daemon.agents.acp.conftest import provider_file
 from tests.daemon.agents.machine import running_in
 from tests.rig.processes import environment
+from tests.rig.stores import SQLite
 from tests.system.up import Up
 
 WITH_A_DESCRIPTOR = """
@@ -103,10 +104,11 @@ class TestChildren:
     """Each way in which a child is started, by a process that itself inherited a descriptor."""
 
     @pytest.fixture
-    async def up(self, tmp_path: Path) -> AsyncIterator[Up]:
+    async def up(self, tmp_path: Path, sqlite: SQLite) -> AsyncIterator[Up]:
         """`outrider up` that was started with a pipe of its parent's, as by `make -j`."""
         (tmp_path / "home" / "project").mkdir(parents=True)
         provider_file(tmp_path)
+        sqlite.migrated(tmp_path / "data")
         env = environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
         async with Up("-c", WITH_A_DESCRIPTOR, env=env) as up:
             await up.greeting()

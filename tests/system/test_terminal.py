@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from tests.rig.patience import PATIENCE
 from tests.rig.processes import environment
 from tests.rig.sockets import resize
+from tests.rig.stores import SQLite
 from tests.system.up import Up
 
 SHELL = """
@@ -55,13 +56,14 @@ async def shows(socket: ClientConnection, text: bytes) -> None:
 
 
 @pytest.fixture
-async def up(tmp_path: Path, tmux_socket: str) -> AsyncIterator[Up]:
+async def up(tmp_path: Path, tmux_socket: str, sqlite: SQLite) -> AsyncIterator[Up]:
     """`outrider up` on a machine whose agents are shells."""
     assert tmux_socket  # for the end of its server
     (tmp_path / "home").mkdir()
     providers = tmp_path / "config" / "providers"
     providers.mkdir(parents=True)
     (providers / "shell.toml").write_text(SHELL)
+    sqlite.migrated(tmp_path / "data")
     env = environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
     async with Up("-m", "outrider", "up", env=env) as running:
         await running.greeting()

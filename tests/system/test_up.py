@@ -17,6 +17,7 @@ import pytest_asyncio
 from outrider.daemon.settings import DaemonSettings
 from tests.rig.patience import PATIENCE
 from tests.rig.processes import environment, outrider
+from tests.rig.stores import SQLite
 from tests.system.up import Up
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -135,10 +136,13 @@ async def test_a_machine_of_another_service_is_left_alone(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, sqlite: SQLite
+) -> AsyncIterator[Running]:
     """An `outrider up` for the tests that only ask it."""
     folder = tmp_path_factory.mktemp("up")
     (folder / "home").mkdir()
+    sqlite.migrated(folder / "data")
     env = environment(folder / "data", port="0") | {"HOME": str(folder / "home")}
     async with Up("-m", "outrider", "up", env=env) as up:
         await up.greeting()

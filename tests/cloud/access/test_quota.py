@@ -80,6 +80,7 @@ async def test_it_survives_a_restart(start_site: StartSite) -> None:
     assert await calls(owner) == 12
 
 
+@pytest.mark.one_store
 async def test_kill_9_loses_one_percent_at_the_most_and_admits_no_more(
     start_site: StartSite,
 ) -> None:

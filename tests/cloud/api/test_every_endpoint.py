@@ -154,9 +154,10 @@ NOWHERE: Final = {
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name)
 async def test_a_credential_at_an_endpoint(user: Owner, endpoint: Endpoint[Any]) -> None:
+    stranger = user.site.client()
     for credential in CREDENTIALS:
         expected = verdict(endpoint, credential)
-        response = await user.site.client().request(
+        response = await stranger.request(
             endpoint.method,
             endpoint.path.format_map(NOWHERE),
             headers=await header(user, credential),

@@ -35,52 +35,32 @@ ROUTES: list[tuple[str, str, Any, str]] = [
 
 
 class TestTargets:
-    @pytest.mark.parametrize("encoded", [False, True])
-    @pytest.mark.parametrize("form", ["cli:claude-code", "acp:x", "ide:vscode", "session:{id}"])
     @pytest.mark.parametrize(("method", "action", "body", "command"), ROUTES)
     async def test_each_form_raw_and_encoded(
-        self,
-        owner: Owner,
-        method: str,
-        action: str,
-        body: Any,
-        command: str,
-        form: str,
-        encoded: bool,
+        self, owner: Owner, method: str, action: str, body: Any, command: str
     ) -> None:
         """contract.md, Identifiers: a target arrives raw or percent-encoded; both work."""
         running = session()
         machine = await owner.machine(running)
-        target = f"{machine.id}:{form.format(id=running.id)}"
-        path = quote(target, safe="") if encoded else target
-        request = owner.sends(method, f"/api/v1/shortcuts/{path}/{action}", body)
-        taken = await machine.takes(command, **(body or {}), target=target)
-        await machine.answers(taken)
-        response = await request
-        assert response.status_code == 200
-        assert response.json() == RESULTS[command]
+        for form in ("cli:claude-code", "acp:x", "ide:vscode", f"session:{running.id}"):
+            target = f"{machine.id}:{form}"
+            for path in (target, quote(target, safe="")):
+                request = owner.sends(method, f"/api/v1/shortcuts/{path}/{action}", body)
+                taken = await machine.takes(command, **(body or {}), target=target)
+                await machine.answers(taken)
+                response = await request
+                assert response.status_code == 200
+                assert response.json() == RESULTS[command]
 
-    @pytest.mark.parametrize(
-        "target",
-        [
-            "{id}",
-            "{id}:",
-            "{id}:cli",
-            "{id}:cli:",
-            "{id}::x",
-            "{id}:terminal:x",
-            "{id}:CLI:x",
-            ":cli:x",
-            "::",
-        ],
-    )
     @pytest.mark.parametrize(("method", "action", "body", "command"), ROUTES)
     async def test_what_has_not_the_form_of_a_target(
-        self, owner: Owner, method: str, action: str, body: Any, command: str, target: str
+        self, owner: Owner, method: str, action: str, body: Any, command: str
     ) -> None:
-        machine = await owner.machine()
-        path = f"/api/v1/shortcuts/{target.format(id=machine.id)}/{action}"
-        assert_error(await owner.api.request(method, path, json=body), 404)
+        machine = (await owner.machine()).id
+        ends = ("", ":", ":cli", ":cli:", "::x", ":terminal:x", ":CLI:x")
+        for target in (*(f"{machine}{end}" for end in ends), ":cli:x", "::"):
+            path = f"/api/v1/shortcuts/{target}/{action}"
+            assert_error(await owner.api.request(method, path, json=body), 404)
 
     async def test_a_query_cannot_point_elsewhere(self, owner: Owner) -> None:
         """The path names the target. What a body names beside it: test_targets.py."""

@@ -89,9 +89,9 @@ async def test_webhooks_that_wait_for_a_slot_get_one(database_url: str, receiver
 @pytest.mark.parametrize(
     "limits",
     [
-        EndpointLimits(waiting_per_webhook=200),
-        EndpointLimits(waiting_bytes_per_webhook=200 * 300),
-        EndpointLimits(waiting_bytes=200 * 300),
+        EndpointLimits(waiting_per_webhook=50),
+        EndpointLimits(waiting_bytes_per_webhook=50 * 300),
+        EndpointLimits(waiting_bytes=50 * 300),
     ],
     ids=["count", "bytes", "bytes of all webhooks"],
 )
@@ -102,7 +102,7 @@ async def test_more_than_a_node_has_room_for(
     async with offices(database_url, limits=limits, poll_interval=30.0) as (office,):
         await office.open()
         webhook = await office.webhook(receiver.url)
-        count = 600
+        count = 150
         seen = [asyncio.Event() for _ in range(count)]
         for number in range(count):
             await office.intake.agent_event(
