@@ -113,6 +113,7 @@ def settings(data_dir: Path, store: Store, **changes: Any) -> Settings:
         "rate_limit_session": 1_000_000,
         "rate_limit_ip": 1_000_000,
         "rate_limit_auth": 1_000_000,
+        "drain_delay": 0,  # no test has a load balancer that has to notice
     }
     return Settings(**values | store.migrated(data_dir) | changes)
 
