@@ -67,6 +67,7 @@ from outrider.cloud.hosts import AllowedHosts
 from outrider.cloud.live.deltas import DeltaRelay
 from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.live.pages import Pages
+from outrider.cloud.live.stream_limit import StreamLimit
 from outrider.cloud.live.streams import EventStreams, StreamTimes
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
@@ -137,7 +138,8 @@ class Service:
         self._feed = LiveFeed(self._bus)
         times = stream_times or StreamTimes()
         self._revocations = RevocationWatch(database, clock, times.check)
-        self._event_streams = EventStreams(database, self._feed, self._revocations, times)
+        limit = StreamLimit(redis=redis)
+        self._event_streams = EventStreams(database, self._feed, self._revocations, limit, times)
         self._intake = EventIntake(
             database=database,
             subscriptions=subscriptions,
@@ -360,6 +362,7 @@ class Service:
     async def drain(self) -> None:
         """End streams and waits, let commands in flight end, then disconnect the machines."""
         self._sockets.drain()
+        self._event_streams.drain()
         self._feed.drain()
         self._streams.drain()  # the server then waits until their last chunks are sent
         self._waits.drain()

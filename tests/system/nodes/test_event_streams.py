@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
 
 from outrider.contract.frames import Delta, Event, WatchDeltas
 from tests.cloud.webhooks.events import agent_event
-from tests.rig.event_stream import event_stream
+from tests.rig.errors import assert_error
+from tests.rig.event_stream import PATH, STREAM, event_stream
 from tests.rig.machine import ScriptedMachine
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.site import Site
@@ -89,6 +91,26 @@ async def test_nobody_gets_another_account_s_deltas(pair: Pair, nodes: tuple[Sit
         own = await stranger.machine()
         assert (await theirs.next()).data["daemonId"] == own.id
     assert not other.heard(WatchDeltas)
+
+
+async def test_at_most_ten_streams_of_a_credential_on_all_nodes(pair: Pair) -> None:
+    async with AsyncExitStack() as streams:
+        clients = [
+            await streams.enter_async_context(event_stream(client))
+            for client in [pair.here, pair.there] * 5
+        ]
+        for client in clients:
+            await client.next()
+        for refusing in (pair.here, pair.there):
+            refused = await refusing.get(PATH, headers=STREAM)
+            assert_error(refused, 429, "STREAM_LIMIT")
+            assert int(refused.headers["retry-after"]) > 0
+
+    async def has_room() -> bool:
+        async with event_stream(pair.there) as stream:
+            return stream.response.status_code == 200
+
+    await eventually(has_room)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

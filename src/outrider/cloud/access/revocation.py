@@ -32,11 +32,6 @@ class Credential:
         self.kind = principal.kind
         self.id = principal.id if principal.session is None else principal.session.id
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """Identifies the account and the credential."""
-        return self.account_id, self.id
-
 
 class Holder(Protocol):
     """What stays open only while its credential is valid."""

@@ -9,7 +9,6 @@ account's tail (`reader`) puts into its buffer:
 import asyncio
 import itertools
 import random
-from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -24,17 +23,13 @@ from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.live.frames import FrameBuffer
 from outrider.cloud.live.reader import PAGE, AccountTail, LogReader
 from outrider.cloud.live.selection import Selection
+from outrider.cloud.live.stream_limit import StreamLimit
 from outrider.cloud.store import event_log
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.event_log import Extent, LoggedEvent
-from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.event_stream import ChatDelta, EndReason, Resume
 from outrider.contract.frames import Delta
 
-MAX_STREAMS: Final = 10
-"""Streams of an account and credential."""
-
-_LIMIT_RETRY_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 1.0
 _RETRY_MILLIS: Final = 1000
 """Clients whose streams end together connect again spread over this time, after it."""
@@ -240,7 +235,7 @@ class EventStreams:
 
     Args:
         revocations: ends the streams of revoked credentials.
-        max_streams: streams of an account and credential.
+        limit: counts the streams of each credential.
 
     Attributes:
         delta_accounts_changed: set when `delta_accounts` has changed.
@@ -251,16 +246,15 @@ class EventStreams:
         database: Database,
         feed: LiveFeed,
         revocations: RevocationWatch,
+        limit: StreamLimit,
         times: StreamTimes | None = None,
-        max_streams: int = MAX_STREAMS,
     ) -> None:
         self.times = times or StreamTimes()
         self.reader = LogReader(database, feed, self.times.poll)
         self._database = database
         self._revocations = revocations
-        self._max_streams = max_streams
+        self._limit = limit
         self._streams: set[EventStream] = set()
-        self._counts: Counter[tuple[str, str]] = Counter()
         self._delta_audiences: dict[str, _DeltaAudience] = {}
         self._openings = itertools.count(1)
         self.delta_accounts_changed = asyncio.Event()
@@ -282,19 +276,11 @@ class EventStreams:
             SQLAlchemyError, OSError: the database is unavailable.
         """
         credential = Credential(principal)
-        if self._counts[credential.key] >= self._max_streams:
-            raise ApiError(
-                429,
-                f"{self._max_streams} event streams of this credential are open already: "
-                "close one, or share one",
-                code=ErrorCode.STREAM_LIMIT,
-                retry_after=_LIMIT_RETRY_SECONDS,
-            )
-        self._counts[credential.key] += 1
+        await self._limit.acquire(credential)
         try:
             begin = beginning(await event_log.extent(self._database, credential.account_id), after)
         except BaseException:
-            self._release(credential)
+            self._limit.release(credential)
             raise
         stream = EventStream(self, credential, selection, begin)
         self._streams.add(stream)
@@ -306,7 +292,7 @@ class EventStreams:
         if stream in self._streams:
             self._streams.remove(stream)
             self._revocations.remove(stream)
-            self._release(stream.credential)
+            self._limit.release(stream.credential)
 
     def add_delta_stream(self, stream: EventStream) -> None:
         """Send a stream the deltas of its account from now on; it calls this itself."""
@@ -350,13 +336,14 @@ class EventStreams:
         return {account_id: one.opened for account_id, one in self._delta_audiences.items()}
 
     async def run(self) -> None:
-        """Read events, until cancelled."""
-        await self.reader.run()
+        """Read events and keep the count of streams, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.reader.run(), name="read the event log")
+            tasks.create_task(self._limit.run(), name="count streams")
 
-    def _release(self, credential: Credential) -> None:
-        self._counts[credential.key] -= 1
-        if not self._counts[credential.key]:
-            del self._counts[credential.key]
+    def drain(self) -> None:
+        """Count the streams of this node no longer: their clients continue at other nodes."""
+        self._limit.leave()
 
 
 def beginning(extent: Extent, after: str | None) -> Beginning:
