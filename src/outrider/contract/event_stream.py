@@ -9,8 +9,12 @@ from outrider.contract.structs import Wire
 from outrider.contract.text import Name, TargetId
 from outrider.contract.webhooks import Event
 
-Cursor = Annotated[str, Meta(max_length=256)]
-"""A place in the account's log; opaque to clients. Those of later events are greater."""
+Cursor = str
+"""A place in the account's log; opaque to clients. Those of later events are greater.
+
+Not limited in length: a cursor that is none of ours is a gap and not an error, which would end an
+EventSource for good.
+"""
 
 MAX_WAIT = 60
 """Seconds for which a request may wait for the first event."""

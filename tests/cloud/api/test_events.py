@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,9 +18,10 @@ from outrider.cloud.access import credentials
 from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.store import api_keys, event_log
 from outrider.cloud.store.event_log import Event as StoredEvent
-from outrider.contract.events import BASIC_EVENTS, EventName
+from outrider.contract.events import AGENT_EVENTS, ChatMessage, EventName
 from outrider.contract.frames import Delta, Event, WatchDeltas
 from outrider.contract.ids import new_id
+from outrider.contract.resources import ActionOption, PendingAction
 from tests.cloud.webhooks.events import agent_event
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
@@ -27,6 +29,7 @@ from tests.rig.event_stream import PATH, STREAM, EventStreamClient, event_stream
 from tests.rig.machine import ScriptedMachine
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import dashboard, person
+from tests.rig.samples import session
 from tests.rig.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -125,10 +128,12 @@ async def test_resuming_gives_everything_once_and_in_order(owner: Owner) -> None
     assert len(set(seen)) == total
 
 
-@pytest.mark.parametrize("cursor", ["evt_nonsense", "9" * 16, "-1"])
+@pytest.mark.parametrize("cursor", ["evt_nonsense", "9" * 16, "-1", "x" * 1000])
 async def test_an_unknown_cursor_is_a_gap(owner: Owner, cursor: str) -> None:
     await store(owner, 2)
     newest = (await logged(owner))[-1]["cursor"]
+    async with event_stream(owner.api, after=cursor) as stream:
+        assert (await stream.next()).data == {"resume": "gap", "cursor": newest}
     async with event_stream(owner.api, cursor) as stream:
         assert (await stream.next()).data == {"resume": "gap", "cursor": newest}
         machine = await owner.machine()
@@ -341,11 +346,14 @@ async def test_a_node_that_drains_hands_its_streams_on(start_site: StartSite) ->
 
 
 class Account:
-    """An account with a log in which every kind of event is, of two machines."""
+    """An account with a log in which every event is, of two machines."""
 
-    def __init__(self, owner: Owner, machines: list[str], events: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, owner: Owner, connected: list[ScriptedMachine], events: list[dict[str, Any]]
+    ) -> None:
         self.owner = owner
-        self.machines = machines
+        self.connected = connected
+        self.machines = [machine.id for machine in connected]
         self.events = events
 
 
@@ -357,25 +365,50 @@ async def accounts(start_site: StartSite) -> list[Account]:
 
 
 async def _account(owner: Owner) -> Account:
-    machines = [await owner.machine() for _ in range(2)]
-    for machine in machines:
-        names = sorted(BASIC_EVENTS)
-        await machine.say(
-            *(
-                Event(seq=number + 1, event=agent_event(name, session_id=f"session_{number % 2}"))
-                for number, name in enumerate(names)
-            )
-        )
+    connected = [await owner.machine() for _ in range(2)]
+    for machine in connected:
+        await machine.say(*every_event(first=1))
 
     async def complete() -> bool:
-        return len(await logged(owner)) == 2 * (1 + len(BASIC_EVENTS))
+        return len(await logged(owner)) == 2 * (1 + len(AGENT_EVENTS))
 
     await eventually(complete)
-    return Account(owner, [machine.id for machine in machines], await logged(owner))
+    return Account(owner, connected, await logged(owner))
 
 
-KINDS = {"agent:read": "agent", "ide:read": "machine"}
-PATTERNS = [*BASIC_EVENTS, EventName.MACHINE_CONNECTED, "agent:*", "machine:*", "chat:*", "*"]
+def every_event(first: int) -> list[Event]:
+    """Return an event with each name, of two sessions."""
+    return [
+        Event(seq=seq, event=agent_event(name, session_id=f"session_{seq % 2}", **CONTENT))
+        for seq, name in enumerate(sorted(AGENT_EVENTS), first)
+    ]
+
+
+CONTENT: dict[str, Any] = {
+    "session": session(),
+    "chat_message": ChatMessage(
+        id="msg_1", index=0, role="user", kind="text", content="Hello", timestamp=3
+    ),
+    "action": PendingAction(
+        id="act_1",
+        message="Edit it?",
+        options=[ActionOption(id="yes", label="Yes", kind="allow_once")],
+    ),
+    "queue": [],
+}
+"""What some of the events have to have."""
+
+
+AGENT_KINDS = {"agent", "chat", "session", "approval", "queue"}
+KINDS = {"agent:read": AGENT_KINDS, "ide:read": {"machine"}}
+PATTERNS = [
+    *AGENT_EVENTS,
+    EventName.MACHINE_CONNECTED,
+    EventName.MACHINE_DISCONNECTED,
+    *(f"{kind}:*" for kind in ("machine", *AGENT_KINDS)),
+    "chat:delta",
+    "*",
+]
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -405,7 +438,7 @@ async def test_nobody_sees_another_account_s_events(
     expected = [
         event
         for event in mine.events
-        if event["event"].partition(":")[0] in {KINDS[scope] for scope in scopes}
+        if any(event["event"].partition(":")[0] in KINDS[scope] for scope in scopes)
         and (not patterns or any(_matches(event["event"], one) for one in patterns))
         and (daemon is None or event["daemonId"] == daemon)
         and (target is None or event.get("targetId") == target)
@@ -415,6 +448,46 @@ async def test_nobody_sees_another_account_s_events(
         await stream.until("stream:heartbeat")
     frames = [{"cursor": one.id, **one.data} for one in stream.frames if one.id is not None]
     assert frames == expected
+
+
+async def test_nobody_gets_another_account_s_events_live(accounts: list[Account]) -> None:
+    """Each scope has its own events and deltas, whatever the other account does at that moment."""
+    opened: list[tuple[Account, set[str], EventStreamClient]] = []
+    async with AsyncExitStack() as streams:
+        for account in accounts:
+            for scopes in ({"agent:read"}, {"ide:read"}, {"agent:read", "ide:read"}):
+                client = await account.owner.may(*scopes)
+                stream = await streams.enter_async_context(event_stream(client, deltas="true"))
+                await stream.next()
+                opened.append((account, scopes, stream))
+        everybody = [machine for account in accounts for machine in account.connected]
+        await eventually(lambda: all(machine.heard(WatchDeltas) for machine in everybody))
+        delta = Delta(session_id="session_1", message_id="m", revision=0, op="append", text="Hi")
+        for machine in everybody:
+            await machine.say(delta, *every_event(first=1 + len(AGENT_EVENTS)))
+        ends = {}
+        for account in accounts:
+            await account.owner.machine()
+            await eventually(partial(_has_reported_twice, account))
+            ends[account] = (await logged(account.owner))[-1]["cursor"]
+        for account, scopes, stream in opened:
+            while (await stream.until("stream:heartbeat")).data["cursor"] < ends[account]:
+                pass
+            expected = [
+                event
+                for event in await logged(account.owner)
+                if event["cursor"] > account.events[-1]["cursor"]
+                and any(event["event"].partition(":")[0] in KINDS[scope] for scope in scopes)
+            ]
+            assert [{"cursor": one.id, **one.data} for one in stream.frames if one.id] == expected
+            deltas = [one.data["targetId"] for one in stream.frames if one.event == "chat:delta"]
+            own = [f"{machine}:session:session_1" for machine in account.machines]
+            assert sorted(deltas) == (sorted(own) if "agent:read" in scopes else [])
+
+
+async def _has_reported_twice(account: Account) -> bool:
+    """Whether the log has every event of both machines twice, and of three that they connected."""
+    return len(await logged(account.owner)) == 2 * 2 * len(AGENT_EVENTS) + 3
 
 
 def _matches(name: str, pattern: str) -> bool:
