@@ -63,10 +63,11 @@ test-agents: $(READY)  ## Install every agent that is known, and put each throug
 		--numprocesses 3 --dist loadgroup $(AGAIN)
 
 test-ides: IDES = jupyterlab code-server
-test-ides: $(READY)  ## Install JupyterLab with jupyter-ai, code-server and Chromium, and drive them.
+test-ides: $(READY)  ## Drive JupyterLab with jupyter-ai, code-server and pages of our own in Chromium.
 	@scripts/system-packages chromium npm $(if $(filter code-server,$(IDES)),g++ krb5-config)
 	@for ide in $(IDES); do sh tests/daemon/agents/ide/install.sh .cache/agents $$ide || exit; done
-	$(BIN)/python -m pytest -m ide tests/daemon/agents/ide --numprocesses 2 --dist worksteal $(AGAIN) \
+	$(BIN)/python -m pytest -m ide tests/daemon/agents/ide tests/system/test_event_source.py \
+		--numprocesses 2 --dist worksteal $(AGAIN) \
 		$(if $(filter code-server,$(IDES)),,-k 'not code-server')
 
 lint: $(READY)  ## Formatting, rules, types, and which package may import which.

@@ -1,7 +1,5 @@
 """Fixtures for tests with IDEs."""
 
-import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from functools import cache
@@ -13,6 +11,7 @@ from tests.daemon.agents.ide.desk import CACHE, Desk, faulty_desk, programs_of, 
 from tests.daemon.agents.ide.kinds import JUPYTERLAB
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import StubModel
+from tests.rig.browser import chromium_program
 
 Install = Callable[[AgentKind], list[Path]]
 """Installs an IDE, once, and returns the folders with its programs."""
@@ -21,13 +20,7 @@ Install = Callable[[AgentKind], list[Path]]
 @pytest.fixture(scope="session")
 def chromium() -> Path:
     """Debian's Chromium, and Playwright to speak to it."""
-    pytest.importorskip("playwright.async_api")
-    found = shutil.which("chromium")
-    if found is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("IDEs need chromium on PATH")
-        pytest.skip("IDEs need chromium on PATH (apt-get install chromium)")
-    return Path(found)
+    return chromium_program()
 
 
 @pytest.fixture(scope="session")

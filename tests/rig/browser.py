@@ -1,0 +1,39 @@
+"""A real Chromium, with a page of its own for each test."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+
+def chromium_program() -> Path:
+    """Return Debian's Chromium; skip the test without it, or without Playwright."""
+    pytest.importorskip("playwright.async_api")
+    found = shutil.which("chromium")
+    if found is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("this test needs chromium on PATH")
+        pytest.skip("this test needs chromium on PATH (apt-get install chromium)")
+    return Path(found)
+
+
+@asynccontextmanager
+async def page_at(url: str) -> AsyncIterator["Page"]:
+    """Open a page in a Chromium that ends with the context; `url` is the base of its addresses."""
+    program = chromium_program()
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program)
+        try:
+            context = await browser.new_context(base_url=url)
+            yield await context.new_page()
+        finally:
+            await browser.close()
