@@ -7,7 +7,7 @@ import pytest
 
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import Serving, environment, outrider
 from tests.rig.site import GATEWAY
 
@@ -25,7 +25,11 @@ async def test_an_installation_from_nothing(tmp_path: Path) -> None:
         code = (await service.admin("enroll", "--account", account_id, "--nickname", "B")).json()
         headers = {"Authorization": f"Bearer {key['key']}"}
         async with httpx.AsyncClient(
-            base_url=service.url, headers=headers, trust_env=False, verify=False
+            base_url=service.url,
+            headers=headers,
+            trust_env=False,
+            verify=False,
+            timeout=PATIENCE,
         ) as client:
             body = {"hostname": "bench", "platform": "linux", "code": code["code"].lower()}
             enrolled = await client.post("/api/v1/auth/enroll", json=body)

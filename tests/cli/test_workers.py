@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Self
@@ -14,12 +13,13 @@ import pytest_asyncio
 
 from outrider.cli.workers import pause
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 from tests.rig.private import private
 from tests.rig.processes import Outcome, Program, environment, outrider
 from tests.rig.site import GATEWAY
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
+from tests.servers.server import free_port
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
@@ -53,7 +53,7 @@ class Workers(Program):
 
     def __init__(self, env: dict[str, str]) -> None:
         self.env = env
-        self.first = consecutive_ports(COUNT)
+        self.first = free_port(COUNT)
         self.url = ""
         arguments = ("--workers", str(COUNT), "--worker-ports", str(self.first))
         super().__init__("-m", "outrider", "serve", *arguments, env=env)
@@ -61,7 +61,7 @@ class Workers(Program):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(3 * PATIENCE):
                 assert self.process.stdout is not None
                 line = (await self.process.stdout.readline()).decode().strip()
             assert line.endswith(f"with {COUNT} workers")
@@ -92,21 +92,6 @@ class Workers(Program):
         return await outrider("admin", *arguments, "--json", env=self.env)
 
 
-def consecutive_ports(count: int) -> int:
-    """Return the first of some ports in a row that are free now."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            first: int = one.getsockname()[1]
-        if first + count > 65000:
-            continue
-        try:
-            for port in range(first, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return first
-
-
 def gone(pids: list[int]) -> bool:
     return not any(psutil.pid_exists(pid) for pid in pids)
 
@@ -119,7 +104,7 @@ async def workers(env: dict[str, str]) -> AsyncIterator[Workers]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=20) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=2 * PATIENCE) as client:
         yield client
 
 

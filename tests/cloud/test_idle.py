@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.rig.patience import PATIENCE
 from tests.rig.processes import Program, environment
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -46,7 +47,7 @@ async def loaded(data_dir: Path) -> set[str]:
     env = environment(data_dir, port="0")
     async with Program("-c", PROGRAM, env=env) as program:
         url = (await program.says()).rpartition(" ")[2]
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client:
             assert (await client.get("/readyz")).is_success
             assert (await client.get("/api/v1/daemons")).status_code == 401
         program.signal(signal.SIGTERM)

@@ -54,6 +54,7 @@ from tests.daemon.conftest import eventually
 from tests.daemon.linked_machine import TOKEN, Machine, connected, status_query
 from tests.daemon.scripted_service import Peer, ScriptedService
 from tests.rig.patience import PATIENCE
+from tests.servers.server import free_port
 
 # Hello
 
@@ -281,9 +282,13 @@ async def test_reads_are_cancelled_by_a_cancel_and_by_the_end_of_the_connection(
 async def test_it_comes_back_whenever_the_service_does(
     machine: Machine, service: ScriptedService
 ) -> None:
+    await service.stop()
+    service.port = free_port()  # nobody takes it meanwhile
+    await service.start()
+    machine.url = service.url
     peer = await connected(machine, service)
     machine.change(session("a"))
-    await service.stop()  # the port is closed now
+    await service.stop()
     await eventually(lambda: len(machine.waits) >= 3)
     machine.change(session("a", "newer"))
     await service.start()

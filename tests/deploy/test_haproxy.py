@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.conftest import settings
 from tests.deploy.haproxy import HAProxy, name_server
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 from tests.rig.private import private
 from tests.rig.site import GATEWAY, Owner, Site
 from tests.rig.stores import PostgreSQL
@@ -81,7 +81,7 @@ async def deployment(
                 base_url=proxy.url,
                 headers={"Authorization": f"Bearer {owner.key}"},
                 trust_env=False,
-                timeout=30,
+                timeout=2 * PATIENCE,
             )
         )
 
@@ -94,7 +94,9 @@ async def deployment(
 
 async def test_a_client_cannot_choose_the_address_that_it_counts_as(deployment: Deployment) -> None:
     statuses = Counter[int]()
-    async with httpx.AsyncClient(base_url=deployment.proxy.url, trust_env=False) as stranger:
+    async with httpx.AsyncClient(
+        base_url=deployment.proxy.url, trust_env=False, timeout=PATIENCE
+    ) as stranger:
         for number in range(3 * TRIES):
             claims = {"X-Forwarded-For": f"198.51.100.{number}"}
             body = {"code": "wrong", "hostname": "h", "platform": "linux", "version": "1"}
@@ -141,7 +143,7 @@ async def test_a_node_that_stops_fails_no_request(deployment: Deployment) -> Non
 async def _node_without_machines(deployment: Deployment) -> Site:
     for node in deployment.nodes:
         host, port = node.settings.host, node.settings.port
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
             metrics = (await client.get(f"http://{host}:{port}/metrics")).text
         if "outrider_machines 0.0" in metrics:
             return node

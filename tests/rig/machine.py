@@ -89,6 +89,7 @@ async def socket(url: str, token: str | None) -> AsyncIterator[ClientConnection]
         compression=None,
         max_size=MAX_FRAME_BYTES,
         ping_interval=None,
+        open_timeout=PATIENCE,
         close_timeout=1,
         create_connection=Socket,
     )

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +14,7 @@ import httpx
 import psutil
 
 from tests.rig.patience import PATIENCE, eventually
+from tests.servers.server import reserve_ports
 
 PROCESS_PATIENCE = 2 * PATIENCE
 """Seconds within which a process starts, does what it is asked, or ends: several may start at once.
@@ -148,6 +150,10 @@ class Serving(Program):
     """`outrider serve`, ready for requests."""
 
     def __init__(self, data_dir: Path, port: int = 0, **settings: str) -> None:
+        # It may be killed and started again: its port must be free then.
+        self._release: Callable[[], None] | None = None
+        if port == 0:
+            port, self._release = reserve_ports()
         self.env = environment(data_dir, port=str(port), **settings)
         self.url = ""
         super().__init__("-m", "outrider", "serve", env=self.env)
@@ -157,7 +163,7 @@ class Serving(Program):
         try:
             line = await self.says()
             self.url = line.rpartition(" ")[2]
-            async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+            async with httpx.AsyncClient(trust_env=False, verify=False, timeout=PATIENCE) as client:
 
                 async def ready() -> bool:
                     return (await client.get(f"{self.url}/readyz")).is_success
@@ -167,6 +173,11 @@ class Serving(Program):
             await self.__aexit__()
             raise
         return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await super().__aexit__()
+        if self._release is not None:
+            self._release()
 
     @property
     def port(self) -> int:

@@ -3,10 +3,9 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 import httpx
 from argon2 import PasswordHasher
@@ -29,6 +28,7 @@ from outrider.contract.resources import Session
 from tests.rig.machine import ScriptedMachine, hello
 from tests.rig.patience import PATIENCE
 from tests.rig.stores import Addresses
+from tests.servers.server import reserve_ports
 
 GATEWAY = "/api/v1/daemon/connect"
 
@@ -93,6 +93,8 @@ class Site:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._held = AsyncExitStack()
+        self._port: int | None = None
+        self._release = ExitStack()
 
     @property
     def addresses(self) -> Addresses:
@@ -107,8 +109,11 @@ class Site:
     async def start(self) -> None:
         """Start the service, or start it again on its old port."""
         settings = self.settings
-        if self.url:
-            settings = settings.model_copy(update={"port": urlsplit(self.url).port})
+        if settings.port == 0 and self._port is None:
+            self._port, release = reserve_ports()
+            self._release.callback(release)
+        if self._port is not None:
+            settings = settings.model_copy(update={"port": self._port})
         listener = listen(settings)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}{settings.base_path}"
         self._stop, ready = asyncio.Event(), asyncio.Event()
@@ -151,6 +156,7 @@ class Site:
         await self._held.aclose()
         await self.stop()
         await self.database.close()
+        self._release.close()
 
     def client(self, key: str | None = None) -> httpx.AsyncClient:
         """Return a client with this key; it does not raise on errors."""

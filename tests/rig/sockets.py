@@ -9,6 +9,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from tests.rig.machine import Socket
+from tests.rig.patience import PATIENCE
 from tests.rig.site import Owner
 
 
@@ -30,6 +31,7 @@ async def viewer(
         compression=None,
         max_size=None,
         ping_interval=None,
+        open_timeout=PATIENCE,
         close_timeout=1,
         create_connection=Socket,
     )

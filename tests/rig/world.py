@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 
 from outrider.cloud.settings import Settings
+from tests.rig.patience import PATIENCE
 from tests.rig.processes import Program, Serving, environment
 from tests.rig.site import GATEWAY, Site
 from tests.rig.stores import Addresses
@@ -40,7 +41,11 @@ class World:
         """Return a client with the account's key."""
         headers = {"Authorization": f"Bearer {self.key}"}
         return httpx.AsyncClient(
-            base_url=self.service.url, headers=headers, trust_env=False, verify=False, timeout=30
+            base_url=self.service.url,
+            headers=headers,
+            trust_env=False,
+            verify=False,
+            timeout=2 * PATIENCE,
         )
 
     @property

@@ -14,7 +14,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self, TypedDict
 
@@ -27,6 +27,7 @@ PATIENCE: Final = 30.0
 
 # Below the ports that the system hands out, so that nothing takes a server's while it is down.
 _PORTS: Final = range(15_000, 30_000)
+_reserved: Final = list[Callable[[], None]]()
 
 
 # What is kept open to its standard input ends with us, however we end: then the server ends too.
@@ -180,17 +181,31 @@ class Server(ABC):
         return [self._process]
 
 
-def free_port() -> int:
-    """Return a port of the loopback interface that nothing listens on.
+def reserve_ports(count: int = 1) -> tuple[int, Callable[[], None]]:
+    """Reserve TCP ports in a row that nothing listens on; return the first, and their release.
+
+    Other processes of tests leave them alone: UDP sockets of the same numbers reserve them. So
+    what listens there may end and start again.
 
     Raises:
         ServerError: none of a hundred is free.
     """
-    for port in random.Random().sample(_PORTS, 100):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+    for first in random.Random().sample(_PORTS, 100):
+        with ExitStack() as held, suppress(OSError):
+            for port in range(first, first + count):
+                reservation = held.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+                reservation.bind(("127.0.0.1", port))
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return first, held.pop_all().close
     raise ServerError("No port of 127.0.0.1 is free")
+
+
+def free_port(count: int = 1) -> int:
+    """Return the first of `count` ports in a row, reserved for as long as this process lives."""
+    first, release = reserve_ports(count)
+    _reserved.append(release)
+    return first
 
 
 def program(name: str, package: str, *directories: Path) -> Path:

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.cloud.webhooks.receiver import Taken, receiving
 from tests.daemon.agents.acp.conftest import provider_file
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import environment
 from tests.rig.stores import SQLite
 from tests.system.up import Up
@@ -70,7 +70,9 @@ class Agent:
     async def audit(self) -> list[dict[str, Any]]:
         """Return the account's audit, as the user that `outrider up` has made sees it."""
         headers = {"Authorization": f"Bearer {await self.token()}"}
-        async with httpx.AsyncClient(base_url=self.up.url, headers=headers) as page:
+        async with httpx.AsyncClient(
+            base_url=self.up.url, headers=headers, timeout=PATIENCE
+        ) as page:
             answer = (await page.get("/api/v1/audit")).raise_for_status()
         records: list[dict[str, Any]] = answer.json()["records"]
         return records
@@ -246,7 +248,7 @@ async def test_its_events_reach_a_webhook(agent: Agent) -> None:
     async with receiving() as receiver:
         headers = {"Authorization": f"Bearer {await agent.token()}"}
         body = {"url": receiver.url, "events": ["*"]}
-        async with httpx.AsyncClient(base_url=up.url, headers=headers) as page:
+        async with httpx.AsyncClient(base_url=up.url, headers=headers, timeout=PATIENCE) as page:
             (await page.post("/api/v1/webhooks", json=body)).raise_for_status()
 
         def is_of(one: Taken) -> bool:  # an event of the test before may still come

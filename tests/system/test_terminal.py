@@ -41,6 +41,7 @@ async def terminal(up: Up, target: str, query: str = "") -> AsyncIterator[Client
         f"ws{up.url.removeprefix('http')}/api/v1/shortcuts/{target}/terminal{query}",
         additional_headers={"Authorization": f"Bearer {up.key}"},
         proxy=None,
+        open_timeout=PATIENCE,
     ) as socket:
         yield socket
 

@@ -67,9 +67,11 @@ class TestAtMostOnce:
         """Issue 3: a client that times out and retries a chat never sends it twice."""
         machine = await user.machine(session())
         chat = f"{V1}/shortcuts/{machine.id}:cli:claude-code/chat"
-        with pytest.raises(httpx.ReadTimeout):
-            await user.api.post(chat, json=HELLO, headers=key(), timeout=0.3)
+        request = asyncio.create_task(user.api.post(chat, json=HELLO, headers=key()))
         command = await machine.takes("send_chat")
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
         in_flight = await user.api.post(chat, json=HELLO, headers=key())
         assert_error(in_flight, 409, "IDEMPOTENCY_IN_FLIGHT")
         assert in_flight.headers["retry-after"] == "1"

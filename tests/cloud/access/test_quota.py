@@ -95,6 +95,7 @@ async def test_kill_9_loses_one_percent_at_the_most_and_admits_no_more(
                 base_url=service.url,
                 headers={"Authorization": f"Bearer {owner.key}"},
                 trust_env=False,
+                timeout=PATIENCE,
             ) as client,
         ):
             admitted += (await statuses(client, count=23))[200]

@@ -549,14 +549,14 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(owner: Owner) -> No
         (line,) = [one for one in text.splitlines() if one.startswith("outrider_event_streams ")]
         return float(line.split()[1])
 
-    before = await count()
+    async def is_closed() -> bool:
+        return await count() == 0
+
+    await eventually(is_closed)  # the streams of other tests
     async with event_stream(owner.api) as stream:
         await stream.next()
-        assert await count() == before + 1
+        assert await count() == 1
+    leaving = httpx.Timeout(PATIENCE, read=0.05)
     with pytest.raises(httpx.ReadTimeout):
-        await owner.api.get(PATH, params={"after": OLDEST, "wait": 60}, timeout=0.05)
-
-    async def is_closed() -> bool:
-        return await count() == before
-
+        await owner.api.get(PATH, params={"after": OLDEST, "wait": 60}, timeout=leaving)
     await eventually(is_closed)

@@ -258,7 +258,10 @@ class TestEnds:
         owner = await site.account()
         machine = await owner.machine(session(id="session_1"))
         async with httpx.AsyncClient(
-            base_url=site.url, headers={"Authorization": f"Bearer {owner.key}"}, trust_env=False
+            base_url=site.url,
+            headers={"Authorization": f"Bearer {owner.key}"},
+            trust_env=False,
+            timeout=PATIENCE,
         ) as client:
             request = asyncio.create_task(client.get(path(machine, "timeout=60&after=msg_1")))
             await reads(machine)

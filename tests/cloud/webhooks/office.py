@@ -39,7 +39,7 @@ class Office:
         clock: Clock,
         account_id: str,
         *,
-        timeout: float = 10.0,
+        timeout: float = 4 * PATIENCE,
         delays: Sequence[float] = DELAYS,
         limits: EndpointLimits = DEFAULT_LIMITS,
         poll_interval: float = 1.0,

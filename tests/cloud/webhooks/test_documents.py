@@ -15,6 +15,7 @@ import pytest
 from outrider.contract import signatures
 from tests.cloud.webhooks.office import Office
 from tests.rig.patience import PATIENCE, eventually
+from tests.servers.server import free_port
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -31,9 +32,7 @@ async def running(
     command: list[str], secret: str
 ) -> AsyncIterator[tuple[str, asyncio.StreamReader]]:
     """Run a receiver; give its URL and what it prints."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -82,7 +81,7 @@ async def test_a_receiver(office: Office, language: str) -> None:
         assert said.startswith("agent:error ")
         assert "Grüße" in said
 
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
 
             async def status(body: bytes, age: float = 0, by: str = secret) -> int:
                 t = int((time.time() - age) * 1000)

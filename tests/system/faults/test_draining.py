@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from outrider.cloud.settings import Settings
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 from tests.rig.private import private
 from tests.rig.processes import Serving
 from tests.rig.site import GATEWAY, Owner, Site
@@ -68,7 +68,9 @@ async def test_a_node_that_stops_sends_its_clients_to_the_others(nodes: Nodes) -
     one, other = await nodes.start(), await nodes.start()
     await nodes.populate()
     headers = {"Authorization": f"Bearer {nodes.owner.key}"}
-    async with httpx.AsyncClient(headers=headers, trust_env=False, verify=False) as client:
+    async with httpx.AsyncClient(
+        headers=headers, trust_env=False, verify=False, timeout=PATIENCE
+    ) as client:
         assert "connection" not in (await client.get(f"{one.url}/api/v1/daemons")).headers
         one.signal(signal.SIGTERM)
 

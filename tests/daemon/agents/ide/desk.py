@@ -16,9 +16,10 @@ from playwright.async_api import Page
 
 from outrider.contract.commands import Launched, LaunchIde, StopCli
 from outrider.daemon.agents.ide.agent import IdeAdapter
-from outrider.daemon.agents.ide.debugging_port import fetch, free_port
+from outrider.daemon.agents.ide.debugging_port import fetch
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import Agent, Machine, kill_server, running_in, until
+from tests.servers.server import free_port
 
 CACHE = Path(
     os.environ.get("OUTRIDER_TEST_AGENTS") or Path(__file__).parents[4] / ".cache" / "agents"

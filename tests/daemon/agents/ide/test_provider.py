@@ -13,9 +13,10 @@ import pytest
 
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.ide import provider
-from outrider.daemon.agents.ide.debugging_port import fetch, free_port
+from outrider.daemon.agents.ide.debugging_port import fetch
 from tests.daemon.agents.ide.desk import Desk
 from tests.daemon.agents.machine import until
+from tests.servers.server import free_port
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(90)]
 
