@@ -105,7 +105,7 @@ async def test_only_the_newest_connection_advances_the_stored_number(
         await office.intake.agent_event(
             office.account_id, machine_id, connection, seq, agent_event(), stored=stored.set
         )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await stored.wait()
         query = select(tables.machines.c.event_seq).where(tables.machines.c.id == machine_id)
         async with office.database.read() as reading:

@@ -167,7 +167,7 @@ async def test_what_is_not_http(head: bytes) -> None:
         writer.write_eof()
 
     async with peer(head, ends) as one:
-        outcome = await attempt(one.url, seconds=3)
+        outcome = await attempt(one.url, seconds=PATIENCE)
     assert not outcome.delivered
     assert outcome.error
 
@@ -199,7 +199,7 @@ async def test_a_failure_tells_nothing_of_what_the_peer_is(scheme: str, answer: 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        outcome = await attempt(f"{scheme}://127.0.0.1:{port}/", seconds=3)
+        outcome = await attempt(f"{scheme}://127.0.0.1:{port}/", seconds=PATIENCE)
     assert not outcome.delivered
     assert outcome.error is not None
     assert outcome.error.startswith("The receiver could not be reached: ")

@@ -7,7 +7,7 @@ import pytest
 
 from outrider.contract.frames import CloseCode
 from tests.rig.errors import assert_error
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 from tests.system.faults.cluster import GRACE, NODE_TIMEOUT, Machine, Node
 from tests.system.faults.conftest import StartFleet
 from tests.system.faults.steps import answered, listed
@@ -44,7 +44,7 @@ class TestKilled:
                 assert_error(response, 503)
             for machine in away:
                 gone = (DISCONNECTED, machine.id)
-                await eventually(lambda gone=gone: three.events_received()[gone] > 0, within=20)  # type: ignore[misc]
+                await eventually(lambda gone=gone: three.events_received()[gone] > 0)  # type: ignore[misc]
             await three.every_node_looks(NODE_TIMEOUT + GRACE, [asking, other])
             await three.deliveries_are_over()
 
@@ -77,7 +77,7 @@ class TestFrozen:
             new = await moving.connects(other)
             await answered(there, moving, new)
             gone = (DISCONNECTED, staying.id)
-            await eventually(lambda: two.events_received()[gone] > 0, within=20)
+            await eventually(lambda: two.events_received()[gone] > 0)
             assert_error(await lost, 503)
             asked = asyncio.create_task(here.get(moving.status))  # waits in its port's queue
             frozen.go_on()
@@ -126,7 +126,9 @@ class TestTwoSockets:
         sockets = await asyncio.gather(*(machine.connects(node) for node in nodes))
         ends = [asyncio.create_task(socket.closed()) for socket in sockets]
         try:
-            (ended,), _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+            (ended,), _ = await asyncio.wait(
+                ends, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE
+            )
             assert ended.result()[0] == CloseCode.REPLACED
             (left,) = [one for one, end in zip(sockets, ends, strict=True) if end is not ended]
             (lost,) = [one for one in sockets if one is not left]

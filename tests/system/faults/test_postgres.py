@@ -17,7 +17,7 @@ from outrider.contract.frames import Acknowledge, CloseCode, Event
 from tests.cloud.webhooks.events import agent_event, event_id
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import eventually
+from tests.rig.patience import PATIENCE, eventually
 from tests.servers.postgres import Postgres
 from tests.system.faults.cluster import GRACE, NODE_TIMEOUT, V1, Machine, Servers
 from tests.system.faults.conftest import StartFleet
@@ -62,7 +62,7 @@ async def test_without_it_nothing_is_lost_and_nobody_held_for_dead(
         await work.is_not_done_twice()
         assert [socket.heard_nothing() for socket in sockets[:2]] == [True, True]
 
-        await eventually(lambda: _acknowledged(busy) == len(sent_events), within=20)
+        await eventually(lambda: _acknowledged(busy) == len(sent_events))
         gone = (DISCONNECTED, machines[2].id)
         await eventually(lambda: two.events_received()[gone] > 0)
         await two.every_node_looks(NODE_TIMEOUT + GRACE, two.nodes)
@@ -97,7 +97,7 @@ async def test_a_restart_is_hardly_noticed(start_fleet: StartFleet, servers: Ser
             for client in clients:
                 await eventually(lambda c=client: works(c, machine))  # type: ignore[misc]
         await work.is_not_done_twice()
-        await eventually(lambda: _acknowledged(socket) == len(sent_events), within=20)
+        await eventually(lambda: _acknowledged(socket) == len(sent_events))
         await two.deliveries_are_over()
         assert set(two.events_received()) == {("agent:generating_started", machine.id)}
         came = {taken.json["id"] for taken in two.receiver.taken}
@@ -114,7 +114,7 @@ async def test_one_that_stands_still_is_given_up(servers: Servers, tmp_path: Pat
     try:
         for _ in range(3):  # a connection that was open, and new ones
             with pytest.raises(DatabaseUnavailable):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE):
                     await database.ping()
     finally:
         await asyncio.to_thread(servers.postgres.thaw)

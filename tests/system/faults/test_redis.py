@@ -56,7 +56,7 @@ async def test_without_it_each_node_serves_its_own_machines(
         await asyncio.to_thread(_mend, servers.redis)
         for client in (here, there):
             for machine in (mine, theirs, third):
-                await eventually(lambda c=client, m=machine: works(c, m), within=5)  # type: ignore[misc]
+                await eventually(lambda c=client, m=machine: works(c, m))  # type: ignore[misc]
             await eventually(lambda c=client: healed(c))  # type: ignore[misc]
             assert await listed(client) == both | {third.id}
         assert all(socket.is_open for socket in (near, far, late))
@@ -75,7 +75,7 @@ async def test_a_restart_that_forgets_everything_shows_for_a_moment(
         for _ in range(3):
             await asyncio.to_thread(servers.redis.restart)
             assert await listed(here) == {machine.id}
-            await eventually(lambda: works(here, machine), within=5)
+            await eventually(lambda: works(here, machine))
             assert await listed(here) == {machine.id}
         assert socket.is_open
         assert [node.errors() for node in two.nodes] == [[], []]
