@@ -95,6 +95,7 @@ def test_close_codes_and_error_codes_and_events_are_listed() -> None:
         ErrorCode.NOT_GENERATING,
         ErrorCode.AGENT_BUSY,
         ErrorCode.ALREADY_SENT,
+        ErrorCode.NO_REPOSITORY,
     }
     for word in machines_own | AGENT_EVENTS:
         assert f"`{word}`" in DOCUMENT

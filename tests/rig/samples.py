@@ -151,6 +151,30 @@ SCREEN: Final = {
     "ansi": "\x1b[31mhi\x1b[0m\n>",
     "cursor": {"x": 1, "y": 1},
 }
+CHANGES: Final = {
+    "success": True,
+    "branch": "main",
+    "base": "HEAD",
+    "ahead": 0,
+    "files": [
+        {
+            "path": "a.py",
+            "oldPath": None,
+            "status": "modified",
+            "additions": 1,
+            "deletions": 0,
+            "binary": False,
+        }
+    ],
+    "patch": "diff --git a/a.py b/a.py\n",
+    "truncated": False,
+}
+FILES: Final = {
+    "success": True,
+    "path": "src",
+    "entries": [{"name": "a.py", "type": "file", "size": 3}],
+    "truncated": False,
+}
 TERMINALS: Final = {"success": True, "terminals": [{"name": "build", "busy": False}]}
 OUTPUT: Final = {
     "success": True,
@@ -189,6 +213,8 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "read_queue": QUEUE,
     "withdraw": WITHDRAWN,
     "read_screen": SCREEN,
+    "read_changes": CHANGES,
+    "read_files": FILES,
     "read_chat": CHAT,
     "resolve_action": RESOLVED,
     "screenshot": PICTURE,

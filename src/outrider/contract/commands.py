@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, Literal
 
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from outrider.contract.debug import DebugBundle, Snapshot, check_depth
 from outrider.contract.events import Respondent
@@ -28,10 +28,12 @@ from outrider.contract.text import MAX_NAME, NO_NUL, PRINTABLE, TERMINAL_NAME, i
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096, pattern=NO_NUL)]
+InnerPath = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 TerminalName = Annotated[str, Meta(pattern=TERMINAL_NAME)]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Verdict = Literal["approve", "reject"]
 Delivery = Literal["queue", "interrupt", "reject"]
+ChangeStatus = Literal["added", "modified", "deleted", "renamed", "untracked"]
 TurnEnd = Literal["idle", "waiting_approval", "error"]
 """A status that can be waited for."""
 
@@ -60,6 +62,8 @@ class CommandType(StrEnum):
     LIST_TERMINALS = "list_terminals"
     CHAT_DEBUG = "chat_debug"
     READ_TURN = "read_turn"
+    READ_CHANGES = "read_changes"
+    READ_FILES = "read_files"
 
 
 class NamesSession(Wire, kw_only=True):
@@ -213,6 +217,20 @@ class Withdraw(NamesSession, kw_only=True):
 
 class ReadScreen(NamesSession, kw_only=True):
     """Read the screen of an agent in a terminal."""
+
+
+class ReadChanges(NamesSession, kw_only=True):
+    """Read the uncommitted and untracked changes in the directory of a session."""
+
+    base: Name | None = None
+    """The commit, branch or tag to compare with. Without it, `HEAD`."""
+
+
+class ReadFiles(NamesSession, kw_only=True):
+    """Read a file or list a directory in the directory of a session."""
+
+    path: InnerPath | None = None
+    """The path inside the session's directory. Without it, that directory."""
 
 
 class ResolveAction(Targeted, kw_only=True):
@@ -443,6 +461,88 @@ class Screen(Result, kw_only=True):
     """The place of the cursor."""
 
 
+class ChangedFile(Wire, kw_only=True):
+    """A file that differs from the base."""
+
+    path: str
+    """Its path, relative to the session's directory."""
+    old_path: str | None = None
+    """The path that a renamed file has in the base; null for others."""
+    status: ChangeStatus
+    """What has happened to it. `untracked`: it is new, and git does not track it yet."""
+    additions: int
+    """The number of lines that were added."""
+    deletions: int
+    """The number of lines that were removed."""
+    binary: bool
+    """Whether it is a binary file: its contents are not in the patch, and no lines are counted."""
+
+
+class Changes(Result, kw_only=True):
+    """What differs from the base, in the directory of a session."""
+
+    branch: str | None
+    """The current branch; null if `HEAD` is detached."""
+    base: str
+    """What was compared with."""
+    ahead: int
+    """The number of commits that the current branch has and the base has not."""
+    files: list[ChangedFile]
+    """The files that differ, in the order of their paths; 2,000 at most."""
+    patch: str
+    """The changes as a patch of git, with untracked files as new ones; 1 MiB at most."""
+    truncated: bool
+    """Whether files or a part of the patch were left out."""
+
+
+class FileEntry(Wire, kw_only=True):
+    """An entry of a directory."""
+
+    name: str
+    """Its name."""
+    type: Literal["file", "dir", "link"]
+    """Whether it is a file, a directory or a symbolic link."""
+    size: int
+    """The size of a file in bytes; of others, 0."""
+
+
+class Directory(Result, kw_only=True):
+    """A directory."""
+
+    path: str
+    """Its path, relative to the session's directory; empty for that directory."""
+    entries: list[FileEntry]
+    """What it has, in the order of the names; 2,000 at most."""
+    truncated: bool
+    """Whether entries were left out."""
+
+
+class FileContents(Result, kw_only=True):
+    """A file."""
+
+    path: str
+    """Its path, relative to the session's directory."""
+    size: int
+    """Its size in bytes."""
+    text: str | None
+    """Its text, 512 KiB at most; null if it is binary."""
+    truncated: bool
+    """Whether the end of the text was left out."""
+    binary: bool
+    """Whether it is binary: it has a NUL byte."""
+
+
+class Files(Result, kw_only=True):
+    """A `Directory` or `FileContents`, as the service decodes it."""
+
+    path: str
+    entries: list[FileEntry] | UnsetType = UNSET
+    size: int | UnsetType = UNSET
+    text: str | UnsetType | None = UNSET
+    truncated: bool
+    binary: bool | UnsetType = UNSET
+
+
 class Chat(Result, kw_only=True):
     """A chat's contents."""
 
@@ -608,6 +708,8 @@ PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.LIST_TERMINALS: ListTerminals,
     CommandType.CHAT_DEBUG: ChatDebug,
     CommandType.READ_TURN: ReadTurn,
+    CommandType.READ_CHANGES: ReadChanges,
+    CommandType.READ_FILES: ReadFiles,
 }
 """The payload of each command."""
 
@@ -630,6 +732,8 @@ RESULTS: Final[dict[CommandType, type[Result]]] = {
     CommandType.LIST_TERMINALS: TerminalList,
     CommandType.CHAT_DEBUG: ChatDebugged,
     CommandType.READ_TURN: TurnState,
+    CommandType.READ_CHANGES: Changes,
+    CommandType.READ_FILES: Files,
 }
 """The result of each command."""
 
@@ -656,6 +760,8 @@ READING_COMMANDS: Final = frozenset(
         CommandType.LIST_TERMINALS,
         CommandType.CHAT_DEBUG,
         CommandType.READ_TURN,
+        CommandType.READ_CHANGES,
+        CommandType.READ_FILES,
     }
 )
 """Commands that change nothing on the machine. All others may, including new ones."""

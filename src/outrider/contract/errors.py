@@ -28,6 +28,7 @@ class ErrorCode(StrEnum):
     NOT_GENERATING = "NOT_GENERATING"
     AGENT_BUSY = "AGENT_BUSY"
     ALREADY_SENT = "ALREADY_SENT"
+    NO_REPOSITORY = "NO_REPOSITORY"
     IDEMPOTENCY_IN_FLIGHT = "IDEMPOTENCY_IN_FLIGHT"
     STREAM_LIMIT = "STREAM_LIMIT"
     # RFC 8628, section 3.5: why a machine has no token yet, or will not get one.

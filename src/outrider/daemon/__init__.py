@@ -6,6 +6,7 @@ report goes into the outbox, which sends it over the link and keeps events in `j
 until the service has acknowledged them.
 
 `enrollment` connects the machine to an account, `settings` holds its files. `child` and
-`processes` start and end programs, `confined_directory` opens files that agents ask for, `debug`
-builds debug bundles, and `redaction` removes secrets from texts.
+`processes` start and end programs, `confined_directory` opens files that agents ask for,
+`workspace` reads changes and files of sessions with git, `debug` builds debug bundles, and
+`redaction` removes secrets from texts.
 """

@@ -64,24 +64,42 @@ class ConfinedDirectory:
     def __init__(self, root: str | Path) -> None:
         self.root = Path(os.path.realpath(root))
 
-    def open_file(self, path: str) -> int:
-        """Open a regular file for reading; the caller closes the returned descriptor."""
-        return self._at(path, lambda directory, name: _open_regular(directory, name, os.O_RDONLY))
+    def open_file(self, path: str, *, is_resolved: bool = False) -> int:
+        """Open a regular file for reading; the caller closes the returned descriptor.
 
-    def open_directory(self, path: str) -> int:
-        """Open a directory for `os.scandir`; the caller closes the returned descriptor."""
-        return self._at(path, lambda directory, name: os.open(name, _LIST, dir_fd=directory))
+        Args:
+            is_resolved: `path` was absolute and free of links when the caller checked it. A link
+                that has taken the place of a part of it is an error, and not followed.
+        """
+        return self._at(
+            path,
+            lambda directory, name: _open_regular(directory, name, os.O_RDONLY),
+            is_resolved=is_resolved,
+        )
+
+    def open_directory(self, path: str, *, is_resolved: bool = False) -> int:
+        """Open a directory for `os.scandir`, as `open_file` opens a file."""
+        return self._at(
+            path,
+            lambda directory, name: os.open(name, _LIST, dir_fd=directory),
+            is_resolved=is_resolved,
+        )
 
     def write_file(self, path: str, data: bytes) -> None:
         """Write `data` to a regular file; it and its directories are created if missing."""
         self._at(path, lambda directory, name: _write(directory, name, data), create=True)
 
     def _at(
-        self, path: str, use: Callable[[int, str], _Result], *, create: bool = False
+        self,
+        path: str,
+        use: Callable[[int, str], _Result],
+        *,
+        create: bool = False,
+        is_resolved: bool = False,
     ) -> _Result:
         """Call `use` with the descriptor of a path's parent directory and the name in it."""
         for attempt in range(1, _ATTEMPTS + 1):
-            names = self._names(path)
+            names = self._names(path, is_resolved=is_resolved)
             try:
                 directory = self._walk(names[:-1], create=create)
                 try:
@@ -93,9 +111,9 @@ class ConfinedDirectory:
                     raise
         raise AssertionError("unreachable")
 
-    def _names(self, path: str) -> tuple[str, ...]:
+    def _names(self, path: str, *, is_resolved: bool) -> tuple[str, ...]:
         """Return the components of a resolved path, relative to the directory."""
-        resolved = Path(os.path.realpath(self.root / path))
+        resolved = Path(path) if is_resolved else Path(os.path.realpath(self.root / path))
         if not resolved.is_relative_to(self.root):
             raise PathOutsideError(f"{path} is not inside the directory {self.root}")
         return resolved.relative_to(self.root).parts

@@ -29,7 +29,9 @@ from outrider.contract.commands import (
     LaunchCli,
     LaunchIde,
     ListTerminals,
+    ReadChanges,
     ReadChat,
+    ReadFiles,
     ReadQueue,
     ReadScreen,
     ReadTurn,
@@ -55,6 +57,7 @@ from outrider.contract.structs import Wire
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.debug.bundle import BundleCollector
 from outrider.daemon.terminal import Terminals
+from outrider.daemon.workspace.workspaces import Workspaces
 
 _MAX_SEEN: Final = 4096
 """Ids of recent commands that are remembered, so that a repeated command runs once."""
@@ -69,6 +72,8 @@ _READS: Final = (
     ChatDebug,
     ReadQueue,
     ReadScreen,
+    ReadChanges,
+    ReadFiles,
     ListTerminals,
 )
 
@@ -250,7 +255,7 @@ def command_handlers(
         reload: reads provider files that have changed; called before each launch, so that a
             provider can be used right after its file was written.
     """
-    bundles = BundleCollector(sessions)
+    bundles, workspaces = BundleCollector(sessions), Workspaces()
 
     async def send_chat(payload: SendChat, _: float) -> Result:
         return await sessions.find(payload).send(payload)
@@ -278,6 +283,12 @@ def command_handlers(
 
     async def read_turn(payload: ReadTurn, _: float) -> Result:
         return await sessions.find(payload).turn(payload)
+
+    async def read_changes(payload: ReadChanges, _: float) -> Result:
+        return await workspaces.changes(sessions.find(payload).workspace.path, payload.base)
+
+    async def read_files(payload: ReadFiles, _: float) -> Result:
+        return await workspaces.files(sessions.find(payload).workspace.path, payload.path)
 
     async def chat_debug(payload: ChatDebug, _: float) -> Result:
         return await bundles.collect(payload)
@@ -325,4 +336,6 @@ def command_handlers(
         CommandType.LIST_TERMINALS: list_terminals,
         CommandType.CHAT_DEBUG: chat_debug,
         CommandType.READ_TURN: read_turn,
+        CommandType.READ_CHANGES: read_changes,
+        CommandType.READ_FILES: read_files,
     }

@@ -28,6 +28,8 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "queue", None, "read_queue"),
     ("DELETE", "queue/msg_3", None, "withdraw"),
     ("GET", "screen", None, "read_screen"),
+    ("GET", "diff", None, "read_changes"),
+    ("GET", "files", None, "read_files"),
     ("GET", "chat/debug", None, "chat_debug"),
     ("POST", "chat/debug", None, "chat_debug"),
     ("POST", "chat/debug", {"frontendSnapshot": {"a": [1, "b"]}}, "chat_debug"),
@@ -364,6 +366,7 @@ class TestControl:
         [
             ("POST", "interrupt", "interrupt", ErrorCode.NOT_GENERATING),
             ("DELETE", "queue/msg_3", "withdraw", ErrorCode.ALREADY_SENT),
+            ("GET", "diff", "read_changes", ErrorCode.NO_REPOSITORY),
         ],
     )
     async def test_the_codes_of_refusals(
@@ -399,6 +402,8 @@ class TestControl:
             ("GET", "queue", None, "read_queue"),
             ("DELETE", "queue/msg_3", None, "withdraw"),
             ("GET", "screen", None, "read_screen"),
+            ("GET", "diff", None, "read_changes"),
+            ("GET", "files", None, "read_files"),
         ],
     )
     async def test_an_older_machine_agent_that_does_not_know_the_command(
@@ -417,3 +422,46 @@ class TestControl:
         response = await request
         assert_error(response, 501)
         assert "is older than this service" in response.json()["error"]
+
+
+class TestWorkspace:
+    @pytest.mark.parametrize("base", ["main", "HEAD~1", "topic/one"])
+    async def test_the_base_of_a_diff(self, owner: Owner, base: str) -> None:
+        machine = await owner.machine()
+        path = f"/api/v1/shortcuts/{machine.id}:cli:x/diff?base={quote(base)}"
+        request = owner.sends("GET", path)
+        await machine.answers(await machine.takes("read_changes", base=base))
+        assert (await request).json() == RESULTS["read_changes"]
+
+    @pytest.mark.parametrize("inner", ["", "src/a b.py", "../x", "-o", "a\nb"])
+    async def test_the_path_of_files(self, owner: Owner, inner: str) -> None:
+        machine = await owner.machine()
+        path = f"/api/v1/shortcuts/{machine.id}:cli:x/files?path={quote(inner)}"
+        request = owner.sends("GET", path)
+        taken = await machine.takes("read_files")
+        assert (payload_of(taken)["path"] or "") == inner
+        await machine.answers(taken)
+        assert (await request).json() == RESULTS["read_files"]
+
+    async def test_a_file(self, owner: Owner) -> None:
+        machine = await owner.machine()
+        request = owner.sends("GET", f"/api/v1/shortcuts/{machine.id}:cli:x/files?path=a")
+        file = {
+            "success": True,
+            "path": "a",
+            "size": 3,
+            "text": None,
+            "truncated": False,
+            "binary": True,
+        }
+        await machine.answers(await machine.takes("read_files"), file)
+        assert (await request).json() == file
+
+    @pytest.mark.parametrize(
+        "query", ["diff?base=%1B", "diff?base=" + "x" * 257, "files?path=" + "x" * 4097]
+    )
+    async def test_a_wrong_query(self, owner: Owner, query: str) -> None:
+        machine = await owner.machine()
+        response = await owner.api.get(f"/api/v1/shortcuts/{machine.id}:cli:x/{query}")
+        assert_error(response, 400)
+        assert paths(response) == [query.partition("?")[2].partition("=")[0]]

@@ -37,11 +37,16 @@ from outrider.cloud.api.waiting import Waited, WaitQuery
 from outrider.contract.commands import (
     Accepted,
     AgentState,
+    ChangedFile,
+    Changes,
     Chat,
     ChatDebug,
     ChatDebugged,
     ChatInput,
     Cursor,
+    Directory,
+    FileContents,
+    FileEntry,
     ImagePart,
     Interrupt,
     Interrupted,
@@ -252,6 +257,10 @@ _QUEUED: Final = QueuedMessage(
     message_id=MESSAGE_ID, text="Write a test for the parser", created_at=_NOW
 )
 _CURSOR: Final = Cursor(x=2, y=1)
+_CHANGED: Final = ChangedFile(
+    path="src/parser.py", status="modified", additions=1, deletions=0, binary=False
+)
+_FILE: Final = FileEntry(name="parser.py", type="file", size=1204)
 _TERMINAL: Final = OpenTerminal(name="build", busy=True)
 _RESOLVE: Final = ResolveAction(action="approve", action_id=_ACTION_ID)
 _BUNDLE: Final = DebugBundle(
@@ -419,6 +428,12 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     _CURSOR,
     Screen(columns=110, rows=36, text="Done.\n$", ansi="\x1b[32mDone.\x1b[0m\n$",
            cursor=_CURSOR),
+    _CHANGED, _FILE,
+    Changes(branch="main", base="HEAD", ahead=0, files=[_CHANGED], truncated=False,
+            patch="diff --git a/src/parser.py b/src/parser.py\n…"),
+    Directory(path="src", entries=[_FILE], truncated=False),
+    FileContents(path="src/parser.py", size=1204, text="import re\n…", truncated=False,
+                 binary=False),
     _TERMINAL,
     TerminalList(terminals=[_TERMINAL]),
     Picture(format="png", width=1280, height=800, data=_PNG),
@@ -490,6 +505,7 @@ FIELD_EXAMPLES: Final[dict[str, Any]] = {
     "agentType": "claude-code",
     "before": DELIVERY_ID,
     "code": "NO_PENDING_ACTION",
+    "base": "main",
     "columns": 120,
     "completedAt": _NOW,
     "controls": {"mode": "plan"},
@@ -508,7 +524,9 @@ FIELD_EXAMPLES: Final[dict[str, Any]] = {
     "nextAttemptAt": _NOW + 5_000,
     "nickname": "laptop",
     "notResumable": "Gemini CLI (ACP) cannot open an earlier session again",
+    "oldPath": "src/reader.py",
     "optionId": "1",
+    "path": "src/parser.py",
     "rows": 40,
     "screenshot": {"format": "jpeg", "width": 320, "height": 200, "data": "/9j/4AAQSkZJRg=="},
     "sessionId": SESSION_ID,

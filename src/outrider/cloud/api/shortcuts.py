@@ -16,11 +16,15 @@ from outrider.contract.commands import (
     AgentState,
     AgentStatusQuery,
     AnswerAction,
+    Changes,
     Chat,
     ChatDebug,
     ChatDebugged,
     CommandType,
     DebugQuery,
+    Directory,
+    FileContents,
+    InnerPath,
     Interrupt,
     Interrupted,
     LaunchCli,
@@ -31,7 +35,9 @@ from outrider.contract.commands import (
     NamesSession,
     Path,
     Queue,
+    ReadChanges,
     ReadChat,
+    ReadFiles,
     ReadQueue,
     ReadScreen,
     ResolveAction,
@@ -90,6 +96,20 @@ class ChatQuery(AgentQuery, kw_only=True):
     """The id of a message: only those behind it."""
     before: Name | None = None
     """The id of a message: only those before it."""
+
+
+class ChangesQuery(Wire, kw_only=True):
+    """What to compare with."""
+
+    base: Name | None = None
+    """The commit, branch or tag to compare with. Without it, `HEAD`."""
+
+
+class FilesQuery(Wire, kw_only=True):
+    """What to read."""
+
+    path: InnerPath | None = None
+    """The path inside the session's directory. Without it, that directory."""
 
 
 _encode = msgspec.json.encode
@@ -194,6 +214,27 @@ async def read_chat(dispatcher: Dispatcher, call: Call) -> bytes:
         agent_type=query.agent_type, limit=query.limit, after=query.after, before=query.before
     )
     return await _to_target(dispatcher, call, CommandType.READ_CHAT, asked)
+
+
+async def read_changes(dispatcher: Dispatcher, call: Call) -> bytes:
+    """Read the uncommitted and untracked changes in the session's directory, with their patch.
+
+    They are compared with `base`. A branch gives what the session's branch changes in all. 409
+    `NO_REPOSITORY`: the directory is in no git repository. No program that the repository names
+    is run: hooks, filters, `textconv` and others.
+    """
+    request = ReadChanges(base=call.query.base)
+    return await _to_target(dispatcher, call, CommandType.READ_CHANGES, request)
+
+
+async def read_files(dispatcher: Dispatcher, call: Call) -> bytes:
+    """List a directory or read a file in the session's directory.
+
+    A directory has `entries`, a file the other fields. What git ignores does not exist here (404),
+    nor does what is outside, through a link either.
+    """
+    request = ReadFiles(path=call.query.path)
+    return await _to_target(dispatcher, call, CommandType.READ_FILES, request)
 
 
 async def approve(dispatcher: Dispatcher, call: Call) -> bytes:
@@ -328,6 +369,26 @@ ENDPOINTS: list[Endpoint[Dispatcher]] = [
         summary="Read an agent's screen",
         handler=read_screen,
         response=Screen,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_PATH}/{{ideId}}/diff",
+        scope=Scope.AGENT_READ,
+        summary="Read a session's changes",
+        handler=read_changes,
+        response=Changes,
+        query=ChangesQuery,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_PATH}/{{ideId}}/files",
+        scope=Scope.AGENT_READ,
+        summary="Read a session's files",
+        handler=read_files,
+        response=(Directory, FileContents),
+        query=FilesQuery,
         tag=_TAG,
     ),
     Endpoint(

@@ -51,6 +51,7 @@ _CODES: Final = frozenset(
         ErrorCode.NOT_GENERATING,
         ErrorCode.AGENT_BUSY,
         ErrorCode.ALREADY_SENT,
+        ErrorCode.NO_REPOSITORY,
     }
 )
 """The codes that a machine may give, with a 409; the others are about credentials and limits."""

@@ -1,0 +1,368 @@
+"""Runs git's programs on a repository that may be hostile.
+
+Two kinds of programs:
+
+- `ask` reads refs and the configuration, in the repository's own git directory. git starts no
+  program for that, whatever the configuration says.
+- `work` reads or writes the working tree or an index, where git would start filters, hooks and
+  `core.fsmonitor`. It runs in a private git directory:
+
+      private/config        our own settings, and harmless ones of the repository (`_KEPT`)
+      private/info/exclude  copied
+      private/index         copied on demand; GIT_INDEX_FILE
+      the repository's own objects (GIT_OBJECT_DIRECTORY) and working tree (GIT_WORK_TREE)
+
+  A list of what is taken over, and not of what is switched off: a program that a later git may
+  learn to start is not started either, and nothing depends on the configuration staying as it was
+  checked.
+
+Neither reads the configuration of the user or the system, except for the keys in `_KEPT_OF_USER`.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import PIPE
+from typing import Final
+
+from outrider.contract.errors import ApiError, OutriderError, conflict
+from outrider.daemon import child
+from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
+from outrider.daemon.workspace.repository import Repository
+
+MAX_OUTPUT: Final = 32 * 1024 * 1024
+"""Bytes of output that are read of a program."""
+
+_CHUNK: Final = 64 * 1024
+_MAX_STDERR: Final = 400
+_MAX_COPIED: Final = 1024 * 1024
+_MAX_INDEX: Final = 512 * 1024 * 1024
+_MAX_SHARED_INDEXES: Final = 16
+
+_KEPT: Final = frozenset(
+    {
+        "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode",
+        "core.autocrlf", "core.eol", "core.trustctime", "core.checkstat", "core.sparsecheckout",
+        "core.sparsecheckoutcone", "core.protecthfs", "core.protectntfs",
+        "extensions.objectformat",
+    }
+)  # fmt: skip
+_KEPT_OF_USER: Final = frozenset({"core.autocrlf", "core.eol"})
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+"""The values that are taken over: booleans and words."""
+
+_SETTINGS: Final = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.pager": "cat",
+    "core.quotePath": "false",
+    "core.sshCommand": "false",
+    "core.splitIndex": "false",
+    "core.untrackedCache": "false",
+    "core.attributesFile": os.devnull,
+    # Larger files count as binary: git reads both sides of a text file into memory.
+    "core.bigFileThreshold": "32m",
+    "credential.helper": "",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "protocol.allow": "never",
+    "submodule.recurse": "false",
+}
+_ENVIRONMENT: Final = {
+    "LC_ALL": "C",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "false",
+    "GIT_EDITOR": "false",
+    "GIT_PAGER": "cat",
+}
+
+
+class GitError(OutriderError):
+    """git has failed; the text is what it said."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a program wrote.
+
+    Attributes:
+        is_complete: false if it was stopped before its end, because `stop` said so.
+    """
+
+    data: bytes
+    is_complete: bool = True
+
+
+def _never(_: bytearray) -> bool:
+    return False
+
+
+@dataclass
+class SafeRepository:
+    """A repository, and how to run git on it. Made by `opened`.
+
+    Args:
+        directory: where programs run; paths in their output are relative to it.
+        deadline: event loop time at which every program is killed.
+    """
+
+    repository: Repository
+    directory: Path
+    private: Path
+    deadline: float
+    settings: dict[str, str] = field(default_factory=lambda: dict(_SETTINGS))
+
+    @property
+    def prefix(self) -> bytes:
+        """The directory's path inside the working tree, with a slash at its end."""
+        inner = os.fsencode(self.directory.relative_to(self.repository.top))
+        return b"" if inner == b"." else inner + b"/"
+
+    async def ask(self, *arguments: str, may_fail: bool = False, user: bool = False) -> bytes:
+        """Run a program that only reads refs or the configuration.
+
+        Args:
+            may_fail: return nothing if it fails, instead of raising.
+            user: read the configuration of the user and the system, and not the repository's.
+
+        Raises:
+            GitError: it failed.
+            TimeoutError: it takes longer than the deadline.
+        """
+        environment = self._environment(self.settings)
+        if user:
+            for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"):
+                del environment[name]
+            environment |= {n: os.environ[n] for n in _USER if n in os.environ}
+            environment["GIT_DIR"] = str(self.private)
+        else:
+            environment["GIT_DIR"] = str(self.repository.git_dir)
+            environment["GIT_COMMON_DIR"] = str(self.repository.common_dir)
+            environment["GIT_WORK_TREE"] = str(self.repository.top)
+        try:
+            return (await self._run(arguments, environment)).data
+        except GitError:
+            if may_fail:
+                return b""
+            raise
+
+    async def work(
+        self,
+        *arguments: str | bytes,
+        stdin: bytes = b"",
+        statuses: Sequence[int] = (0,),
+        stop: Callable[[bytearray], bool] = _never,
+        deadline: float | None = None,
+    ) -> Output:
+        """Run a program on the working tree, in the private git directory.
+
+        Args:
+            statuses: exit statuses of success.
+            stop: called with all output so far; true ends the program.
+
+        Raises:
+            GitError: it failed.
+            TimeoutError: it takes longer than the deadline.
+        """
+        environment = self._environment(self.settings)
+        environment["GIT_DIR"] = environment["GIT_COMMON_DIR"] = str(self.private)
+        environment["GIT_OBJECT_DIRECTORY"] = str(self.repository.common_dir / "objects")
+        environment["GIT_WORK_TREE"] = str(self.repository.top)
+        environment["GIT_INDEX_FILE"] = str(self.private / "index")
+        return await self._run(
+            arguments, environment, stdin=stdin, statuses=statuses, stop=stop, deadline=deadline
+        )
+
+    async def _run(
+        self,
+        arguments: Sequence[str | bytes],
+        environment: dict[str, str],
+        *,
+        stdin: bytes = b"",
+        statuses: Sequence[int] = (0,),
+        stop: Callable[[bytearray], bool] = _never,
+        deadline: float | None = None,
+    ) -> Output:
+        with _temporary(stdin) as given, _temporary() as errors:
+            process = await child.start(
+                ["git", *(os.fsdecode(argument) for argument in arguments)],
+                cwd=str(self.directory),
+                env=environment,
+                stdin=given,
+                stdout=PIPE,
+                stderr=errors,
+                limit=_CHUNK,
+            )
+            assert process.stdout is not None
+            data, ended = bytearray(), False
+            try:
+                async with asyncio.timeout_at(deadline or self.deadline):
+                    while chunk := await process.stdout.read(_CHUNK):
+                        data += chunk
+                        if stop(data) or len(data) > MAX_OUTPUT:
+                            return Output(bytes(data), is_complete=False)
+                    status = await process.wait()
+                    ended = True
+            finally:
+                if not ended:
+                    await process.group.kill()
+                process.close()
+            if status not in statuses:
+                said = os.pread(errors, _MAX_STDERR, 0).decode("utf-8", "replace").strip()
+                raise GitError(f"git {os.fsdecode(arguments[0])} failed ({status}): {said}")
+            return Output(bytes(data))
+
+    def _environment(self, settings: dict[str, str]) -> dict[str, str]:
+        environment = _ENVIRONMENT | {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.private),
+            "GIT_CONFIG_COUNT": str(len(settings)),
+        }
+        for number, (name, value) in enumerate(settings.items()):
+            environment[f"GIT_CONFIG_KEY_{number}"] = name
+            environment[f"GIT_CONFIG_VALUE_{number}"] = value
+        return environment
+
+
+_USER: Final = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
+
+
+@asynccontextmanager
+async def opened(
+    repository: Repository, directory: Path, deadline: float
+) -> AsyncIterator[SafeRepository]:
+    """Open a repository for `directory`, which is inside its working tree.
+
+    Raises:
+        ApiError: 409, git is not installed, or the repository belongs to another user.
+        GitError: git cannot read it.
+        TimeoutError: not before the deadline.
+    """
+    if shutil.which("git") is None:
+        raise conflict("git is not installed on this machine, on the daemon's PATH")
+    private = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="outrider-git-"))
+    try:
+        await asyncio.to_thread(_prepare, private, repository)
+        git = SafeRepository(repository, directory, private, deadline)
+        user = list(_entries(await git.ask("config", "--list", "-z", user=True)))
+        if foreign := await asyncio.to_thread(repository.foreign_paths):
+            _check_trusted(repository, foreign[0], user)
+        _configure(git, user, list(_entries(await git.ask("config", "--list", "-z"))))
+        yield git
+    finally:
+        await asyncio.to_thread(shutil.rmtree, private, ignore_errors=True)
+
+
+async def copy_index(git: SafeRepository) -> None:
+    """Copy the repository's index to the private git directory; without one, there is none.
+
+    Raises:
+        ApiError: 409, it cannot be read.
+    """
+    await asyncio.to_thread(_copy_index, git)
+
+
+def _copy_index(git: SafeRepository) -> None:
+    git_dir = git.repository.git_dir
+    names = [entry.name for entry in os.scandir(git_dir) if entry.name.startswith("sharedindex.")]
+    for name in ["index", *names[:_MAX_SHARED_INDEXES]]:
+        try:
+            with (
+                os.fdopen(ConfinedDirectory(git_dir).open_file(name), "rb") as source,
+                (git.private / name).open("wb") as copy,
+            ):
+                status = os.fstat(source.fileno())
+                if status.st_size > _MAX_INDEX:
+                    raise conflict("The repository's index is larger than 512 MiB")
+                shutil.copyfileobj(source, copy, 1024 * 1024)
+            # git compares the contents of files that are as new as the index ("racy git").
+            os.utime(git.private / name, ns=(status.st_atime_ns, status.st_mtime_ns))
+        except FileNotFoundError:
+            continue
+        except (PathOutsideError, OSError) as error:
+            raise conflict(f"The repository's index cannot be read: {error}") from error
+
+
+def _prepare(private: Path, repository: Repository) -> None:
+    """Make a git directory without a commit."""
+    (private / "refs").mkdir()
+    (private / "info").mkdir()
+    (private / "HEAD").write_text("ref: refs/heads/none\n")
+    (private / "config").touch()
+    for name in ("exclude", "attributes"):
+        try:
+            handle = ConfinedDirectory(repository.common_dir).open_file(f"info/{name}")
+        except (PathOutsideError, OSError):
+            continue
+        with os.fdopen(handle, "rb") as file:
+            (private / "info" / name).write_bytes(file.read(_MAX_COPIED))
+
+
+def _entries(listed: bytes) -> Iterator[tuple[str, str]]:
+    """Return the keys and values of `git config --list -z`; a key alone is true."""
+    for entry in listed.split(b"\0")[:-1]:
+        name, separator, value = os.fsdecode(entry).partition("\n")
+        yield name, value if separator else "true"
+
+
+def _configure(
+    git: SafeRepository, user: list[tuple[str, str]], own: list[tuple[str, str]]
+) -> None:
+    """Write the private configuration."""
+    kept = {name: value for name, value in user if name in _KEPT_OF_USER}
+    kept |= {name: value for name, value in own if name in _KEPT}
+    kept = {name: value for name, value in kept.items() if _PLAIN.fullmatch(value)}
+    kept["core.repositoryformatversion"] = "1" if "extensions.objectformat" in kept else "0"
+    kept["core.bare"] = "false"
+    lines = [f"[{section}]\n\t{key} = {value}\n" for (section, key), value in _split(kept)]
+    (git.private / "config").write_text("".join(lines))
+    directory = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
+    excludes = dict(user).get("core.excludesfile") or directory / "git" / "ignore"
+    with suppress(RuntimeError):  # there is no home directory
+        git.settings["core.excludesFile"] = str(Path(excludes).expanduser())
+
+
+def _split(settings: dict[str, str]) -> Iterator[tuple[list[str], str]]:
+    return ((name.split("."), value) for name, value in settings.items())
+
+
+def _check_trusted(repository: Repository, foreign: Path, user: list[tuple[str, str]]) -> None:
+    """Refuse a repository of another user unless this user has told git to trust it.
+
+    Raises:
+        ApiError: 409.
+    """
+    trusted: list[str] = []
+    for name, value in user:
+        if name == "safe.directory":
+            trusted = [*trusted, value] if value else []
+    if "*" in trusted or str(repository.top) in trusted:
+        return
+    raise ApiError(
+        409,
+        f"{foreign} belongs to another user, whose repository git does not trust: on the machine, "
+        f"run `git config --global --add safe.directory {repository.top}` if you do",
+    )
+
+
+@contextmanager
+def _temporary(data: bytes = b"") -> Iterator[int]:
+    """Open a nameless file with `data`: programs read it and write to it without a deadlock."""
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        file.seek(0)
+        yield file.fileno()

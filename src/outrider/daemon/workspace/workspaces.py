@@ -1,0 +1,105 @@
+"""Reads the directories of sessions: a few at a time, each within a few seconds."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from outrider.contract.commands import Changes, Directory, FileContents
+from outrider.contract.errors import ApiError, ErrorCode, conflict
+from outrider.daemon.workspace.changes import MAX_FILES, read_changes
+from outrider.daemon.workspace.files import read_files
+from outrider.daemon.workspace.git import GitError, opened
+from outrider.daemon.workspace.ignored import ignores
+from outrider.daemon.workspace.repository import RepositoryRefusedError, find_repository
+
+SECONDS: Final = 5.0
+"""How long git may take for one request."""
+
+_AT_ONCE: Final = 4
+"""Requests that run git at the same time; others wait, within the time of their command."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Workspaces:
+    """Reads the directories of sessions.
+
+    Args:
+        seconds: how long git may take for one request.
+        max_files: the files of changes, and the entries of a directory, that are listed.
+    """
+
+    def __init__(self, seconds: float = SECONDS, max_files: int = MAX_FILES) -> None:
+        self._seconds = seconds
+        self._max_files = max_files
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def changes(self, path: str, base: str | None) -> Changes:
+        """Return the uncommitted and untracked changes in a directory, compared with `base`.
+
+        Raises:
+            ApiError: 409, it is in no repository (`NO_REPOSITORY`), or git cannot read it; 400,
+                `base` is not a commit; 504, git takes too long.
+        """
+        async with self._limited(path) as deadline:
+            directory = await asyncio.to_thread(_existing, path)
+            repository = await asyncio.to_thread(find_repository, directory)
+            if repository is None:
+                raise _no_repository(path)
+            async with opened(repository, directory, deadline) as git:
+                if await ignores(git, directory):
+                    raise _no_repository(path)
+                return await read_changes(git, base, self._max_files)
+
+    async def files(self, path: str, inner: str | None) -> Directory | FileContents:
+        """Return a file or a directory inside the directory `path`, unless git ignores it.
+
+        Raises:
+            ApiError: 404, there is no such file, it is outside, or ignored; 409, git cannot read
+                the repository; 504, git takes too long.
+        """
+        async with self._limited(path) as deadline:
+            directory = await asyncio.to_thread(_existing, path)
+            return await read_files(directory, inner or "", deadline, self._max_files)
+
+    @asynccontextmanager
+    async def _limited(self, path: str) -> AsyncIterator[float]:
+        """Wait for a turn; yield the deadline, and translate what goes wrong."""
+        async with self._turns:
+            try:
+                yield asyncio.get_running_loop().time() + self._seconds
+            except TimeoutError as error:
+                raise ApiError(
+                    504, f"git did not finish within {self._seconds:g} s in {path}"
+                ) from error
+            except (GitError, RepositoryRefusedError, OSError) as error:
+                _log.warning("repository not read", path=path, error=str(error))
+                raise conflict(f"The repository of {path} cannot be read: {error}") from error
+
+
+def _no_repository(path: str) -> ApiError:
+    return conflict(
+        f"The session's directory {path} is in no git repository: there is nothing to compare with",
+        ErrorCode.NO_REPOSITORY,
+    )
+
+
+def _existing(path: str) -> Path:
+    """Return a directory free of links.
+
+    Raises:
+        ApiError: 409, it does not exist.
+    """
+    try:
+        directory = Path(path).resolve(strict=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise conflict(
+            f"The session's directory {path} does not exist any more", ErrorCode.NO_REPOSITORY
+        ) from error
+    if not directory.is_dir():
+        raise conflict(f"{path} is not a directory any more", ErrorCode.NO_REPOSITORY)
+    return directory
