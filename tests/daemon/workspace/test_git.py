@@ -1,7 +1,6 @@
 """Repositories that are made to attack their reader: nothing runs, nothing of others is read."""
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -240,8 +239,6 @@ async def test_a_repository_that_blocks_git(tmp_path: Path) -> None:
     repo.commit(file="x\n")
     os.mkfifo(repo.path / ".git" / "endless")
     repo.write(".git/config", "[include]\npath = endless\n")
-    started = time.monotonic()
     with pytest.raises(ApiError) as error:
         await Workspaces(seconds=0.5).changes(str(repo.path), None)
     assert error.value.status == 504
-    assert time.monotonic() - started >= 0.5
