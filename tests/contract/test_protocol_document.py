@@ -93,6 +93,7 @@ def test_close_codes_and_error_codes_and_events_are_listed() -> None:
         ErrorCode.APPROVAL_PENDING,
         ErrorCode.AMBIGUOUS_TARGET,
         ErrorCode.NOT_GENERATING,
+        ErrorCode.NOT_RESUMABLE,
         ErrorCode.AGENT_BUSY,
         ErrorCode.ALREADY_SENT,
         ErrorCode.NO_REPOSITORY,

@@ -220,6 +220,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "screenshot": PICTURE,
     "launch_ide": LAUNCHED | {"kind": "ide", "type": "jupyterlab"},
     "launch_cli": LAUNCHED,
+    "resume": LAUNCHED,
     "stop_cli": STOPPED,
     "agent_status": STATE,
     "terminal": OUTPUT,

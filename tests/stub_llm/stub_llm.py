@@ -20,6 +20,7 @@ Scripted by words in the last user message:
   TOOL | TOOL[cmd]  -> shell tool call (default: echo hi)
   FILE[path]        -> file-write tool call
   ASK               -> agent's own question tool, if it has one
+  RECALL            -> the first NOTE-... anywhere in the conversation
 """
 import argparse, hashlib, json, re, sys, threading, time, uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -266,6 +267,9 @@ def plan(api, body):
         lines = ["%d %s" % (i, hashlib.sha256(b"%d" % i).hexdigest()[i % 60:]) for i in range(1, count + 1)]
         pieces = ["\n".join(lines[i:i + 200]) + "\n" for i in range(0, count, 200)]
         return dict(kind="text", tokens=[*pieces[:-1], pieces[-1][:-1]], delay=0, think=None)
+    elif re.search(r"\bRECALL\b", text):
+        note = re.search(r"\bNOTE-\w+", json.dumps(body))
+        a = "You told me: " + note.group(0) if note else "You told me nothing."
     elif re.search(r"\bLONG\b", text):
         a = "\n".join("line %d of a long answer from the stub" % i for i in range(1, 121))
     elif m:

@@ -198,6 +198,30 @@ async def test_a_turn_is_interrupted_and_the_queue_goes_on(agent: Agent) -> None
     assert terminals == [{"name": "build", "busy": False}]
 
 
+async def test_a_session_is_resumed(agent: Agent) -> None:
+    """contract-2.md, launch {type, resume}."""
+    call, path = agent.up.call, f"/shortcuts/{agent.target}"
+    launch = f"/shortcuts/{agent.machine}/launch"
+    body = {"type": "scripted", "resume": agent.session}
+    before = await agent.says({"message": "hello"})
+    running = await call("POST", launch, body, 409)
+    assert running["code"] == "NOT_RESUMABLE"
+    await call("POST", f"/shortcuts/{agent.machine}/stop", {"type": "scripted"})
+    await call("GET", f"{path}/status", None, 404)
+    ended = await call("GET", f"{path}/chat")
+    assert (ended["state"], ended["resumable"], ended["messages"]) == ("ended", True, before)
+
+    await call("POST", launch, body | {"resume": "session_0"}, 404)
+    await call("POST", launch, body | {"type": "claude-code"}, 400)
+    await call("POST", launch, body | {"dir": "/"}, 400)
+    launched = await call("POST", launch, body)
+    assert (launched["sessionId"], launched["sessionTargetId"]) == (agent.session, agent.target)
+    assert (await agent.state())["status"] == "idle"
+    after = await agent.says({"message": "and on"})
+    assert after[: len(before)] == before
+    assert after[-1]["content"] == "You said: and on"
+
+
 async def test_a_message_of_ten_megabytes(agent: Agent) -> None:
     chat = await agent.says({"message": "big 10000000"})
     assert chat[-1]["content"] == "m" * 10_000_000

@@ -55,6 +55,7 @@ class CommandType(StrEnum):
     SCREENSHOT = "screenshot"
     LAUNCH_IDE = "launch_ide"
     LAUNCH_CLI = "launch_cli"
+    RESUME = "resume"
     STOP_CLI = "stop_cli"
     AGENT_STATUS = "agent_status"
     TERMINAL = "terminal"
@@ -288,6 +289,18 @@ class LaunchCli(Wire, kw_only=True):
     """
     model: Name | None = None
     """The model to use, by the agent's own name for it."""
+
+
+class Resume(Wire, kw_only=True):
+    """Continue a session that has ended: under its id, in its directory, with its chat.
+
+    A command of its own: a machine that does not know it refuses it, and starts no new session.
+    """
+
+    type: Name
+    """The type of the session."""
+    session_id: Name
+    """The id of the session."""
 
 
 class StopCli(NamesSession, kw_only=True):
@@ -701,6 +714,7 @@ PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.SCREENSHOT: Screenshot,
     CommandType.LAUNCH_IDE: LaunchIde,
     CommandType.LAUNCH_CLI: LaunchCli,
+    CommandType.RESUME: Resume,
     CommandType.STOP_CLI: StopCli,
     CommandType.AGENT_STATUS: AgentStatusQuery,
     CommandType.TERMINAL: Terminal,
@@ -725,6 +739,7 @@ RESULTS: Final[dict[CommandType, type[Result]]] = {
     CommandType.SCREENSHOT: Picture,
     CommandType.LAUNCH_IDE: Launched,
     CommandType.LAUNCH_CLI: Launched,
+    CommandType.RESUME: Launched,
     CommandType.STOP_CLI: Stopped,
     CommandType.AGENT_STATUS: AgentState,
     CommandType.TERMINAL: TerminalOutput,

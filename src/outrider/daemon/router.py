@@ -36,6 +36,7 @@ from outrider.contract.commands import (
     ReadScreen,
     ReadTurn,
     Result,
+    Resume,
     Screenshot,
     SendChat,
     StopCli,
@@ -301,6 +302,10 @@ def command_handlers(
         await reload()
         return await sessions.launch_ide(payload)
 
+    async def resume(payload: Resume, _: float) -> Result:
+        await reload()
+        return await sessions.resume(payload)
+
     async def stop_cli(payload: StopCli, _: float) -> Result:
         return await sessions.stop(payload)
 
@@ -329,6 +334,7 @@ def command_handlers(
         CommandType.SCREENSHOT: screenshot,
         CommandType.LAUNCH_IDE: launch_ide,
         CommandType.LAUNCH_CLI: launch_cli,
+        CommandType.RESUME: resume,
         CommandType.STOP_CLI: stop_cli,
         CommandType.AGENT_STATUS: agent_status,
         CommandType.TERMINAL: terminal,

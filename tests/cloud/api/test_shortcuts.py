@@ -242,6 +242,26 @@ class TestLaunch:
         await machine.answers(await machine.takes(command, **payload))
         assert (await request).json() == RESULTS[command]
 
+    @pytest.mark.parametrize("kind", ["claude-code", "gemini-acp", "kiro"])
+    async def test_resume(self, owner: Owner, kind: str) -> None:
+        """contract-2.md, launch {type, resume}."""
+        machine = await owner.machine()
+        body = {"type": kind, "resume": "session_1"}
+        request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/launch", body)
+        taken = await machine.takes("resume", type=kind, sessionId="session_1")
+        await machine.answers(taken)
+        assert (await request).json() == RESULTS["resume"]
+
+    async def test_not_resumable(self, owner: Owner) -> None:
+        """contract-2.md: 409 `NOT_RESUMABLE` saying why."""
+        machine = await owner.machine()
+        body = {"type": "codex", "resume": "session_1"}
+        request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/launch", body)
+        failure = Failure(status=409, message="It is running now", code=ErrorCode.NOT_RESUMABLE)
+        await machine.fails(await machine.takes("resume"), failure)
+        error = assert_error(await request, 409, "NOT_RESUMABLE")
+        assert error["error"] == "It is running now"
+
     @pytest.mark.parametrize(
         ("body", "blamed"),
         [
@@ -250,6 +270,11 @@ class TestLaunch:
             (b'{"type":""}', "type"),
             (b'{"type":3}', "type"),
             (b'{"type":"emacs"}', "type"),
+            (b'{"type":"emacs","resume":"session_1"}', "type"),
+            (b'{"type":"codex","resume":1}', "resume"),
+            (b'{"type":"codex","resume":""}', "resume"),
+            (b'{"type":"codex","resume":"session_1","dir":"/srv"}', "dir"),
+            (b'{"type":"codex","resume":"session_1","model":"big"}', "model"),
             (b'{"type":"codex","dir":""}', "dir"),
             (b'{"type":"codex","dir":1}', "dir"),
             (b'{"type":"codex","model":1}', "model"),

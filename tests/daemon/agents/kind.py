@@ -29,6 +29,8 @@ class AgentKind:
     many seconds a model is silent that must not be taken for one that has finished. `seconds` is
     how long it may take to do something, on a busy machine.
 
+    `resumes` tells that it can continue the chat of a session that has ended.
+
     `found` is how long (seconds) a daemon that starts again may take to know what it is doing.
 
     `cannot` has the tests that this agent cannot pass, with the reason.
@@ -48,5 +50,6 @@ class AgentKind:
     trims: bool = False
     silence: int = 20
     seconds: float = 90
+    resumes: bool = True
     found: float = 10
     cannot: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -22,6 +22,7 @@ from outrider.contract.commands import (
     LaunchCli,
     ReadChat,
     ResolveAction,
+    Resume,
     SendChat,
     StopCli,
     Verdict,
@@ -179,6 +180,14 @@ class Machine:
         )
         return Agent(self, launched.session_id)
 
+    def kill(self) -> None:
+        """Kill the tmux server and every agent, as a restart of the machine does."""
+        kill_server(self.socket)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("HOME") == self.environment["HOME"]:
+                    process.kill()
+
     def named(self, *names: str) -> list[AgentEvent]:
         """Return the events of these names, in order."""
         return [event for event in self.events if event.event in names]
@@ -235,8 +244,18 @@ class Agent:
         return (await self.messages())[before:]
 
     async def messages(self) -> list[Message]:
-        """Return the chat, also after the end."""
+        """Return the chat, of an ended session too."""
         return (await self.machine.sessions.read_chat(ReadChat(session_id=self.id))).messages
+
+    async def stop(self) -> None:
+        """End the session."""
+        kind = self.machine.kind.type
+        await self.machine.sessions.stop(StopCli(cli_type=kind, session_id=self.id))
+
+    async def resume(self) -> None:
+        """Continue the session, which has ended."""
+        kind = self.machine.kind.type
+        await self.machine.sessions.resume(Resume(type=kind, session_id=self.id))
 
     async def interrupt(self) -> str:
         """Interrupt the turn and return the status after it."""

@@ -157,6 +157,8 @@ class ScriptedProvider:
         self.made: list[ScriptedAdapter] = []
         self.next_first = Observation(status="idle")
         self.breaks: Exception | None = None
+        self.unresumable: str | None = None
+        self.resuming: asyncio.Event | None = None
 
     def describe(self) -> Description:
         described = self.spec.description("/bin/true" if self.installed else None)
@@ -168,6 +170,14 @@ class ScriptedProvider:
         adapter.first = self.next_first
         self.made.append(adapter)
         return adapter
+
+    def not_resumable(self, record: SessionRecord) -> str | None:
+        return self.unresumable
+
+    async def resume(self, record: SessionRecord) -> ScriptedAdapter:
+        if self.resuming is not None:
+            await self.resuming.wait()
+        return await self.restore(record)
 
     async def restore(self, record: SessionRecord) -> ScriptedAdapter:
         if self.breaks is not None:

@@ -52,7 +52,7 @@ async def test_a_stopped_session_is_kept_with_its_chat(desk: Desk) -> None:
 
     for _ in range(2):
         read = await desk.sessions.read_chat(ReadChat(target=f"{DAEMON}:session:{ended.id}"))
-        assert (read.state, read.type, read.resumable) == ("ended", "robot", False)
+        assert (read.state, read.type, read.resumable) == ("ended", "robot", True)
         assert (read.messages, read.total_messages) == (chat, 2)
         assert (read.id, read.title) == (ended.target_id, "Fix it")
         last = await desk.sessions.read_chat(ReadChat(session_id=ended.id, after=chat[0].id))

@@ -315,6 +315,76 @@ async def test_the_tmux_server_is_killed(box: Machine) -> None:
     assert (await again.turn("hello"))[0].content == "hello"
 
 
+async def test_a_stopped_session_is_resumed(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.turn("the word is NOTE-apple")
+    await agent.say("give ERROR400")
+    await agent.until("error")
+    before = await agent.messages()
+    await agent.stop()
+    assert await agent.messages() == before
+    if not box.kind.resumes:
+        with pytest.raises(ApiError) as refused:
+            await agent.resume()
+        assert (refused.value.status, refused.value.code) == (409, "NOT_RESUMABLE")
+        return
+    await agent.resume()
+    assert agent.status == "idle"
+    assert await agent.messages() == before
+    added = await agent.turn("RECALL it")
+    assert [m.content for m in added if m.role == "user"] == ["RECALL it"]
+    assert added[-1].content == "You told me: NOTE-apple"
+    after = await agent.messages()
+    assert after[: len(before)] == before
+    await until(lambda: sorted(box.messages_reported) == sorted(m.id for m in after))
+    await box.stop()
+    await box.start()
+    await agent.until("idle")
+    assert await agent.messages() == after
+
+
+async def test_a_session_without_a_message_is_resumed(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.stop()
+    if box.kind.resumes:
+        await agent.resume()
+        assert (await agent.turn("hello"))[0].content == "hello"
+
+
+async def test_a_session_is_resumed_after_a_restart_of_the_machine(
+    box: Machine, model: StubModel
+) -> None:
+    agent = await box.launch()
+    await agent.turn("the word is NOTE-pear")
+    before = await agent.messages()
+    text = f"count {uuid.uuid4().hex} SLOW:1"
+    message_id = await agent.say(text)
+    await until(lambda: model.has("first", text))
+    await box.stop()
+    box.kill()
+    await until(lambda: not running_in(Path(box.environment["HOME"])))
+    await box.start()
+    if box.sessions.describe():  # the daemon has opened it again by itself, over the protocol
+        await agent.until("idle", "error")
+        await agent.stop()
+    ended = await agent.messages()
+    assert ended[: len(before)] == before
+    assert ended[len(before)].id == message_id
+    if not box.kind.resumes:
+        return
+    await agent.resume()
+    assert agent.status in {"idle", "error"}  # the turn was cut off
+    assert (await agent.messages())[: len(ended)] == ended
+    await agent.stop()
+    await agent.resume()
+    await box.stop()
+    await box.start()
+    await agent.until("idle", "error")
+    added = await agent.turn("RECALL it")
+    assert added[-1].content == "You told me: NOTE-pear"
+    assert (await agent.messages())[: len(ended)] == ended
+
+
 async def test_an_agent_that_dies_says_so(box: Machine) -> None:
     agent = await box.launch()
     psutil.Process(agent.pid).kill()

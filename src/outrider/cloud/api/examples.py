@@ -527,6 +527,7 @@ FIELD_EXAMPLES: Final[dict[str, Any]] = {
     "oldPath": "src/reader.py",
     "optionId": "1",
     "path": "src/parser.py",
+    "resume": SESSION_ID,
     "rows": 40,
     "screenshot": {"format": "jpeg", "width": 320, "height": 200, "data": "/9j/4AAQSkZJRg=="},
     "sessionId": SESSION_ID,

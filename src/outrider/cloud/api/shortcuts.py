@@ -42,6 +42,7 @@ from outrider.contract.commands import (
     ReadScreen,
     ResolveAction,
     Resolved,
+    Resume,
     Screen,
     SendChat,
     StopCli,
@@ -69,6 +70,10 @@ class LaunchRequest(Wire, kw_only=True):
     """
     model: Name | None = None
     """The model to use, by the agent's own name for it."""
+    resume: Name | None = None
+    """The id of an ended session of this type to continue, in place of a new one. It keeps its id,
+    directory, model and chat. Not together with `dir` or `model`.
+    """
 
 
 class StopRequest(NamesSession, kw_only=True):
@@ -117,9 +122,11 @@ _NAMES = {"ideType": "type", "cliType": "type"}
 
 
 async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
-    """Start an IDE, a CLI agent or an ACP agent, as a new session.
+    """Start an IDE, a CLI agent or an ACP agent, as a new session or as one that has ended.
 
-    Responds once the agent is ready for a message, or asks a question first.
+    Responds once the agent is ready for a message, or asks a question first. With `resume`, the
+    agent continues its own record of an ended session. 409 `NOT_RESUMABLE` says why it cannot: the
+    session is running, or is being resumed already, or its agent does not offer that.
     """
     request: LaunchRequest = call.body
     state = await dispatcher.owned(call.account_id, call.path("daemonId"))
@@ -130,6 +137,15 @@ async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
     if category is None:
         known = sorted({p.type for p in state.providers} | BUILT_IN.keys())
         raise bad_request(f"Unknown type {request.type!r}: it is one of {', '.join(known)}", "type")
+    if request.resume is not None:
+        for name in ("dir", "model"):
+            if getattr(request, name) is not None:
+                raise bad_request(f"A resumed session keeps its {name}: leave out `{name}`", name)
+        resume = Resume(type=request.type, session_id=request.resume)
+        with fields_as_sent({"sessionId": "resume"}):
+            return await dispatcher.call(
+                call.account_id, state.id, CommandType.RESUME, _encode(resume), call.gone
+            )
     kind, payload = (
         (
             CommandType.LAUNCH_IDE,

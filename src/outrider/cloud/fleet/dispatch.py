@@ -49,6 +49,7 @@ _CODES: Final = frozenset(
         ErrorCode.APPROVAL_PENDING,
         ErrorCode.AMBIGUOUS_TARGET,
         ErrorCode.NOT_GENERATING,
+        ErrorCode.NOT_RESUMABLE,
         ErrorCode.AGENT_BUSY,
         ErrorCode.ALREADY_SENT,
         ErrorCode.NO_REPOSITORY,

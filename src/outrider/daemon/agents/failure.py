@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from outrider.contract.errors import ApiError
+from outrider.contract.errors import ApiError, ErrorCode, conflict
 from outrider.daemon.agents.provider_spec import ProviderSpec
 from outrider.daemon.redaction.redactor import Redactor
 
@@ -34,3 +34,8 @@ def start_failure(file: ProviderSpec, error: ApiError) -> ApiError:
         return error
     message, hint = Redactor().text(error.message), file.hint(error.message)
     return ApiError(error.status, message if hint is None else f"{message}\n{hint}")
+
+
+def not_resumable(reason: str) -> ApiError:
+    """Return the error (409 `NOT_RESUMABLE`) of a session that cannot be continued."""
+    return conflict(f"The session cannot be resumed: {reason}", ErrorCode.NOT_RESUMABLE)

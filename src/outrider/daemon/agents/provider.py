@@ -28,6 +28,22 @@ class Provider(Protocol):
             ApiError: 500, the agent ended or did not become ready; the text says why.
         """
 
+    def not_resumable(self, record: SessionRecord) -> str | None:
+        """Return why this session cannot be continued once it has ended; None if it can.
+
+        The reason is a sentence for a person. No I/O.
+        """
+
+    async def resume(self, record: SessionRecord) -> Adapter:
+        """Start an agent that continues the chat of a session that has ended.
+
+        Returns once it is ready for a message, or asks; the ids of its messages are as before.
+        Changes `record.adapter_state`. Leaves nothing running where it raises or is cancelled.
+
+        Raises:
+            ApiError: 409, `NOT_RESUMABLE`; 500, as `launch` does.
+        """
+
     async def restore(self, record: SessionRecord) -> Adapter:
         """Find an agent again that ran before this daemon started.
 

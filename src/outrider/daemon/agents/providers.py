@@ -16,6 +16,7 @@ from outrider.daemon.agents.cli.provider import CliProvider
 from outrider.daemon.agents.cli.spec import decode_cli
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.ended_chats import EndedChats
+from outrider.daemon.agents.failure import not_resumable
 from outrider.daemon.agents.ide.debugging_port import DebuggingPorts
 from outrider.daemon.agents.ide.provider import IdeProvider, delete_other_sessions
 from outrider.daemon.agents.ide.spec import decode_ide
@@ -191,6 +192,14 @@ class UnusableProvider:
     async def launch(self, record: SessionRecord) -> Adapter:  # noqa: ARG002
         """Refuse."""
         raise ApiError(500, self._error)
+
+    def not_resumable(self, record: SessionRecord) -> str | None:  # noqa: ARG002
+        """Return the error: it may be corrected, but until then nothing can be resumed."""
+        return self._error
+
+    async def resume(self, record: SessionRecord) -> Adapter:  # noqa: ARG002
+        """Refuse."""
+        raise not_resumable(self._error)
 
     async def restore(self, record: SessionRecord) -> Adapter:  # noqa: ARG002
         """Refuse."""

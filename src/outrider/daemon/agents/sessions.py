@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ from outrider.contract.commands import (
     LaunchIde,
     NamesSession,
     ReadChat,
+    Resume,
     StopCli,
     Stopped,
 )
@@ -39,7 +41,7 @@ from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.chat_selection import select_messages
 from outrider.daemon.agents.deltas import DeltaSink
 from outrider.daemon.agents.ended_chats import EndedChats
-from outrider.daemon.agents.failure import start_failure
+from outrider.daemon.agents.failure import not_resumable, start_failure
 from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.provider_spec import CDP
 from outrider.daemon.agents.session import AgentSession, Clock, agent_event
@@ -100,6 +102,7 @@ class Sessions:
         self._sessions: dict[str, AgentSession] = {}
         self._pending_records: dict[str, SessionRecord] = {}
         self._ended: dict[str, SessionRecord] = {}
+        self._resuming: set[str] = set()
         self._ends: dict[str, asyncio.Task[None]] = {}
         """The ends in progress, by session id."""
 
@@ -160,6 +163,44 @@ class Sessions:
         provider = self._provider(request.ide_type, ("ide",), "ideType")
         adapter_state = {} if request.enable_cdp else {CDP: "off"}
         return await self._launch(provider, request.dir, request.model, adapter_state)
+
+    async def resume(self, request: Resume) -> Launched:
+        """Continue a session that has ended.
+
+        Raises:
+            ApiError: 404, no such session; 400, another type; 409, `NOT_RESUMABLE`, also while it
+                is running or being resumed; 500, the agent did not start: it stays ended.
+        """
+        session_id = request.session_id
+        provider = self._provider(request.type, ("cli", "acp", "ide"), "type")
+        ended = self._ended.get(session_id)
+        running = self._sessions.get(session_id)
+        record = ended if running is None else running.record
+        if record is None:
+            raise not_found(f"This machine has no session {session_id!r}")
+        if record.type != request.type:
+            raise bad_request(
+                f"The session {session_id!r} is of the type {record.type!r}: resume it as that",
+                "type",
+            )
+        if ended is None:
+            raise not_resumable("It is running")
+        if session_id in self._resuming:
+            raise not_resumable("It is being resumed already")
+        if reason := self._not_resumable(ended) or _not_startable(provider.describe()):
+            raise not_resumable(reason)
+        if len(self._sessions) + len(self._resuming) >= MAX_SESSIONS:
+            raise _too_many_sessions()
+        self._resuming.add(session_id)  # before the first await
+        try:
+            session = await self._start_again(provider, ended)
+            del self._ended[session_id]
+        except BaseException:
+            self._journal.save_session(ended)
+            raise
+        finally:
+            self._resuming.discard(session_id)
+        return session.launched()
 
     async def stop(self, request: StopCli) -> Stopped:
         """Stop the session that `request` identifies, and all its processes.
@@ -275,9 +316,7 @@ class Sessions:
                 "type",
             )
         if len(self._sessions) >= MAX_SESSIONS:
-            raise conflict(
-                f"{MAX_SESSIONS} sessions run on this machine, as many as may: stop one first"
-            )
+            raise _too_many_sessions()
         now = self._clock()
         record = SessionRecord(
             id=new_id("session"),
@@ -304,6 +343,29 @@ class Sessions:
                 raise start_failure(provider.spec, error) from error
             raise
         return self._follow(record, adapter).launched()
+
+    async def _start_again(self, provider: Provider, ended: SessionRecord) -> AgentSession:
+        if not await asyncio.to_thread(Path(ended.path).is_dir):
+            raise not_resumable(f"The directory {ended.path} is no longer there")
+        record = msgspec.structs.replace(
+            ended,
+            adapter_state=dict(ended.adapter_state),
+            last_activity_at=self._clock(),
+            emitted_started=False,
+            emitted_error=None,
+            emitted_state=None,
+            ended_at=None,
+            end_reason=None,
+            last_state=None,
+        )
+        # Saved before the start, as for a launch.
+        self._journal.save_session(record)
+        try:
+            adapter = await provider.resume(record)
+        except ApiError as error:
+            raise start_failure(provider.spec, error) from error
+        _log.info("session resumed", session=record.id, type=record.type)
+        return self._follow(record, adapter)
 
     def _follow(self, record: SessionRecord, adapter: Adapter) -> AgentSession:
         session = AgentSession(
@@ -371,7 +433,6 @@ class Sessions:
     def _end_without_agent(self, record: SessionRecord) -> None:
         """End a session whose agent cannot be reached: its provider was removed."""
         record.end_reason = record.end_reason or "machine_restarted"
-        record.not_resumable = "Its provider file was removed"
         path = record.path
         session = Session(
             id=record.id,
@@ -393,6 +454,8 @@ class Sessions:
         record.ended_at = max(self._clock(), record.last_activity_at)
         record.emitted_ended = False
         record.generating_since = None
+        record.not_resumable = self._not_resumable(record)
+        record.resumable = record.not_resumable is None
         record.last_state = msgspec.structs.replace(
             session,
             status="error" if session.status == "error" else "idle",
@@ -408,6 +471,12 @@ class Sessions:
         self._journal.save_session(record)
         self._keep_ended(record)
         _log.info("session ended", session=record.id, type=record.type, reason=record.end_reason)
+
+    def _not_resumable(self, record: SessionRecord) -> str | None:
+        provider = self._providers.get(record.type)
+        if provider is None:
+            return "Its provider file was removed"
+        return provider.not_resumable(record)
 
     def _keep_ended(self, record: SessionRecord) -> None:
         self._ended[record.id] = record
@@ -486,7 +555,9 @@ class Sessions:
         session = self._sessions.get(session_id)
         if session is None:
             if session_id in self._ended:
-                raise not_found(f"The session {session_id!r} has ended: launch a new one")
+                raise not_found(
+                    f"The session {session_id!r} has ended: launch it with `resume`, or a new one"
+                )
             raise not_found(f"This machine has no session {session_id!r}")
         return session
 
@@ -494,3 +565,14 @@ class Sessions:
         if not sessions:
             raise not_found(f"No session of {description} runs on this machine: launch one first")
         return max(sessions, key=lambda session: session.record.last_activity_at)
+
+
+def _not_startable(description: Description) -> str | None:
+    """Return why no agent of this type can be started now, None if one can."""
+    if description.error is not None:
+        return description.error
+    return None if description.installed else f"{description.display_name} is not installed here"
+
+
+def _too_many_sessions() -> ApiError:
+    return conflict(f"{MAX_SESSIONS} sessions run on this machine, as many as may: stop one first")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from outrider.contract.commands import SendChat, StopCli
+from outrider.contract.commands import Resume, SendChat, StopCli
 from outrider.contract.errors import ApiError
 from tests.daemon.agents.acp.conftest import provider_file
 from tests.daemon.agents.machine import Agent, Machine, running_in, until
@@ -74,6 +74,40 @@ async def test_an_agent_that_cannot_open_an_earlier_session(
     assert not running_in(box.folder / "home")
     assert agent.ended is not None
     assert agent.ended.end_reason == "machine_restarted"
+
+
+@pytest.mark.parametrize(
+    ("flags", "more"),
+    [(["--no-load"], ""), ([], "reopens = false")],
+    ids=["it does not offer to", "its file says that it must not"],
+)
+async def test_an_agent_that_cannot_be_resumed(box: Machine, flags: list[str], more: str) -> None:
+    provider_file(box.folder, *flags, more=more)
+    await box.stop()
+    await box.start()
+    agent = await box.launch(kind="scripted")
+    await agent.turn("hello")
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+    assert agent.ended is not None
+    assert not agent.ended.resumable
+    assert "cannot open an earlier session" in (agent.ended.not_resumable or "")
+    with pytest.raises(ApiError) as refused:
+        await box.sessions.resume(Resume(type="scripted", session_id=agent.id))
+    assert (refused.value.status, refused.value.code) == (409, "NOT_RESUMABLE")
+
+
+async def test_a_resume_of_what_the_agent_has_forgotten(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.turn("hello")
+    await box.sessions.stop(StopCli(cli_type="scripted"))
+    (box.folder / "known").unlink()
+    with pytest.raises(ApiError) as refused:
+        await box.sessions.resume(Resume(type="scripted", session_id=agent.id))
+    assert refused.value.status == 500
+    assert "Session not found" in refused.value.message
+    assert agent.ended is not None
+    assert len(await agent.messages()) == 2
+    assert not running_in(box.folder / "home")
 
 
 async def test_a_session_that_the_agent_has_forgotten(box: Machine) -> None:

@@ -56,7 +56,7 @@ class World:
         pattern = SPECS[record].open_message
         assert pattern is not None
         self._pattern = pattern
-        self.transcript = Transcript("conversation")
+        self.transcript = Transcript("conversation", {})
         self.journal = Journal(folder / "journal.db")
         self.record = SessionRecord(
             id="session_x", kind="cli", type="x", name="X", path="/", model=None,

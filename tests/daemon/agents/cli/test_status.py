@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from outrider.contract.resources import ActionOption, Message
+from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.cli.screen import Offer, Question, Reading
 from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.cli.status import CALL_WAIT, DISMISS_GRACE, RECORD_WAIT, StatusDecider
@@ -58,7 +59,7 @@ class Record:
 class Case:
     """A decider over a record, at a time that the test sets."""
 
-    def __init__(self, *asks: str) -> None:
+    def __init__(self, *asks: str, resumed_after: int | None = None) -> None:
         self.now = 100.0
         self.record = Record(list(asks))
         (file,) = (f for f in read_cli_specs([BUILT_IN]) if f.type == "gemini-cli")
@@ -66,6 +67,8 @@ class Case:
             id="session_x", kind="cli", type="gemini-cli", name="Gemini CLI", path="/", model=None,
             created_at=1, last_activity_at=1,
         )  # fmt: skip
+        if resumed_after is not None:
+            CliState(known).set_resumed(now=1, prompts=resumed_after)
         self.decider = StatusDecider(
             file, self.record, known, was_ready=True, clock=lambda: self.now
         )
@@ -200,3 +203,11 @@ def test_the_quiet_after_a_turn_does_not_end_the_next_one() -> None:
     assert case.status(RESTS) == []
     case.now += 1
     assert case.status(RESTS) == ["idle"]
+
+
+def test_a_turn_that_failed_before_a_resume_is_no_error_of_the_resumed_agent() -> None:
+    case = Case(resumed_after=1)
+    case.record.does, case.record.failure = "idle", "the model was away"
+    assert case.status(RESTS)[-1] == "idle"
+    case.record.prompts = 2
+    assert case.status(RESTS)[-1] == "error"

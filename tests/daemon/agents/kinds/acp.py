@@ -87,6 +87,7 @@ GEMINI_ACP: Final = AgentKind(
     seed=_seed_gemini,
     environment=lambda model: {"GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": model},
     offers=("allow_always", "allow_once", "reject_once"),
+    resumes=False,
     trusts=False,
     silence=_SILENCE,
     cannot=CANNOT,

@@ -239,6 +239,20 @@ class AcpAgent:
             self._chat.add_notice(self._failure)
         self._lifecycle.reopen(argv, self._controls.load)
 
+    async def resume(self, argv: Sequence[str]) -> None:
+        """Open an earlier session again and return once the agent is ready.
+
+        A session without a message is begun anew: many agents have recorded nothing of it.
+
+        Raises:
+            ApiError: 500, it cannot be opened.
+        """
+        if not self._chat_log.messages():
+            await self.open(argv)
+            return
+        self._lifecycle.reopen(argv, self._controls.load)
+        await self._lifecycle.ready()
+
     def set_ended(self, reason: str) -> None:
         """Mark the agent as ended from the start: its session cannot be opened again."""
         self._lifecycle.set_lost(reason)

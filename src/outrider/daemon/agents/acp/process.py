@@ -23,7 +23,13 @@ from outrider.daemon.agents.acp.client import Client
 from outrider.daemon.agents.acp.connection import AgentConnection
 from outrider.daemon.agents.acp.login import Login
 from outrider.daemon.agents.acp.output_tail import OutputTail
-from outrider.daemon.agents.acp.spec import SESSION_KEY, AcpSpec, Timeouts, cannot_reopen_message
+from outrider.daemon.agents.acp.spec import (
+    REOPENS_KEY,
+    SESSION_KEY,
+    AcpSpec,
+    Timeouts,
+    cannot_reopen_message,
+)
 from outrider.daemon.agents.acp.terminals import Terminals
 from outrider.daemon.agents.failure import NOTHING, output_end, start_failure
 from outrider.daemon.child import Child, start
@@ -204,6 +210,14 @@ class RunningAgent:
                 f"with:\n{self._stderr_end()}",
             ) from error
 
+    @property
+    def reopens(self) -> bool:
+        """Whether the agent says that it can open an earlier session again."""
+        able = None if self.agent is None else self.agent.agent_capabilities
+        sessions = None if able is None else able.session_capabilities
+        resumes = sessions is not None and sessions.resume is not None
+        return resumes or (able is not None and bool(able.load_session))
+
     async def wait(self) -> None:
         """Return once the process has exited, and what it wrote has been read."""
         await self._process.wait()
@@ -322,6 +336,9 @@ class AgentLifecycle:
         """
         answer = await self._open(argv, self._login.new_session)
         self._record.adapter_state[SESSION_KEY] = answer["sessionId"]
+        assert self.running is not None
+        if not self.running.reopens:
+            self._record.adapter_state[REOPENS_KEY] = "no"
         return answer
 
     def reopen(self, argv: Sequence[str], opened: Callable[[dict[str, Any]], None]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.acp.spec import (
     DEFAULT_TIMEOUTS,
+    REOPENS_KEY,
     SESSION_KEY,
     AcpSpec,
     Timeouts,
@@ -64,6 +65,25 @@ class AcpProvider:
             await agent.open(self._arguments(record))
         except BaseException:
             await asyncio.shield(agent.close())
+            raise
+        return agent
+
+    def not_resumable(self, record: SessionRecord) -> str | None:
+        """Return why a session cannot be continued; None if it can."""
+        name = self.spec.display_name
+        if not self.spec.reopens or record.adapter_state.get(REOPENS_KEY) == "no":
+            return f"{name} cannot open an earlier session again"
+        if SESSION_KEY not in record.adapter_state:
+            return f"{name} had not opened a session yet"
+        return None
+
+    async def resume(self, record: SessionRecord) -> Adapter:
+        """Start the agent with its earlier session and return once it is ready."""
+        agent = await self._agent(record)
+        try:
+            await agent.resume(self._arguments(record))
+        except BaseException:
+            await asyncio.shield(agent.detach())
             raise
         return agent
 

@@ -12,6 +12,9 @@ from outrider.daemon.agents.provider_spec import ProviderSpec, Text, check_patte
 SESSION_KEY: Final = "acp_session"
 """The key of the agent's own session id in a record's `adapter_state`."""
 
+REOPENS_KEY: Final = "acp_reopens"
+"""The key of `no` in a record's `adapter_state`, if the agent cannot open a session again."""
+
 
 class Timeouts(NamedTuple):
     """How long an agent may take, in seconds.

@@ -1,13 +1,25 @@
 """The adapter state of an agent in a terminal, which the journal stores, with types."""
 
 import asyncio
+import uuid
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import psutil
 
+from outrider.daemon.agents.cli.transcripts.codex_transcript import THREAD
+from outrider.daemon.agents.cli.transcripts.transcript import RESUMED
 from outrider.daemon.processes import ProcessGroup
 from outrider.daemon.session_record import SessionRecord
+
+_TRANSCRIPT_VARIABLES: Final = (
+    "HOME",
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+    "GEMINI_CLI_HOME",
+    "XDG_DATA_HOME",
+    "OPENCODE_DB",
+)
 
 
 class Delivery(NamedTuple):
@@ -28,9 +40,14 @@ class CliState:
     def __init__(self, record: SessionRecord) -> None:
         self.values = record.adapter_state
 
+    @property
+    def transcript_variables(self) -> dict[str, str]:
+        """The variables that locate the agent's transcript, as they were at its launch."""
+        return _transcript_variables(self.values)
+
     def set_transcript_variables(self, environment: Mapping[str, str]) -> None:
-        """Save the variables that locate the agent's transcript."""
-        self.values |= environment
+        """Save the variables of the agent's environment that locate its transcript."""
+        self.values |= _transcript_variables(environment)
 
     def set_process(self, pid: int) -> None:
         """Save what identifies the agent's first process."""
@@ -45,6 +62,33 @@ class CliState:
     def tmux_server(self, server: str | None) -> None:
         if server is not None:
             self.values["tmux"] = server
+
+    @property
+    def conversation(self) -> str | None:
+        """The UUID of the agent's conversation; None: it is derived from the session's id."""
+        return self.values.get("conversation")
+
+    def forget_conversation(self) -> None:
+        """Give the agent a new conversation: it has recorded nothing of the one so far."""
+        self.values["conversation"] = str(uuid.uuid4())
+        self.values.pop(THREAD, None)
+
+    @property
+    def native_id(self) -> str | None:
+        """The id that the agent itself chose for the conversation; None if it chooses none."""
+        return self.values.get(THREAD)
+
+    def set_resumed(self, now: int, prompts: int) -> None:
+        """Save that the agent is resumed now, and how many prompts its transcript has.
+
+        `now` is in epoch milliseconds.
+        """
+        self.values |= {RESUMED: str(now), "resumed_prompts": str(prompts)}
+
+    @property
+    def prompts_before_resume(self) -> int:
+        """The number of prompts in the transcript when the agent was last resumed."""
+        return int(self.values.get("resumed_prompts", 0))
 
     async def end_orphan(self, grace: float) -> None:
         """End the processes left of an agent without a terminal, as `ProcessGroup.end` does."""
@@ -70,6 +114,10 @@ class CliState:
     @scrollback.setter
     def scrollback(self, position: str) -> None:
         self.values["scrollback"] = position
+
+
+def _transcript_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: environment[name] for name in _TRANSCRIPT_VARIABLES if name in environment}
 
 
 def _process_identity(pid: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from subprocess import STDOUT
@@ -30,8 +30,12 @@ from outrider.daemon.agents.cli.status import END_GRACE
 from outrider.daemon.agents.cli.tmux import HISTORY, Tmux, private_file
 from outrider.daemon.agents.cli.tmux_control import TmuxError
 from outrider.daemon.agents.cli.transcripts import READERS
-from outrider.daemon.agents.cli.transcripts.transcript import ProcessTranscript, Transcript
-from outrider.daemon.agents.failure import output_end
+from outrider.daemon.agents.cli.transcripts.transcript import (
+    ProcessTranscript,
+    Transcript,
+    catch_up,
+)
+from outrider.daemon.agents.failure import not_resumable, output_end
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider_spec import fill_placeholders
 from outrider.daemon.agents.session import Clock
@@ -40,14 +44,6 @@ from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
-_TRANSCRIPT_VARIABLES: Final = (
-    "HOME",
-    "CLAUDE_CONFIG_DIR",
-    "CODEX_HOME",
-    "GEMINI_CLI_HOME",
-    "XDG_DATA_HOME",
-    "OPENCODE_DB",
-)
 
 
 class CliProvider:
@@ -84,12 +80,42 @@ class CliProvider:
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent in its own window; return once it is ready or asks a question."""
         environment = self._environment() | {"PWD": record.path}
-        state = CliState(record)
-        state.set_transcript_variables(
-            {name: environment[name] for name in _TRANSCRIPT_VARIABLES if name in environment}
-        )
+        CliState(record).set_transcript_variables(environment)
         await self._prepare(record, environment)
-        argv = self._arguments(record)
+        return await self._start(record, self.spec.args, environment)
+
+    def not_resumable(self, record: SessionRecord) -> str | None:  # noqa: ARG002
+        """Return why its sessions cannot be continued; None if they can."""
+        if self.spec.resume_args:
+            return None
+        return f"{self.spec.display_name} cannot continue an earlier chat"
+
+    async def resume(self, record: SessionRecord) -> Adapter:
+        """Start the agent with the conversation that it has recorded.
+
+        An agent that has recorded nothing, because it got no message, begins a new one.
+        """
+        state = CliState(record)
+        await state.end_orphan(END_GRACE)
+        transcript = self._transcript(record)
+        if transcript is not None:
+            await catch_up(transcript)
+            state.set_resumed(self._clock(), transcript.prompts)
+        if transcript is None or not transcript.message_count:
+            if self._journal.message_ids(record.id):
+                raise not_resumable(f"{self.spec.display_name} no longer has its own record of it")
+            state.forget_conversation()
+            self._journal.save_session(record)
+            return await self.launch(record)
+        environment = self._environment() | state.transcript_variables | {"PWD": record.path}
+        return await self._start(record, self.spec.resume_args, environment)
+
+    async def _start(
+        self, record: SessionRecord, args: Sequence[str], environment: Mapping[str, str]
+    ) -> Adapter:
+        """Start the agent with these arguments; return once it is ready or asks a question."""
+        state = CliState(record)
+        argv = self._arguments(record, args, environment)
         launch_file = await asyncio.to_thread(_write_launch_file, argv, environment, record.path)
         try:
             pane = await self._tmux.open(
@@ -164,16 +190,21 @@ class CliProvider:
             chat, keys.prompt, partial(lines_to_type, keys, guards), record, self._journal
         )
 
-    def _arguments(self, record: SessionRecord) -> list[str]:
+    def _arguments(
+        self, record: SessionRecord, args: Sequence[str], environment: Mapping[str, str]
+    ) -> list[str]:
         spec = self.spec
-        words = [*spec.command, *spec.args, *(spec.model_args if record.model else [])]
-        return [fill_placeholders(word, self._values(record)) for word in words]
+        words = [*spec.command, *args, *(spec.model_args if record.model else [])]
+        values = self._values(record, environment)
+        return [fill_placeholders(word, values) for word in words]
 
-    def _values(self, record: SessionRecord) -> dict[str, str]:
+    def _values(self, record: SessionRecord, environment: Mapping[str, str]) -> dict[str, str]:
+        conversation = _conversation(record)
         return {
-            "conversation": _conversation(record),
+            "conversation": conversation,
+            "native_id": CliState(record).native_id or conversation,
             "dir": record.path,
-            "home": self._environment().get("HOME", str(Path.home())),
+            "home": environment.get("HOME", str(Path.home())),
             "model": record.model or "",
             "now": str(round(time.time() * 1000)),
         }
@@ -183,7 +214,7 @@ class CliProvider:
         prepare = self.spec.prepare
         if prepare is None:
             return
-        values = self._values(record)
+        values = self._values(record, environment)
         with tempfile.NamedTemporaryFile("w", prefix="outrider-", encoding="utf-8") as file:
             file.write(fill_placeholders(prepare.file or "", values))
             file.flush()
@@ -222,7 +253,7 @@ def _conversation(record: SessionRecord) -> str:
     session's own id is not used, as some agents identify a chat by its first digits, which are
     the time there.
     """
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, record.id))
+    return CliState(record).conversation or str(uuid.uuid5(uuid.NAMESPACE_OID, record.id))
 
 
 def _write_launch_file(argv: list[str], environment: Mapping[str, str], directory: str) -> Path:

@@ -13,6 +13,7 @@ from outrider.daemon.agents.provider_spec import (
     ProviderFileError,
     ProviderSpec,
     Text,
+    Word,
     Words,
     check_pattern,
     decode,
@@ -163,6 +164,8 @@ class CliSpec(ProviderSpec, kw_only=True):
     """One type of agent that runs in a terminal.
 
     `record` is the format of the transcript that the agent writes, None if it writes none.
+    `resume_args` replace `args` when the agent continues an earlier conversation; without them,
+    it cannot. They may contain `{native_id}`, the id by which the agent itself knows it.
     `settle` is how many seconds the screen must look idle before the turn counts as over, if the
     transcript does not tell. `silence` is how many seconds an agent without a transcript may
     generate without any change on its screen; after that, its status is `error`.
@@ -176,12 +179,15 @@ class CliSpec(ProviderSpec, kw_only=True):
     settle: Annotated[float, Meta(ge=0, le=60)] = 1.0
     silence: Annotated[float, Meta(gt=0, le=24 * 3600)] = 300.0
     open_message: Text | None = None
+    resume_args: list[Word] = []
     prepare: Prepare | None = None
     input: Input = msgspec.field(default_factory=Input)
     rules: Annotated[list[Rule], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
         check_pattern("open_message", self.open_message, "start", "text")
+        if self.resume_args and self.record is None:
+            raise ValueError("`resume_args` needs `record`: a chat is not continued from a screen")
 
 
 def read_cli_specs(directories: list[Path]) -> list[CliSpec]:

@@ -251,13 +251,21 @@ class StatusDecider:
             case "idle":
                 self._wait_starts.clear()
                 self._was_idle, self._awaits_record = True, False
-                yield self.idle(error=None if transcript is None else transcript.failure)
+                yield self.idle(error=self._failure())
             case None if reading.status is None:
                 self.is_settled = False
             case None if self._has_lasted("quiet", self._spec.settle):
-                yield self.idle(error=reading.error if transcript is None else transcript.failure)
+                yield self.idle(error=reading.error if transcript is None else self._failure())
             case None:
                 self.is_settled = False
+
+    def _failure(self) -> str | None:
+        """Return the error that ended the newest turn, unless the agent was resumed after it."""
+        transcript = self._transcript
+        if transcript is None:
+            return None
+        earlier = CliState(self._record).prompts_before_resume
+        return transcript.failure if transcript.prompts > earlier or not earlier else None
 
     def _decide_question(self, question: Question) -> Iterator[Observation]:
         """Make the question a pending action, which keeps its id while the question is shown."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Adapter
+from outrider.daemon.agents.failure import not_resumable
 from outrider.daemon.agents.ide.adapter_state import IdeState
 from outrider.daemon.agents.ide.agent import IdeAdapter
 from outrider.daemon.agents.ide.debugging_port import DebuggingPorts, fetch, is_installed
@@ -89,6 +90,16 @@ class IdeProvider:
         adapter = self._adapter(record, launch.programs, None)
         adapter.attach(None)
         return adapter
+
+    def not_resumable(self, record: SessionRecord) -> str | None:  # noqa: ARG002
+        """Return why no session of an IDE is continued: its chats are its own."""
+        return (
+            f"{self.spec.display_name} keeps its chats itself: launch it again and open one there"
+        )
+
+    async def resume(self, record: SessionRecord) -> Adapter:
+        """Refuse."""
+        raise not_resumable(self.not_resumable(record) or "")
 
     async def restore(self, record: SessionRecord) -> Adapter:
         """Find the IDE again; its window is connected to in the background."""

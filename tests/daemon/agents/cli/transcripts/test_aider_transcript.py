@@ -116,6 +116,19 @@ def test_what_aider_says_itself(history: History) -> None:
     ]
 
 
+def test_what_a_resumed_aider_says_at_its_start_is_no_message(history: History) -> None:
+    history.user("hello")
+    history.answer("Hello.")
+    history.user("cut off")
+    before = history.chat()
+    history.user("/exit")
+    history.write(START + "> Restored previous conversation history.  \n")
+    assert history.chat() == before
+    history.user("and on")
+    history.own("Added x.py to the chat")
+    assert history.chat() == [*before, ("user", "and on"), ("system", "Added x.py to the chat")]
+
+
 def test_an_answer_waits_for_the_log_to_tell_its_time(history: History) -> None:
     history.user("hello")
     history.write("\nHi.\n\n> Tokens: 2.3k sent, 9 received.  \n")

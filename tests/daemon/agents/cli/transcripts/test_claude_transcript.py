@@ -10,7 +10,7 @@ import pytest
 
 from outrider.contract.ids import is_id
 from outrider.daemon.agents.cli.transcripts.claude_transcript import ORPHAN_WAIT, ClaudeTranscript
-from outrider.daemon.agents.cli.transcripts.transcript import Tail
+from outrider.daemon.agents.cli.transcripts.transcript import RESUMED, Tail
 from outrider.daemon.agents.guards import Guards
 from tests.rig.clock import Clock
 
@@ -104,6 +104,36 @@ def test_what_it_is_doing(record: Record) -> None:
     record.add("system", subtype="turn_duration", durationMs=3)
     reader.poll()
     assert reader.activity() == "idle"
+
+
+def test_a_turn_that_began_before_a_resume_is_over(record: Record) -> None:
+    record.add("user", "go")
+    block = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
+    record.add("assistant", [block])
+    record.says("busy")  # as the process that was killed left it
+    assert record.reader().activity() == "busy"
+    environment = {"HOME": str(record.home), RESUMED: str(MILLIS + 1000)}
+    resumed = ClaudeTranscript(environment, Path("/some/where"), NAME)
+    resumed.poll()
+    assert (resumed.activity(), resumed.open_calls()) == ("idle", [])
+    record.says("busy", MILLIS + 2000)
+    assert resumed.activity() == "busy"
+
+
+def test_the_command_that_ended_it_is_no_message(record: Record) -> None:
+    record.add("user", "<command-name>/model</command-name>")
+    record.add("user", "<local-command-stdout>Set model</local-command-stdout>")
+    record.add("user", "<command-name>/exit</command-name>\n<command-args></command-args>")
+    record.add("user", "<local-command-stdout>Bye!</local-command-stdout>")
+    record.add("user", "resumed")
+    reader = record.reader()
+    reader.poll()
+    contents = [message.content for message in reader.messages({}, Guards())]
+    assert [text.partition(">")[0] for text in contents] == [
+        "<command-name",
+        "<local-command-stdout",
+        "resumed",
+    ]
 
 
 def test_an_error_of_the_model_lasts_until_the_next_message(record: Record) -> None:

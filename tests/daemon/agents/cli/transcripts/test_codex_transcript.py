@@ -10,6 +10,7 @@ import pytest
 
 from outrider.contract.ids import is_id
 from outrider.daemon.agents.cli.transcripts.codex_transcript import THREAD, CodexTranscript
+from outrider.daemon.agents.cli.transcripts.transcript import RESUMED, milliseconds
 from outrider.daemon.agents.guards import Guards
 
 NAME = "01a1fb19-a5ce-71e0-a75a-426013ed9033"
@@ -96,6 +97,17 @@ def test_a_failed_and_an_interrupted_turn(record: Record) -> None:
     record.add("event_msg", type="turn_aborted", reason="interrupted")
     reader.poll()
     assert (reader.activity(), reader.failure) == ("idle", None)
+
+
+def test_a_turn_that_began_before_a_resume_is_over(record: Record) -> None:
+    record.add("event_msg", type="task_started", turn_id="t1")
+    record.says("go")
+    record.add("response_item", type="function_call", name="shell", call_id="c1", arguments="{}")
+    assert record.read().activity() == "busy"
+    resumed = record.reader(**{THREAD: NAME, RESUMED: str(milliseconds(TIME) + 1)})
+    resumed.poll()
+    assert (resumed.activity(), resumed.open_calls()) == ("idle", [])
+    assert len(resumed.messages({}, Guards())) == 2
 
 
 def test_a_sent_message_is_found_behind_the_others(record: Record) -> None:

@@ -143,6 +143,19 @@ def test_the_file_of_a_gemini_that_started_itself_again(tmp_path: Path) -> None:
     assert [m.content for m in first.transcript.messages({}, GUARDS)] == ["hello"]
 
 
+def test_a_resumed_gemini_writes_to_its_old_file(tmp_path: Path) -> None:
+    old = Record(tmp_path, "22-34")
+    old.lines(user("u1", "hello"), gemini("g1", "Hello."))
+    new = Record(tmp_path, "22-40")
+    new.lines(user("c1", CONTEXT))
+    reader = GeminiTranscript({"HOME": str(tmp_path)}, tmp_path, ID)
+    reader.poll()
+    assert [m.content for m in reader.messages({}, GUARDS)] == ["hello", "Hello."]
+    old.lines(user("u2", "and on", second=9000))
+    reader.poll()
+    assert [m.content for m in reader.messages({}, GUARDS)] == ["hello", "Hello.", "and on"]
+
+
 def test_a_file_of_another_conversation_is_not_read(tmp_path: Path) -> None:
     record = Record(tmp_path)
     other = GeminiTranscript({"HOME": str(tmp_path)}, tmp_path, ID[:8] + "-0000")

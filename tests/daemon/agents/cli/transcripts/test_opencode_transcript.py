@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from outrider.daemon.agents.cli.transcripts.opencode_transcript import OpencodeTranscript
+from outrider.daemon.agents.cli.transcripts.transcript import RESUMED
 from outrider.daemon.agents.guards import Guards
 
 SCHEMA = """
@@ -147,6 +148,16 @@ def test_a_message_that_never_got_an_answer_proves_nothing_for_long(record: Reco
     record.message("m1", "user")
     record.part("m1", "p1", "text", text="go")
     assert record.reader().activity() is None
+
+
+def test_a_turn_that_began_before_a_resume_is_over(record: Record) -> None:
+    record.message("m1", "user")
+    record.message("m2", "assistant")
+    assert record.reader().activity() == "busy"
+    environment = {"HOME": str(record.home), RESUMED: str(record.now + 1)}
+    resumed = OpencodeTranscript(environment, record.home, "mine")
+    resumed.poll()
+    assert resumed.activity() == "idle"
 
 
 def test_no_database_is_no_chat(tmp_path: Path) -> None:

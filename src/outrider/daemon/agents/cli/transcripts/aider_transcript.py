@@ -41,6 +41,10 @@ _TOKENS: Final = re.compile(r"Tokens: .* (?:sent|received)")
 _USAGE: Final = re.compile(r"> Tokens: \S+ sent,.* received\.$")  # the cost is on the next line
 
 
+_EXIT: Final = "/exit"
+"""The command with which a session is stopped; it is not part of the chat when that is resumed."""
+
+
 class _Event(msgspec.Struct):
     event: str = ""
     time: int = 0
@@ -73,7 +77,7 @@ class AiderTranscript(Reader):
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
         del directory
-        super().__init__(conversation)
+        super().__init__(conversation, environment)
         folder = Path(environment.get("HOME") or Path.home()) / ".aider" / "chats"
         history, events = (folder / f"{conversation}.{kind}" for kind in ("md", "jsonl"))
         self._history = Tail(history, self._add_omission_note, blank_lines=True)
@@ -84,6 +88,7 @@ class AiderTranscript(Reader):
         self._answer: list[str] = []
         self._in_notice = False
         self._notice_is_open = False
+        self._is_starting = True
         self._answer_count = 0
         self._answer_times: list[int] = []
         self._answered_questions = 0
@@ -172,8 +177,11 @@ class AiderTranscript(Reader):
             self._add_notice(line[1:].strip())
         elif line and self._in_notice:  # not an answer: a blank line would precede it
             self._extend_notice(line.strip())
-        elif (start := _START.fullmatch(line)) is not None and not self._prompts:
-            self._start_time = milliseconds(start[1])  # local time
+        elif (start := _START.fullmatch(line)) is not None:
+            self._end_prompt()
+            self._end_answer()
+            self._in_notice, self._is_starting = False, True
+            self._start_time = self._start_time or milliseconds(start[1])  # local time
         else:
             self._in_notice = False
             if line or self._answer:
@@ -185,6 +193,9 @@ class AiderTranscript(Reader):
             return
         text = "\n".join(self._prompt)
         self._prompt = []
+        if text == _EXIT:
+            return
+        self._is_starting = False
         self._prompts.append((str(len(self._prompts)), text))
         self._entries.append(_Entry("user", [truncate_content(text)]))
         self._accepted_at, self.failure = time.monotonic(), None
@@ -197,7 +208,7 @@ class AiderTranscript(Reader):
             self._entries.append(_Entry("assistant", [truncate_content(text)]))
 
     def _add_notice(self, text: str) -> None:
-        """Process a notice of aider; those before the first message are not part of the chat."""
+        """Process a notice of aider; those of a start are not part of the chat."""
         self._accepted_at = None
         if (model := _MODEL.match(text)) is not None:
             self.model = model[1]
@@ -213,12 +224,12 @@ class AiderTranscript(Reader):
             self.failure = text
         elif text.startswith("^C"):
             self.failure = None
-        if text and self._prompts:
+        if text and not self._is_starting:
             self._entries.append(_Entry("system", [text]))
 
     def _extend_notice(self, text: str) -> None:
         last = self._entries[-1] if self._entries else None
-        if last is not None and last.role == "system":
+        if last is not None and last.role == "system" and not self._is_starting:
             last.add(text)
 
     def _add_omission_note(self, size: int) -> None:

@@ -29,6 +29,7 @@ ORPHAN_WAIT: Final = 2.0
 
 _INTERRUPTED: Final = "[Request interrupted by user"
 _NO_PROMPT_PREFIXES: Final = ("<bash-", "<command-", "<local-command-")
+_EXIT: Final = "<command-name>/exit<"
 _ACTIVITIES: Final[dict[str, Activity]] = {"busy": "busy", "waiting": "waiting", "idle": "idle"}
 
 
@@ -88,7 +89,7 @@ class ClaudeTranscript(Reader):
     ) -> None:
         self._clock = clock
         del directory
-        super().__init__(conversation)
+        super().__init__(conversation, environment)
         home = Path(environment.get("HOME") or Path.home())
         self._root = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
         self._tail: Tail | None = None
@@ -101,6 +102,7 @@ class ClaudeTranscript(Reader):
         self._calls: dict[str, ToolCall] = {}
         self._prompt_time = 0
         self._turn_is_open = False
+        self._is_exiting = False
 
     def poll(self) -> bool:
         """Read what was recorded since the last call; return whether there is more."""
@@ -121,11 +123,11 @@ class ClaudeTranscript(Reader):
         """Return the state by the state file; without one, by the transcript."""
         state = self._process_state()
         if state is None or state.status not in _ACTIVITIES:
-            if not self._turn_is_open:
+            if not self._is_in_turn():
                 return "idle"
             return "busy" if self._calls else None
         activity = _ACTIVITIES[state.status]
-        if activity == "idle" and self._turn_is_open:
+        if activity == "idle" and self._is_in_turn():
             # Either Claude Code was just given a message and has not updated its state file yet,
             # or it has not yet written the end of the turn to the transcript. The latter may
             # never come: a turn that was interrupted has no end there.
@@ -134,21 +136,28 @@ class ClaudeTranscript(Reader):
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
-        return list(self._calls.values())
+        return [call for call in self._calls.values() if call.started >= self._resumed]
+
+    def _is_in_turn(self) -> bool:
+        return self._turn_is_open and self._prompt_time >= self._resumed
 
     def _normalize(self, text: str) -> str:
         """Return `text` as Claude Code's input changes it: tabs become spaces, ends are trimmed."""
         return text.replace("\t", "    ").strip()
 
     def _process_state(self) -> _ProcessState | None:
-        """Return the content of the state file that belongs to this conversation."""
+        """Return the content of the state file that belongs to this conversation.
+
+        A Claude Code that was killed has left its own, which a resumed one does not remove.
+        """
         paths = [self._state_path] if self._state_path else (self._root / "sessions").glob("*.json")
         for path in paths:
             try:
                 state = self._state_decoder.decode(read_small_file(path))
             except (OSError, UnicodeError, RecursionError, msgspec.DecodeError):
                 continue  # deleted, or being written: the next poll reads it
-            if state.session_id == self._conversation:
+            is_current = state.status_updated_at >= self._resumed
+            if state.session_id == self._conversation and is_current:
                 self._state_path = path
                 return state
         self._state_path = None
@@ -203,7 +212,7 @@ class ClaudeTranscript(Reader):
     def _add_user_message(self, entry: _Entry, body: _Body, key: str, at: int) -> None:
         blocks = _blocks(body)
         texts = [block.text for block in blocks if block.type == "text"]
-        if entry.is_meta:
+        if entry.is_meta or self._is_exit(texts):
             return
         has_text = bool(texts) and not any(block.type == "tool_result" for block in blocks)
         is_interruption = has_text and texts[0].startswith(_INTERRUPTED)
@@ -226,6 +235,17 @@ class ClaudeTranscript(Reader):
             self._prompts.append((key, "\n".join(texts)))
             self._prompt_time, self._turn_is_open, self.failure = at, True, None
             self._calls.clear()
+
+    def _is_exit(self, texts: Sequence[str]) -> bool:
+        """Return whether this is the command that ends Claude Code, or what it printed.
+
+        A session that is stopped and resumed has them in the middle of its chat.
+        """
+        text = texts[0] if texts else ""
+        self._is_exiting = text.startswith(_EXIT) or (
+            self._is_exiting and text.startswith("<local-command-")
+        )
+        return self._is_exiting
 
     def _add_assistant_message(self, entry: _Entry, body: _Body, key: str, at: int) -> None:
         is_error = entry.is_api_error_message

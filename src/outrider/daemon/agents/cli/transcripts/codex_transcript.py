@@ -72,7 +72,7 @@ class CodexTranscript(Reader):
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
         del directory
-        super().__init__(conversation)
+        super().__init__(conversation, environment)
         home = Path(environment.get("HOME") or Path.home())
         self._root = Path(environment.get("CODEX_HOME") or home / ".codex")
         self._thread = environment.get(THREAD)
@@ -85,6 +85,7 @@ class CodexTranscript(Reader):
         self._processed_keys: set[str] = set()
         self._calls: dict[str, ToolCall] = {}
         self._turn_is_open = False
+        self._turn_start = 0
 
     def find_by_process(self, pid: int, state: MutableMapping[str, str]) -> None:
         """Find the thread through the process `pid`, and save its id in `state`."""
@@ -106,11 +107,11 @@ class CodexTranscript(Reader):
 
     def activity(self) -> Activity:
         """Return `busy` from the start of a turn to its end, else `idle`."""
-        return "busy" if self._turn_is_open else "idle"
+        return "busy" if self._turn_is_open and self._turn_start >= self._resumed else "idle"
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
-        return list(self._calls.values())
+        return [call for call in self._calls.values() if call.started >= self._resumed]
 
     def _find(self) -> Path | None:
         """Return the file of the thread: folders are by day, and the thread's id has its time."""
@@ -148,7 +149,7 @@ class CodexTranscript(Reader):
     def _process_event(self, event: _Payload, key: str, at: int) -> None:
         match event.type:
             case "task_started":
-                self._turn_is_open, self.failure = True, None
+                self._turn_is_open, self._turn_start, self.failure = True, at, None
                 self._calls.clear()
             case "turn_aborted":
                 self._turn_is_open = False

@@ -6,8 +6,9 @@ history again under new ids. Such a replay begins with a context message and is 
 (`_process_line`). The format is not documented, so every field is optional here.
 """
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,7 +77,7 @@ class GeminiTranscript(Reader):
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
         del directory
-        super().__init__(conversation)
+        super().__init__(conversation, environment)
         home = environment.get("GEMINI_CLI_HOME") or environment.get("HOME") or Path.home()
         self._root = Path(home) / ".gemini" / "tmp"
         self._tail: Tail | None = None
@@ -120,16 +121,22 @@ class GeminiTranscript(Reader):
         return text.strip(_PADDING)
 
     def _find(self) -> Path | None:
-        """Return the newest file of this conversation."""
-        pattern = f"*/chats/session-*-{self._conversation[:8]}.jsonl"
-        for path in sorted(self._root.glob(pattern), reverse=True):
-            try:
-                first = self._decoder.decode(read_small_file(path).split(b"\n", 1)[0])
-            except (OSError, UnicodeError, RecursionError, msgspec.DecodeError):
-                continue  # deleted, or being written: the next poll reads it
-            if first.session_id == self._conversation:
-                return path
-        return None
+        """Return the file of this conversation that has the chat; without a chat, the newest.
+
+        A Gemini that resumes a conversation writes to its old file, and leaves an empty one.
+        """
+        found: list[tuple[bool, Path]] = []
+        for path in self._root.glob(f"*/chats/session-*-{self._conversation[:8]}.jsonl"):
+            lines = list(self._first_lines(path))
+            if lines and lines[0].session_id == self._conversation:
+                found.append((any(_is_prompt(line) for line in lines), path))
+        return max(found)[1] if found else None
+
+    def _first_lines(self, path: Path) -> Iterator[_Line]:
+        """Yield the lines of a file up to the first that cannot be read, of 1 MiB at most."""
+        with contextlib.suppress(OSError, UnicodeError, RecursionError, msgspec.DecodeError):
+            for line in read_small_file(path).splitlines():
+                yield self._decoder.decode(line)
 
     def _process_line(self, line: _Line) -> None:
         if line.changes is not None:
@@ -197,6 +204,10 @@ class GeminiTranscript(Reader):
         self._piece_keys.add(piece.key)
         self._pieces.append(piece)
         return True
+
+
+def _is_prompt(line: _Line) -> bool:
+    return line.type == "user" and not _text(line.content).startswith(_CONTEXT)
 
 
 def _text(content: Any) -> str:

@@ -110,7 +110,7 @@ class OpencodeTranscript(Reader):
 
     def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
         del directory
-        super().__init__(conversation)
+        super().__init__(conversation, environment)
         home = Path(environment.get("HOME") or Path.home())
         data = Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
         self._path = data / (environment.get("OPENCODE_DB") or "opencode.db")
@@ -137,7 +137,7 @@ class OpencodeTranscript(Reader):
         if last.role == "user":
             age = time.time() * 1000 - _number(last.time.get("created"))
             return "busy" if age < _ANSWER_TIMEOUT else None
-        if last.role != "assistant":
+        if last.role != "assistant" or _number(last.time.get("created")) < self._resumed:
             return "idle"
         if "completed" not in last.time:
             return "busy"
@@ -145,7 +145,7 @@ class OpencodeTranscript(Reader):
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
-        return list(self._running_calls.values())
+        return [call for call in self._running_calls.values() if call.started >= self._resumed]
 
     def poll(self) -> bool:
         """Read what was recorded since the last call; return false: nothing is left to read."""

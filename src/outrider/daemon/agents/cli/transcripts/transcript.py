@@ -31,6 +31,12 @@ MAX_LINE: Final = 128 * 1024 * 1024
 MAX_STATE: Final = 1024 * 1024
 """Bytes that are read of a file that should be small."""
 
+RESUMED: Final = "resumed"
+"""The key in a session's adapter state of when its agent was last resumed, in epoch milliseconds.
+
+An agent that was killed in a turn has not recorded its end: turns that began earlier are over.
+"""
+
 Record = TypeVar("Record")
 
 MAX_MILLIS: Final = 2**53 - 1
@@ -149,10 +155,12 @@ class Reader:
     Args:
         conversation: message ids are derived from it and the pieces' keys, so that a reader that
             is created after a restart returns the same ids.
+        environment: the agent's, with the session's adapter state.
     """
 
-    def __init__(self, conversation: str) -> None:
+    def __init__(self, conversation: str, environment: Mapping[str, str]) -> None:
         self._conversation = conversation
+        self._resumed = int(environment.get(RESUMED, 0))
         self._pieces: list[Piece] = []
         self._prompts: list[tuple[str, str]] = []
         self._ids: dict[str, str] = {}
