@@ -22,6 +22,7 @@ SERVICE: Final = frozenset(
         "DEFAULT_PLAN",
         "DRAIN_DELAY",
         "GRACE_PERIOD",
+        "HISTORY_DAYS",
         "HOST",
         "NODE_TIMEOUT",
         "PORT",
@@ -42,7 +43,9 @@ SERVICE: Final = frozenset(
 )
 """The settings of the service; a test compares them with `cloud.settings.Settings`."""
 
-OTHERS: Final = frozenset(PREFIX + name for name in ("CONFIG_DIR", "LOG_LEVEL", "PASSWORD"))
+OTHERS: Final = frozenset(
+    PREFIX + name for name in ("CONFIG_DIR", "HISTORY_MB", "LOG_LEVEL", "PASSWORD")
+)
 """The settings of the machine agent and of the command line."""
 
 

@@ -18,7 +18,7 @@ from outrider.contract.frames import Snapshot
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.link.terminals import Open
 from outrider.daemon.agents.cli.tmux import Tmux
-from outrider.daemon.agents.ended_chats import EndedChats
+from outrider.daemon.agents.ended_chats import EndedChats, HistoryLimits
 from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.agents.sessions import Sessions, epoch_millis
 from outrider.daemon.interactive_shell import close_left_windows, start_interactive_shell
@@ -38,6 +38,8 @@ _TMUX_CLOSE_SECONDS: Final = 2.0
 
 _RELOAD_SECONDS: Final = 3.0
 """Seconds between two checks for changed provider files; a check takes 0.5 ms."""
+
+_PRUNE_SECONDS: Final = 3600.0
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +76,12 @@ async def run_daemon(
                 daemon_id=connection.daemon_id,
                 providers=providers,
                 journal=journal,
-                chats=EndedChats(settings.chats_folder),
+                chats=EndedChats(
+                    settings.chats_folder,
+                    HistoryLimits(
+                        days=settings.history_days, size=round(settings.history_mb * 1024**2)
+                    ),
+                ),
                 on_change=outbox.session_changed,
                 on_remove=outbox.session_removed,
                 emit=outbox.event,
@@ -114,6 +121,7 @@ async def run_daemon(
             )
             _log.info("machine agent started", version=__version__, tmux=settings.tmux_socket)
             reloading = asyncio.create_task(_reload_regularly(reload), name="provider files")
+            pruning = asyncio.create_task(_prune_regularly(sessions), name="prune ended sessions")
             _log_errors(providers)
             try:
                 await close_left_windows(tmux)
@@ -124,7 +132,8 @@ async def run_daemon(
                 # terminals are killed and agents detached. The journal closes last: the sessions
                 # still write to it while they are detached.
                 reloading.cancel()
-                await asyncio.wait({reloading})
+                pruning.cancel()
+                await asyncio.wait({reloading, pruning})
                 await router.close(within=1)
                 await _bounded(
                     _CLOSE_SECONDS, live_terminals.close(), terminals.close(), sessions.detach()
@@ -163,6 +172,16 @@ async def _reload_regularly(reload: Callable[[], Awaitable[None]]) -> None:
             await reload()
         except Exception:  # noqa: BLE001  # the user may be editing the files: try again
             _log.exception("provider files not reloaded")
+
+
+async def _prune_regularly(sessions: Sessions) -> None:
+    """Delete old ended sessions every `_PRUNE_SECONDS`; failures are logged."""
+    while True:
+        await asyncio.sleep(_PRUNE_SECONDS)
+        try:
+            await sessions.prune()
+        except Exception:  # noqa: BLE001  # a full disk, for example: the next run tries again
+            _log.exception("ended sessions not pruned")
 
 
 async def _bounded(seconds: float, *work: Coroutine[Any, Any, None]) -> None:

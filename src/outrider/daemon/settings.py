@@ -1,6 +1,7 @@
 """The configuration directory of a machine agent: its connection, journal and lock files."""
 
 import hashlib
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -46,13 +47,21 @@ class Connection(Wire, kw_only=True):
 
 @dataclass(frozen=True)
 class DaemonSettings:
-    """The configuration directory of one machine agent (`OUTRIDER_CONFIG_DIR`)."""
+    """The settings of one machine agent: its configuration directory, and what it keeps.
+
+    Attributes:
+        config_dir: `OUTRIDER_CONFIG_DIR`.
+        history_days: days for which ended sessions are kept (`OUTRIDER_HISTORY_DAYS`).
+        history_mb: megabytes that their chats may have (`OUTRIDER_HISTORY_MB`).
+    """
 
     config_dir: Path
+    history_days: float = 90
+    history_mb: float = 1024
 
     @classmethod
     def from_environment(cls) -> "DaemonSettings":
-        """Return the settings of `OUTRIDER_CONFIG_DIR`, by default `~/.config/outrider`.
+        """Return the settings of the environment; the directory is `~/.config/outrider` by default.
 
         Raises:
             SettingsError: the home directory does not exist, or a path is not valid UTF-8: the
@@ -63,7 +72,11 @@ class DaemonSettings:
             path = Path(chosen).expanduser().absolute() if chosen else _default_directory()
             for used in (str(path), os.environ.get("HOME", "")):
                 used.encode()
-            return cls(config_dir=path)
+            return cls(
+                config_dir=path,
+                history_days=_number("OUTRIDER_HISTORY_DAYS", cls.history_days),
+                history_mb=_number("OUTRIDER_HISTORY_MB", cls.history_mb),
+            )
         except UnicodeEncodeError as error:
             raise SettingsError(
                 f"The directory {error.object!r} is not valid UTF-8: set HOME and "
@@ -183,6 +196,18 @@ class DaemonSettings:
             f"The configuration directory {self.config_dir} cannot be written "
             f"({error.strerror}): change its permissions, or set OUTRIDER_CONFIG_DIR to another"
         )
+
+
+def _number(name: str, default: float) -> float:
+    """Return a setting that is a number above 0. Raises SettingsError."""
+    text = os.environ.get(name)
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise SettingsError(f"The setting {name} is wrong: it must be a number above 0")
+    return value
 
 
 def _default_directory() -> Path:

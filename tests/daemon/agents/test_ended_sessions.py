@@ -1,6 +1,7 @@
 """The end of sessions: why, reported once, and what stays of them."""
 
 import asyncio
+import itertools
 import stat
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import pytest
 
 from outrider.contract.commands import AgentStatusQuery, ReadChat, SendChat, StopCli
 from outrider.contract.errors import ApiError
-from outrider.contract.resources import EndReason, Session
+from outrider.contract.ids import new_id
+from outrider.contract.resources import EndReason, Message, Session
 from outrider.daemon.agents.adapter import Observation
+from outrider.daemon.agents.ended_chats import EndedChats, HistoryLimits
 from outrider.daemon.agents.session import AgentSession
 from tests.daemon.agents.machine import until
 from tests.daemon.agents.test_sessions import DAEMON, Desk, desk, refused
@@ -185,3 +188,41 @@ async def test_a_full_disk_costs_the_chat_but_not_the_end(desk: Desk, tmp_path: 
     desk.agent.say("lost")
     await stop(desk, session)
     assert last_state(desk, session).end_reason == "stopped"
+
+
+def test_what_exceeds_the_limits(tmp_path: Path) -> None:
+    day = 86_400_000
+    chats = EndedChats(tmp_path, HistoryLimits(days=90, size=4000, count=3))
+    ends = {f"session_{number}": number * day for number in range(5)}
+    for session_id in ends:
+        chats.save(session_id, {"robot": [said("x" * 1000)], "other": [said("y")]}, "robot")
+    assert chats.excess(ends, 4 * day) == ["session_1", "session_0"], "the count"
+    small = EndedChats(tmp_path, HistoryLimits(size=3000))
+    assert small.excess(ends, 4 * day) == ["session_2", "session_1", "session_0"], "the size"
+    assert EndedChats(tmp_path).excess(ends, 93 * day) == ["session_2", "session_1", "session_0"]
+    chats.delete("session_0")
+    chats.delete_others(["session_1", "session_2"])
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "session_1.jsonl",
+        "session_1.other.jsonl",
+        "session_2.jsonl",
+        "session_2.other.jsonl",
+    }
+
+
+def said(content: str) -> Message:
+    """Return a message."""
+    return Message(
+        id=new_id("msg"), index=0, role="user", kind="text", content=content, timestamp=1
+    )
+
+
+async def test_an_old_session_is_deleted_with_its_chat(desk: Desk) -> None:
+    session = await desk.launch()
+    desk.agent.say("old")
+    await stop(desk, session)
+    desk.time = itertools.count(100 * 86_400_000)
+    await desk.sessions.prune()
+    assert desk.sessions.ended(session.record.id) is None
+    assert desk.journal.sessions() == []
+    assert list((desk.folder / "chats").iterdir()) == []

@@ -9,7 +9,9 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -17,16 +19,36 @@ import msgspec
 from outrider.contract.resources import Message
 from outrider.daemon.agents.chat_log import ChatLog, chat_file
 
+MAX_ENDED: Final = 1000
+"""Ended sessions that a machine keeps, whatever their size."""
+
+
+@dataclass(frozen=True)
+class HistoryLimits:
+    """What a machine keeps of ended sessions; the oldest go first.
+
+    Attributes:
+        days: how long after the end.
+        size: bytes of all chats together.
+        count: sessions.
+    """
+
+    days: float = 90
+    size: int = 1024 * 1024 * 1024
+    count: int = MAX_ENDED
+
 
 class EndedChats:
     """The folder with the chats. All methods block: call them on a thread.
 
     Args:
         folder: created with mode 0700 if it is missing.
+        limits: what `excess` goes by.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limits: HistoryLimits | None = None) -> None:
         self._folder = folder
+        self._limits = limits or HistoryLimits()
 
     def save(self, session_id: str, chats: Mapping[str, Sequence[Message]], main: str) -> None:
         """Write the chats of a session's agents, in place of earlier copies.
@@ -46,6 +68,21 @@ class EndedChats:
     def read(self, session_id: str, agent: str, main: str) -> list[Message]:
         """Return the chat of an agent, oldest first; empty if there is none."""
         return ChatLog(self._path(session_id, agent, main), lambda: 0).messages()
+
+    def excess(self, ends: Mapping[str, int], now: int) -> list[str]:
+        """Return the ids of the sessions to delete.
+
+        Args:
+            ends: by session id, when it ended in epoch milliseconds.
+        """
+        oldest = now - self._limits.days * 86_400_000
+        used, newest_first = 0, sorted(ends, key=lambda one: ends[one], reverse=True)
+        for count, session_id in enumerate(newest_first):
+            used += self.size(session_id)
+            is_old = ends[session_id] < oldest
+            if is_old or used > self._limits.size or count == self._limits.count:
+                return newest_first[count:]
+        return []
 
     def size(self, session_id: str) -> int:
         """Return the bytes of a session's files."""

@@ -131,6 +131,7 @@ class Sessions:
         await self.retry_restore()
         if self._ends:
             await asyncio.wait(self._ends.values(), timeout=_RESTORE_SECONDS)
+        await self.prune()
         for record in self._pending_records.values():
             _log.error("session not restored: its provider file is invalid", session=record.id)
 
@@ -247,6 +248,14 @@ class Sessions:
                 raise
             return await self._read_ended(record, query)
         return await session.read(query)
+
+    async def prune(self) -> None:
+        """Delete the ended sessions that are beyond the limits of the history."""
+        ends = {one.id: one.ended_at or 0 for one in self._ended.values()}
+        for session_id in await asyncio.to_thread(self._chats.excess, ends, self._clock()):
+            if self._ended.pop(session_id, None) is not None:  # not if it was resumed meanwhile
+                self._journal.remove_session(session_id)
+                await asyncio.to_thread(self._chats.delete, session_id)
 
     def ended(self, session_id: str) -> SessionRecord | None:
         """Return the record of an ended session, None if there is none."""
@@ -423,6 +432,7 @@ class Sessions:
         self._sessions.pop(record.id, None)
         self._save_end(record, session.describe())
         self._on_remove(record.id)
+        await self.prune()
 
     async def _save_chats(self, record: SessionRecord, chats: dict[str, list[Message]]) -> None:
         try:
