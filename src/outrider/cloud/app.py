@@ -46,6 +46,7 @@ from outrider.cloud.api.operations import Readiness
 from outrider.cloud.api.pipeline import Pipeline, no_endpoint, resources
 from outrider.cloud.api.responses import RequestMetrics, http_exception, unexpected
 from outrider.cloud.api.router import Router
+from outrider.cloud.api.session_history import SessionHistoryServices
 from outrider.cloud.api.sockets import Sockets
 from outrider.cloud.api.streaming import Streams
 from outrider.cloud.api.table import ENDPOINTS, bound_endpoints
@@ -61,6 +62,7 @@ from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.nodes import Nodes
 from outrider.cloud.fleet.presence import Announcement, Presence
 from outrider.cloud.fleet.relay import CommandRelay
+from outrider.cloud.fleet.session_history import SessionHistory
 from outrider.cloud.fleet.terminal_relay import TerminalRelay
 from outrider.cloud.fleet.terminals import Terminals
 from outrider.cloud.hosts import AllowedHosts
@@ -159,6 +161,9 @@ class Service:
             announce=self._announce,
             clock=clock,
         )
+        self._session_history = SessionHistory(
+            database, self._presence, days=settings.history_days, clock=clock
+        )
         self._nodes = Nodes(
             database=database,
             node=self._relay.node,
@@ -220,6 +225,9 @@ class Service:
         bound = bound_endpoints(
             for_daemons=DaemonServices(
                 dispatcher=self._dispatcher, presence=self._presence, gateway=self._gateway
+            ),
+            for_session_history=SessionHistoryServices(
+                dispatcher=self._dispatcher, history=self._session_history
             ),
             for_shortcuts=self._dispatcher,
             for_waiting=WaitServices(
@@ -311,6 +319,7 @@ class Service:
                 _background(self._terminal_relay.run(), "relay terminals"),
                 _background(self._directory.run(), "publish machines"),
                 _background(self._presence.run(), "save snapshots"),
+                _background(self._session_history.run(), "save sessions"),
                 _background(self._intake.run(), "store events"),
                 _background(self._queue.run(), "deliver"),
                 _background(self._feed.run(), "wake for events"),
@@ -467,6 +476,7 @@ class Service:
     async def _prune(self) -> None:
         await prune(self._database, self._clock())
         await prune_log(self._database, self._clock())
+        await self._session_history.prune()
 
     async def _announce(self, name: EventName, state: MachineState) -> Announcement:
         return await self._intake.machine_event(

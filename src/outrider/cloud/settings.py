@@ -37,6 +37,7 @@ class Settings(BaseSettings):
     default_plan: Literal["free", "pro", "team", "enterprise"] = "enterprise"
     command_timeout: Seconds = 60
     grace_period: Annotated[float, Field(ge=0)] = 30
+    history_days: Seconds = 90
     node_timeout: Seconds = 15
     drain_delay: Annotated[float, Field(ge=0)] = 5
     recent_login: Seconds = 600

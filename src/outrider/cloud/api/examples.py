@@ -32,6 +32,11 @@ from outrider.cloud.api.daemons import (
     StopCliCommand,
 )
 from outrider.cloud.api.responses import Deleted, Done
+from outrider.cloud.api.session_history import (
+    MachineSessionsQuery,
+    SessionPage,
+    SessionsQuery,
+)
 from outrider.cloud.api.shortcuts import ChatQuery, LaunchRequest, StopRequest
 from outrider.cloud.api.waiting import Waited, WaitQuery
 from outrider.contract.commands import (
@@ -166,6 +171,23 @@ _SESSION: Final = Session(
     created_at=_NOW - 72_500,
     last_activity_at=_NOW,
     pending_action=_ACTION,
+)
+_ENDED_SESSION: Final = Session(
+    id=SESSION_ID,
+    target_id=_SESSION_TARGET_ID,
+    kind="cli",
+    type="claude-code",
+    name="Claude Code",
+    status="idle",
+    title=_TITLE,
+    workspace=_WORKSPACE,
+    model="opus",
+    created_at=_NOW - 72_500,
+    last_activity_at=_NOW - 5_000,
+    state="ended",
+    ended_at=_NOW,
+    end_reason="stopped",
+    resumable=True,
 )
 _MACHINE: Final = Machine(
     hostname="workshop",
@@ -413,6 +435,9 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
          type="claude-code"),
     ChatQuery(before=MESSAGE_ID),
     DaemonsQuery(state="all"),
+    MachineSessionsQuery(state="ended", before=SESSION_ID),
+    SessionsQuery(state="ended", q="parser", before=SESSION_ID),
+    SessionPage(sessions=[_ENDED_SESSION]),
     WaitQuery(after=MESSAGE_ID),
     Waited(reason="waiting_approval", cursor=MESSAGE_ID, status="waiting_approval",
            messages=[_MESSAGE], pending_action=_ACTION),

@@ -11,6 +11,7 @@ from outrider.cloud.api import (
     auth,
     daemons,
     events,
+    session_history,
     shortcuts,
     terminals,
     waiting,
@@ -21,6 +22,7 @@ from outrider.cloud.fleet.dispatch import Dispatcher
 
 ENDPOINTS: list[Endpoint[Any]] = [
     *daemons.ENDPOINTS,
+    *session_history.ENDPOINTS,
     *shortcuts.ENDPOINTS,
     *waiting.ENDPOINTS,
     *terminals.ENDPOINTS,
@@ -34,6 +36,7 @@ ENDPOINTS: list[Endpoint[Any]] = [
 def bound_endpoints(
     *,
     for_daemons: daemons.DaemonServices,
+    for_session_history: session_history.SessionHistoryServices,
     for_shortcuts: Dispatcher,
     for_waiting: waiting.WaitServices,
     for_terminals: terminals.TerminalServices,
@@ -45,6 +48,7 @@ def bound_endpoints(
     """Return every endpoint of the table with the services that its handler uses."""
     return [
         *bind(daemons.ENDPOINTS, for_daemons),
+        *bind(session_history.ENDPOINTS, for_session_history),
         *bind(shortcuts.ENDPOINTS, for_shortcuts),
         *bind(waiting.ENDPOINTS, for_waiting),
         *bind(terminals.ENDPOINTS, for_terminals),

@@ -18,7 +18,7 @@ transaction fails.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -33,6 +33,7 @@ from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.store.event_log import Event
 from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Hello, Snapshot
+from outrider.contract.resources import Session
 
 LONGEST_STALE: Final = 300.0
 """Seconds for which only its own node may know a machine's newest figures (memory, load)."""
@@ -96,6 +97,7 @@ class Presence:
         self._local = _LocalMachines(grace_period, self._on_grace_expired)
         self._expiries: set[asyncio.Task[None]] = set()
         self._unsaved: WriteBehind[None] = WriteBehind(self._save_snapshots, "machines")
+        self._sessions_changed: Callable[[MachineState], None] = lambda _: None
         self._registrations = _Registrations(database, node, announce)
 
     async def find(self, account_id: str, machine_id: str) -> MachineState | None:
@@ -112,6 +114,14 @@ class Presence:
             return mine
         row = await machines.by_id(self._database, machine_id)
         return None if row is None or row.account_id != account_id else MachineState(row)
+
+    def observe_sessions(self, observer: Callable[[MachineState], None]) -> None:
+        """Call `observer` when sessions of a machine have come, gone, or changed their title."""
+        self._sessions_changed = observer
+
+    def local(self, machine_id: str) -> MachineState | None:
+        """Return a machine that this node is responsible for, None if it is not."""
+        return self._local.get(machine_id)
 
     def here(self, account_id: str) -> list[str]:
         """Return the ids of the account's machines that this node is responsible for."""
@@ -193,6 +203,7 @@ class Presence:
         state.connection = attached.connection
         state.nickname, state.event_seq = attached.nickname, attached.event_seq
         self._directory.publish(state)
+        self._sessions_changed(state)
         return state
 
     def update(self, state: MachineState, report: Snapshot | Change) -> None:
@@ -205,6 +216,7 @@ class Presence:
             TooMuchState: it is more than may be kept.
         """
         now = state.last_seen_at = self._now()
+        before = state.sessions
         if isinstance(report, Snapshot):
             state.replace(report.machine, report.providers, report.sessions)
         else:
@@ -214,6 +226,8 @@ class Presence:
         state.stale_at = now + _stale_millis()
         self._unsaved.put(state.id, None)
         self._directory.publish(state)
+        if _have_changed(before, state.sessions):
+            self._sessions_changed(state)
 
     def connection_lost(self, machine_id: str) -> None:
         """Start the grace period of a machine whose socket is lost."""
@@ -517,3 +531,12 @@ class _Registrations:
         for announcement in came:
             announcement.stored()
         return attached
+
+
+def _have_changed(before: Mapping[str, Session], now: Mapping[str, Session]) -> bool:
+    """Return whether sessions have come or gone, or changed what the history has of them."""
+    return before.keys() != now.keys() or any(
+        (one.title, one.model) != (before[key].title, before[key].model)
+        for key, one in now.items()
+        if one is not before[key]
+    )

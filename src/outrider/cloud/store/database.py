@@ -32,7 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from outrider.cloud.store.transaction import DatabaseUnavailable, Transaction
 from outrider.contract.errors import OutriderError
 
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 """The newest revision in `migrations/versions/`; checked by a test."""
 
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, func, literal_column, select, update
 
-from outrider.cloud.store import bulk, event_log, tables, webhooks
+from outrider.cloud.store import bulk, event_log, session_history, tables, webhooks
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.event_log import Event
+from outrider.cloud.store.session_history import Known
 from outrider.cloud.store.transaction import Transaction
 
 _deliveries = tables.deliveries
@@ -66,6 +67,7 @@ async def store(
     events: Sequence[Event],
     deliveries: Sequence[tuple[Delivery, int]],
     newest: Mapping[str, tuple[int, int]],
+    ended: Sequence[Known] = (),
 ) -> set[str]:
     """Store events, deliveries, and the machines' newest event numbers in one transaction.
 
@@ -74,6 +76,7 @@ async def store(
         newest: by machine id, the connection and the number of its newest event. The number is not
             stored if the machine has a newer connection: the event may be of a journal that has
             been lost since, and its number would stand for another event.
+        ended: the sessions of `session:ended`.
 
     Returns:
         The ids of the new events; deliveries of events stored before are not added.
@@ -91,7 +94,9 @@ async def store(
                     for machine, (number, seq) in sorted(newest.items())
                 ],
             )
-        return await add(transaction, events, deliveries)
+        new = await add(transaction, events, deliveries)
+        await session_history.save(transaction, ended)
+        return new
 
 
 async def add(

@@ -92,6 +92,26 @@ machines = Table(
     Index("ix_machines_connected", "connected"),
 )
 
+# The sessions of machines, running and ended. A machine chooses their ids, so they are unique on it
+# only.
+session_history = Table(
+    "session_history",
+    metadata,
+    Column("machine_id", ForeignKey(machines.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    Column("account_id", ForeignKey(accounts.c.id, ondelete="CASCADE"), nullable=False),
+    # The machine's times, but `ended_at` is the service's while `end_reason` is null.
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_activity_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=True, index=True),
+    Column("end_reason", String(20), nullable=True),
+    # Title, directory and type in lower case, for searches.
+    Column("search", Text, nullable=False),
+    # The contract.resources.Session as JSON: the last state, or that of the last change of a title.
+    Column("data", LargeBinary, nullable=False),
+    Index("ix_session_history_account_id_created_at_id", "account_id", "created_at", "id"),
+)
+
 # The running nodes. Each increments its `beats`; the others declare it dead when it stops.
 nodes = Table(
     "nodes",

@@ -24,6 +24,7 @@ from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.store.event_log import Event
+from outrider.cloud.store.session_history import Known
 from outrider.cloud.webhooks import retry_policy
 from outrider.cloud.webhooks.delivery_queue import CLAIM_SECONDS, DeliveryQueue
 from outrider.cloud.webhooks.subscriptions import Subscriptions
@@ -52,6 +53,7 @@ class _Pending(NamedTuple):
     connection: int
     seq: int
     stored: Callable[[], None]
+    ended: Known | None = None
 
 
 class EventIntake:
@@ -109,7 +111,8 @@ class EventIntake:
                 name=event.event,
                 id=event.id,
             )
-        await self._waiting.put(_Pending(row, daemon_id, connection, seq, stored))
+        ended = None if row is None else _ended_session(account_id, daemon_id, event)
+        await self._waiting.put(_Pending(row, daemon_id, connection, seq, stored, ended))
 
     async def machine_event(
         self,
@@ -241,7 +244,8 @@ class EventIntake:
                 has_room = self._queue.has_room(webhook_id, *load)
                 delivery = retry_policy.new_delivery(webhook_id, event.id, event.name, now)
                 rows.append((delivery, claimed_until if has_room else 0))
-        new = await deliveries.store(self._database, events, rows, newest)
+        ended = [pending.ended for pending in batch if pending.ended is not None]
+        new = await deliveries.store(self._database, events, rows, newest, ended)
         if is_retry and len(new) < len(events):
             known = [event.id for event in events if event.id not in new]
             await deliveries.release(self._database, known)
@@ -312,6 +316,25 @@ def has_content(event: AgentEvent) -> bool:
         case EventName.QUEUE_CHANGED:
             return event.queue is not None
     return True
+
+
+def _ended_session(account_id: str, daemon_id: str, event: AgentEvent) -> Known | None:
+    """Return the session that an event says has ended.
+
+    A machine agent of an older release does not say why; there, sessions ended only by the API.
+    """
+    if event.event != EventName.SESSION_ENDED or event.session is None:
+        return None
+    session = msgspec.structs.replace(
+        event.session,
+        id=event.session_id,
+        target_id=f"{daemon_id}:session:{event.session_id}",
+        pending_action=None,
+        state="ended",
+        ended_at=event.session.ended_at or event.timestamp,
+        end_reason=event.session.end_reason or "stopped",
+    )
+    return Known(account_id, daemon_id, session)
 
 
 def agent_body(daemon_id: str, event: AgentEvent) -> bytes:

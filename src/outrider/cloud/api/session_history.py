@@ -1,0 +1,105 @@
+"""The sessions of an account and of one machine, running and ended."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from outrider.cloud.access.principal import Scope
+from outrider.cloud.api.endpoint import Call, Endpoint
+from outrider.cloud.fleet.dispatch import Dispatcher
+from outrider.cloud.fleet.session_history import SessionHistory
+from outrider.contract.resources import Session
+from outrider.contract.structs import Wire
+from outrider.contract.text import NO_NUL
+
+
+class MachineSessionsQuery(Wire, kw_only=True):
+    """Which sessions of a machine."""
+
+    state: Literal["running", "ended"] | None = None
+    """Only those that run, or that have ended. Without it, both."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    """How many sessions, at most."""
+    before: Annotated[str, Meta(min_length=1, max_length=64, pattern=NO_NUL)] | None = None
+    """The id of a session: only those behind it, that is, launched earlier."""
+
+
+class SessionsQuery(MachineSessionsQuery, kw_only=True):
+    """Which sessions of the account."""
+
+    q: Annotated[str, Meta(max_length=200, pattern=NO_NUL)] | None = None
+    """Text that the title, the directory, the type or the machine's name has; case is ignored."""
+
+
+class SessionPage(Wire, kw_only=True):
+    """Sessions, the newest launch first."""
+
+    sessions: list[Session]
+    """The sessions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHistoryServices:
+    """What the handlers of the history use."""
+
+    dispatcher: Dispatcher
+    history: SessionHistory
+
+
+async def sessions(services: SessionHistoryServices, call: Call) -> SessionPage:
+    """The sessions of the account on all its machines, also on those that are offline.
+
+    An ended one has `endedAt`, `endReason` and `resumable`, and is kept for 90 days. For the next
+    page, give the id of the last session as `before`.
+    """
+    query: SessionsQuery = call.query
+    return SessionPage(
+        sessions=await services.history.list_sessions(
+            call.account_id,
+            state=query.state,
+            q=query.q,
+            limit=query.limit,
+            before=query.before,
+        )
+    )
+
+
+async def machine_sessions(services: SessionHistoryServices, call: Call) -> SessionPage:
+    """The sessions of a machine, also while it is offline; as `GET /sessions`."""
+    query: MachineSessionsQuery = call.query
+    machine = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
+    return SessionPage(
+        sessions=await services.history.list_sessions(
+            call.account_id,
+            machine=machine,
+            state=query.state,
+            q=None,
+            limit=query.limit,
+            before=query.before,
+        )
+    )
+
+
+ENDPOINTS: list[Endpoint[SessionHistoryServices]] = [
+    Endpoint(
+        method="GET",
+        path="/api/v1/sessions",
+        scope=Scope.AGENT_READ,
+        summary="List the sessions of the account",
+        handler=sessions,
+        query=SessionsQuery,
+        response=SessionPage,
+        tag="Daemons",
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/daemons/{daemonId}/sessions",
+        scope=Scope.AGENT_READ,
+        summary="List the sessions of a machine",
+        handler=machine_sessions,
+        query=MachineSessionsQuery,
+        response=SessionPage,
+        tag="Daemons",
+    ),
+]

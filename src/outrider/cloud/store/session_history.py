@@ -1,0 +1,185 @@
+"""The sessions of machines, running and ended.
+
+Two writers may be late: an end is reported by an event, which may be stored after the session was
+resumed, and a running session by a report, which may be stored after the event. The machine's own
+times say what is newer. An end without a reason, noted because the session was missing in a report,
+gives way to either.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from sqlalchemy import Select, and_, delete, func, or_, select, tuple_, update
+
+from outrider.cloud.store import tables
+from outrider.cloud.store.database import Database
+from outrider.cloud.store.transaction import Transaction
+from outrider.contract.resources import Session
+
+PRUNE_BATCH: Final = 500
+
+_MAX_IDS: Final = 500
+_ESCAPE: Final = "\\"
+_history = tables.session_history
+_machines = tables.machines
+_KEY = (_history.c.machine_id, _history.c.id)
+
+
+class Known(NamedTuple):
+    """A session, with its machine and account."""
+
+    account_id: str
+    machine_id: str
+    session: Session
+
+
+async def save(transaction: Transaction, sessions: Iterable[Known]) -> None:
+    """Add sessions, or replace their states by newer ones."""
+    rows = {(one.machine_id, one.session.id): _row(one) for one in sessions}
+    if not rows:
+        return
+    insert = transaction.insert(_history)
+    new = insert.excluded
+    is_newer = or_(
+        and_(
+            new.ended_at.is_(None),
+            or_(
+                _history.c.ended_at.is_(None),
+                _history.c.end_reason.is_(None),
+                new.last_activity_at > _history.c.ended_at,
+            ),
+        ),
+        new.ended_at >= _history.c.last_activity_at,
+    )
+    names = ("last_activity_at", "ended_at", "end_reason", "search", "data")
+    statement = insert.on_conflict_do_update(
+        index_elements=["machine_id", "id"],
+        set_={name: new[name] for name in names},
+        where=is_newer,
+    )
+    # In the order of the keys: nodes that write the same rows cannot deadlock.
+    for key in sorted(rows):
+        await transaction.execute(statement.values(rows[key]))
+
+
+async def running(database: Database, machine_ids: Sequence[str]) -> list[Known]:
+    """Return the sessions of these machines that have not ended, as they are stored."""
+    found: list[Known] = []
+    async with database.read() as transaction:
+        for start in range(0, len(machine_ids), _MAX_IDS):
+            query = select(_history.c.account_id, *_KEY, _history.c.data).where(
+                _history.c.machine_id.in_(machine_ids[start : start + _MAX_IDS]),
+                _history.c.ended_at.is_(None),
+            )
+            found += [
+                Known(account_id, machine_id, _decode(data))
+                for account_id, machine_id, _, data in await transaction.execute(query)
+            ]
+    return found
+
+
+async def end(transaction: Transaction, missing: Sequence[Known], now: int) -> None:
+    """Note that sessions have ended, for a reason that is not known."""
+    for one in missing:
+        ended = msgspec.structs.replace(
+            one.session, state="ended", ended_at=now, pending_action=None
+        )
+        await transaction.execute(
+            update(_history)
+            .where(_history.c.machine_id == one.machine_id, _history.c.id == one.session.id)
+            .where(_history.c.ended_at.is_(None))
+            .values(ended_at=now, data=msgspec.json.encode(ended))
+        )
+
+
+async def page(
+    database: Database,
+    account_id: str,
+    *,
+    machine_id: str | None = None,
+    state: Literal["running", "ended"] | None = None,
+    q: str | None = None,
+    limit: int,
+    before: str | None = None,
+) -> list[Known]:
+    """Return sessions of an account, the newest launch first.
+
+    Args:
+        q: text in the title, the directory, the type, or the name of the machine.
+        before: the id of a session; only those behind it. An unknown one is behind all.
+    """
+    query: Select[Any] = select(*_KEY, _history.c.data).where(_history.c.account_id == account_id)
+    if machine_id is not None:
+        query = query.where(_history.c.machine_id == machine_id)
+    if state is not None:
+        has_ended = _history.c.ended_at.is_not(None)
+        query = query.where(has_ended if state == "ended" else ~has_ended)
+    if q:
+        query = _matching(query, q)
+    if before is not None:
+        position = select(_history.c.created_at, _history.c.id, _history.c.machine_id).where(
+            _history.c.account_id == account_id, _history.c.id == before
+        )
+        if machine_id is not None:
+            position = position.where(_history.c.machine_id == machine_id)
+        async with database.read() as transaction:
+            found = (await transaction.execute(position.limit(1))).first()
+        if found is None:
+            return []
+        order = tuple_(_history.c.created_at, _history.c.id, _history.c.machine_id)
+        query = query.where(order < tuple_(found[0], found[1], found[2]))
+    query = query.order_by(
+        _history.c.created_at.desc(), _history.c.id.desc(), _history.c.machine_id.desc()
+    ).limit(limit)
+    async with database.read() as transaction:
+        return [
+            Known(account_id, machine, _decode(data))
+            for machine, _, data in await transaction.execute(query)
+        ]
+
+
+async def prune(database: Database, before: int) -> int:
+    """Delete a batch of sessions that ended before `before`; return how many."""
+    old = select(*_KEY).where(_history.c.ended_at < before).limit(PRUNE_BATCH)
+    async with database.begin() as transaction:
+        keys = [tuple(row) for row in await transaction.execute(old)]
+        if keys:
+            await transaction.execute(delete(_history).where(tuple_(*_KEY).in_(keys)))
+    return len(keys)
+
+
+def _matching(query: Select[Any], q: str) -> Select[Any]:
+    text = q.casefold()
+    for special in (_ESCAPE, "%", "_"):
+        text = text.replace(special, _ESCAPE + special)
+    pattern = f"%{text}%"
+    named = select(_machines.c.id).where(
+        _machines.c.id == _history.c.machine_id,
+        or_(
+            func.lower(_machines.c.nickname).like(pattern, escape=_ESCAPE),
+            func.lower(_machines.c.hostname).like(pattern, escape=_ESCAPE),
+        ),
+    )
+    return query.where(or_(_history.c.search.like(pattern, escape=_ESCAPE), named.exists()))
+
+
+def _row(known: Known) -> dict[str, object]:
+    session = msgspec.structs.replace(known.session, pending_action=None)
+    path = "" if session.workspace is None else session.workspace.path
+    parts = (session.title or "", path, session.type, session.name)
+    return {
+        "machine_id": known.machine_id,
+        "id": session.id,
+        "account_id": known.account_id,
+        "created_at": session.created_at,
+        "last_activity_at": session.last_activity_at,
+        "ended_at": session.ended_at,
+        "end_reason": session.end_reason,
+        "search": "\n".join(parts).casefold().replace("\0", ""),
+        "data": msgspec.json.encode(session),
+    }
+
+
+def _decode(data: bytes) -> Session:
+    return msgspec.json.decode(data, type=Session)
