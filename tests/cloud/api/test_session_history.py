@@ -7,7 +7,7 @@ import pytest
 from outrider.cloud.store import session_history
 from outrider.cloud.store.session_history import Known
 from outrider.contract.events import AgentEvent, EventName
-from outrider.contract.frames import Change, Event
+from outrider.contract.frames import Acknowledge, Change, Event
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Session, Workspace
 from tests.rig.errors import assert_error
@@ -53,9 +53,9 @@ def end_of(one: Session, seq: int, **fields: Any) -> Event:
 
 
 async def ends(machine: ScriptedMachine, one: Session, seq: int, **fields: Any) -> None:
-    """Report the end of a session as a machine agent does."""
+    """Report the end of a session as a machine agent does; return once it is stored."""
     await machine.say(Change(removed=[one.id]), end_of(one, seq, **fields))
-    await machine.settled()
+    await eventually(lambda: any(ack.seq >= seq for ack in machine.heard(Acknowledge)))
 
 
 STOPPED: dict[str, Any] = {
@@ -162,11 +162,11 @@ async def test_wrong_queries(owner: Owner, query: dict[str, Any]) -> None:
 
 async def test_what_is_stored_late(owner: Owner) -> None:
     """An end that is stored after the session was resumed, and a report after the end."""
-    machine, database = await owner.machine(), owner.site.database
+    machine, database = (await owner.enrolls()).daemon_id, owner.site.database
 
     async def stores(one: Session) -> list[str]:
         async with database.begin() as transaction:
-            await session_history.save(transaction, [Known(owner.id, machine.id, one)])
+            await session_history.save(transaction, [Known(owner.id, machine, one)])
         page = await session_history.page(database, owner.id, limit=10)
         return [known.session.state for known in page]
 
@@ -179,10 +179,10 @@ async def test_what_is_stored_late(owner: Owner) -> None:
 
 
 async def test_an_end_that_was_not_reported(owner: Owner) -> None:
-    one = session()
-    machine, database = await owner.machine(one), owner.site.database
-    await listed(owner)
-    known = await session_history.running(database, [machine.id])
+    machine, database = (await owner.enrolls()).daemon_id, owner.site.database
+    async with database.begin() as transaction:
+        await session_history.save(transaction, [Known(owner.id, machine, session())])
+    known = await session_history.running(database, [machine])
     async with database.begin() as transaction:
         await session_history.end(transaction, known, 5)
     (ended,) = await session_history.page(database, owner.id, state="ended", limit=10)
