@@ -211,14 +211,17 @@ class Service:
         polls = LongPolls(self._revocations)
         self._sockets = Sockets()
         endpoints = [*ENDPOINTS, *(bound.endpoint for bound in more_endpoints)]
-        limits = [one.rate_limit.definition for one in endpoints if one.rate_limit is not None]
         rates = RateLimits(
             key=settings.rate_limit_key,
             session=settings.rate_limit_session,
             ip=settings.rate_limit_ip,
             auth=settings.rate_limit_auth,
             login=settings.rate_limit_login,
-            others=[limit for limit in limits if limit is not None],
+            others=[
+                limit
+                for one in endpoints
+                if one.rate_limit is not None and (limit := one.rate_limit.definition) is not None
+            ],
             shared=None if redis is None else RedisWindows(redis),
         )
         self._add_gauges()
