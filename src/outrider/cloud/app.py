@@ -218,9 +218,9 @@ class Service:
             auth=settings.rate_limit_auth,
             login=settings.rate_limit_login,
             others=[
-                limit
+                rate
                 for one in endpoints
-                if one.rate_limit is not None and (limit := one.rate_limit.definition) is not None
+                if one.rate_limit is not None and (rate := one.rate_limit.definition) is not None
             ],
             shared=None if redis is None else RedisWindows(redis),
         )

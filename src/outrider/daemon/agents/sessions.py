@@ -251,9 +251,15 @@ class Sessions:
 
     async def prune(self) -> None:
         """Delete the ended sessions that are beyond the limits of the history."""
-        ends = {one.id: one.ended_at or 0 for one in self._ended.values()}
+        ends = {
+            one.id: one.ended_at or 0
+            for one in self._ended.values()
+            if one.id not in self._resuming
+        }
         for session_id in await asyncio.to_thread(self._chats.excess, ends, self._clock()):
-            if self._ended.pop(session_id, None) is not None:  # not if it was resumed meanwhile
+            if session_id in self._resuming:
+                continue
+            if self._ended.pop(session_id, None) is not None:
                 self._journal.remove_session(session_id)
                 await asyncio.to_thread(self._chats.delete, session_id)
 
