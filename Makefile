@@ -64,9 +64,10 @@ test-agents: $(READY)  ## Install every agent that is known, and put each throug
 
 test-ides: IDES = jupyterlab code-server
 test-ides: $(READY)  ## Drive JupyterLab with jupyter-ai, code-server and pages of our own in Chromium.
-	@scripts/system-packages chromium npm $(if $(filter code-server,$(IDES)),g++ krb5-config)
+	@scripts/system-packages chromium htop npm $(if $(filter code-server,$(IDES)),g++ krb5-config)
 	@for ide in $(IDES); do sh tests/daemon/agents/ide/install.sh .cache/agents $$ide || exit; done
 	$(BIN)/python -m pytest -m ide tests/daemon/agents/ide tests/system/test_event_source.py \
+		tests/system/browser \
 		--numprocesses 2 --dist worksteal $(AGAIN) \
 		$(if $(filter code-server,$(IDES)),,-k 'not code-server')
 
