@@ -329,13 +329,13 @@ class SummaryMetadata(Wire, kw_only=True):
 class Control(Wire, kw_only=True):
     """A setting of the agent that a client may show or change, such as its mode."""
 
-    id: str
+    id: Name
     """The control's id, for `controls` of a message."""
-    label: str
+    label: Title
     """The label to show before the value."""
     type: Literal["select", "toggle"]
     """`select`: one of `options`; `toggle`: on or off."""
-    options: list[str] = []
+    options: Annotated[list[Title], Meta(max_length=1024)] = []
     """The values of a `select`."""
-    value: str | bool | None = None
+    value: Title | bool | None = None
     """The current value: text for a `select`, a boolean for a `toggle`; null if it is not known."""
