@@ -163,7 +163,7 @@ class StatusDecider:
         if not self._was_ready and reading.status not in {"idle", "error"}:
             self.is_settled = False
             return  # the agent is still starting
-        if not self._was_ready and reading.status == "error":
+        if not self._was_ready and reading.status == "error" and not self._shows_earlier_failure():
             yield self.idle(error=reading.error)
             return
         self._was_ready = True
@@ -258,6 +258,14 @@ class StatusDecider:
                 yield self.idle(error=reading.error if transcript is None else self._failure())
             case None:
                 self.is_settled = False
+
+    def _shows_earlier_failure(self) -> bool:
+        """Return whether an error on the screen may be that of a turn before the resume.
+
+        A resumed Codex shows its whole chat, with the error that ended the last turn.
+        """
+        transcript = self._transcript
+        return transcript is not None and transcript.failure is not None and not self._failure()
 
     def _failure(self) -> str | None:
         """Return the error that ended the newest turn, unless the agent was resumed after it."""
