@@ -184,6 +184,13 @@ def test_it_has_every_route_of_the_specification() -> None:
         assert f"`{scope}`" in operation["description"]
 
 
+def test_a_field_that_may_be_absent_is_not_required() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert "connected" not in schemas["Daemon"]["required"]
+    assert "connected" in schemas["DaemonStatus"]["required"]
+    assert "details" not in schemas["ErrorBody"]["required"]
+
+
 @pytest.mark.parametrize(
     ("path", "names"),
     [

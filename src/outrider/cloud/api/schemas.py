@@ -96,8 +96,7 @@ class Schemas:
                 "examples": [described.tag],
             }
         if not is_request:
-            # A field that may be unset is then absent.
-            unset = {f.encode_name for f in described.fields if f.default is msgspec.UNSET}
+            unset = {f.encode_name for f in described.fields if _may_be_unset(f)}
             schema["required"] = [name for name in properties if name not in unset]
             if described.cls.__struct_config__.omit_defaults:  # absent, not null
                 schema["required"] = [f.encode_name for f in described.fields if f.required]
@@ -108,6 +107,12 @@ class Schemas:
         if value is None or value in ([], {}):
             return self._field_examples.get(field.encode_name, value)
         return _sparse(value) if model in self._sent else msgspec.to_builtins(value)
+
+
+def _may_be_unset(field: inspect.Field) -> bool:
+    """Return whether a field's default is UNSET, which is not encoded: the field is absent then."""
+    has_default = (field.default, field.default_factory) != (msgspec.NODEFAULT, msgspec.NODEFAULT)
+    return not field.required and not has_default
 
 
 @cache
