@@ -85,6 +85,9 @@ CHAT: Final = {
     ],
     "pendingAction": _ACTION,
     "totalMessages": 1,
+    "type": "claude-code",
+    "state": "running",
+    "resumable": False,
 }
 ACCEPTED: Final = {
     "success": True,

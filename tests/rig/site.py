@@ -132,6 +132,7 @@ class Site:
         await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if self._task.done():
+            self._release.close()
             await self._task
 
     async def stop(self) -> None:

@@ -27,8 +27,8 @@ PATIENCE: Final = 30.0
 
 # Below the ports that the system hands out, so that nothing takes a server's while it is down.
 _PORTS: Final = range(15_000, 30_000)
-_reserved: Final = list[Callable[[], None]]()
-
+_reservations: Final = set[ExitStack]()
+"""Those that are not released yet: what never releases its own leaves no open socket to collect."""
 
 # What is kept open to its standard input ends with us, however we end: then the server ends too.
 _GUARD: Final = """
@@ -197,15 +197,16 @@ def reserve_ports(count: int = 1) -> tuple[int, Callable[[], None]]:
                 reservation.bind(("127.0.0.1", port))
                 with socket.socket() as probe:
                     probe.bind(("127.0.0.1", port))
-            return first, held.pop_all().close
+            reserved = held.pop_all()
+            _reservations.add(reserved)
+            reserved.callback(_reservations.discard, reserved)
+            return first, reserved.close
     raise ServerError("No port of 127.0.0.1 is free")
 
 
 def free_port(count: int = 1) -> int:
     """Return the first of `count` ports in a row, reserved for as long as this process lives."""
-    first, release = reserve_ports(count)
-    _reserved.append(release)
-    return first
+    return reserve_ports(count)[0]
 
 
 def program(name: str, package: str, *directories: Path) -> Path:
