@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Without bytecode, each program that a test starts would compile all of Outrider first.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: up test checks-beside pytest test-openapi test-faults test-security test-agents test-ides fuzz lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
