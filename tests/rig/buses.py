@@ -29,6 +29,7 @@ async def on_redis(
         own = secrets.token_hex(4)
         await bus.subscribe(own, lambda _: None)
         await eventually(lambda: is_heard(bus, own))
+        await eventually(lambda: bus.is_up)  # Redis knows of it earlier
         yield bus
     finally:
         running.cancel()
