@@ -1,5 +1,6 @@
 """A node that is told to stop, on real processes with a real PostgreSQL and Redis."""
 
+import secrets
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -51,12 +52,10 @@ class Nodes:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def nodes(
-    stores: tuple[Postgres, Redis], tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[Nodes]:
+async def nodes(stores: tuple[Postgres, Redis], tmp_path: Path) -> AsyncIterator[Nodes]:
     postgres, redis = stores
     addresses = {
-        "database_url": postgres.create(request.node.name.lower()[:50]),
+        "database_url": postgres.create(f"draining_{secrets.token_hex(8)}"),
         "redis_url": redis.url(),
     }
     nodes = Nodes(tmp_path / "data", addresses)
