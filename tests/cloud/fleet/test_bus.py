@@ -7,6 +7,8 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
+from outrider.cloud.fleet.redis_bus import RedisBus
+from outrider.cloud.store.redis import Redis
 from tests.rig.buses import on_redis
 from tests.rig.patience import eventually
 from tests.rig.private import private
@@ -152,3 +154,27 @@ async def test_it_notices_a_redis_that_is_frozen() -> None:
             await eventually(lambda: changes == ["up", "down"])
             await asyncio.to_thread(server.thaw)
             await eventually(lambda: changes == ["up", "down", "up"])
+
+
+async def test_once_it_has_stopped_unsubscribing_asks_nothing_of_redis() -> None:
+    """Otherwise each task that unsubscribes at its end would wait for a Redis that hangs."""
+    with private(RedisServer) as server:
+        bus = RedisBus(Redis(server.url(), "test"), lambda: None, nothing)
+        running = asyncio.create_task(bus.run())
+        heard: list[bytes] = []
+        await bus.subscribe("c", heard.append)
+        await eventually(lambda: bus.is_up)
+        await asyncio.to_thread(server.freeze)
+        running.cancel()
+        await asyncio.wait({running})
+        unsubscribing = asyncio.create_task(bus.unsubscribe("c", heard.append))
+        try:
+            await eventually(unsubscribing.done)
+        finally:
+            unsubscribing.cancel()
+            await asyncio.to_thread(server.thaw)
+            await bus.close()
+
+
+async def nothing() -> None:
+    """Do nothing."""

@@ -160,6 +160,13 @@ class RedisBus:
 
     async def run(self) -> None:
         """Receive messages until cancelled, reconnecting with a backoff after each loss."""
+        try:
+            await self._keep_connected()
+        finally:
+            # Its connections are closed: unsubscribing would open others, to a Redis that may hang.
+            self._subscription = None
+
+    async def _keep_connected(self) -> None:
         pause, logged = 0.0, ""
         while True:
             try:

@@ -59,7 +59,8 @@ async def agent(tmp_path: Path, box: Machine) -> AsyncIterator[Agent]:
     assert launched.status == "idle"
     yield launched
     await box.sessions.stop(StopCli(cli_type="python"))
-    assert not list((tmp_path / "config" / "chats").iterdir())
+    (kept,) = (tmp_path / "config" / "chats").iterdir()
+    assert kept.stat().st_mode & 0o077 == 0
 
 
 async def chat(agent: Agent) -> list[tuple[str, str]]:
