@@ -12,6 +12,7 @@ _NO_TERMINAL: Final = "it has no terminal"
 _NO_INTERRUPT: Final = "it has no terminal to interrupt it in"
 
 CANNOT: Final = {
+    "test_the_text_of_an_answer_while_it_is_written": "its page is read when its status changes",
     "test_the_tmux_server_is_killed": _NO_TERMINAL,
     "test_what_a_person_types_in_the_terminal_is_seen": _NO_TERMINAL,
     "test_the_model_fails": _NO_INTERRUPT,
@@ -50,6 +51,7 @@ JUPYTERLAB: Final = AgentKind(
     trusts=False,
     seconds=30,
     found=15,  # its window must be connected to
+    resumes=False,  # it keeps its chats itself
     cannot=CANNOT,
 )
 CODE_SERVER: Final = AgentKind(
@@ -62,6 +64,7 @@ CODE_SERVER: Final = AgentKind(
     trusts=False,
     seconds=30,
     found=15,  # its window must be connected to
+    resumes=False,  # it keeps its chats itself
     cannot=CANNOT | {"test_always": "its choices for always stand in a menu, which is not opened"},
 )
 
