@@ -239,11 +239,13 @@ async def _status_beside_yes(loud: Agent, agent: Agent, seconds: float) -> tuple
 
     async with _terminal(loud) as socket:
         await socket.send(b"yes\r")
-        await _shown(socket, b"yes")
+        await _shown(socket, b"\ny")  # the command itself may have scrolled away already
         reading = asyncio.create_task(read(socket))
         median = await asyncio.to_thread(_status, agent, seconds)
         reading.cancel()
+        await asyncio.wait({reading})
         await socket.send(b"\x03")
+        await _quiet(socket)  # a key that is under way when the socket closes may be lost
     return median, size / _MEGABYTE / seconds
 
 
