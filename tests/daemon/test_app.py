@@ -20,6 +20,7 @@ from outrider.contract.frames import (
     Goodbye,
     Snapshot,
 )
+from outrider.contract.resources import Provider
 from outrider.daemon.app import run_daemon
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import TokenRefusedError
@@ -133,7 +134,11 @@ async def test_thousands_of_commands_do_not_hold_its_end(
 async def test_it_can_be_started_again(service: ScriptedService, settings: DaemonSettings) -> None:
     for _ in range(2):
         stop, connected = asyncio.Event(), asyncio.Event()
-        running = asyncio.create_task(run_daemon(settings, stop, connected.set))
+
+        def up(_: list[Provider], is_up: asyncio.Event = connected) -> None:
+            is_up.set()
+
+        running = asyncio.create_task(run_daemon(settings, stop, up))
         peer = await service.connection()
         assert not connected.is_set()
         await peer.welcome()

@@ -26,8 +26,8 @@ from outrider.cloud.store import accounts, api_keys, machines
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import OutriderError
 from outrider.contract.ids import new_id
+from outrider.contract.resources import Provider as Description
 from outrider.contract.structs import Wire
-from outrider.daemon.agents.inspection import known_providers
 from outrider.daemon.app import run_daemon
 from outrider.daemon.enrollment import enroll
 from outrider.daemon.settings import DaemonSettings, NotEnrolledError
@@ -82,13 +82,13 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
 class _Once:
     """A callback that runs only on its first call."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work: Callable[[], None] | None = work
+    def __init__(self, work: Callable[[list[Description]], None]) -> None:
+        self._work: Callable[[list[Description]], None] | None = work
 
-    def __call__(self) -> None:
+    def __call__(self, providers: list[Description]) -> None:
         work, self._work = self._work, None
         if work is not None:
-            work()
+            work(providers)
 
 
 async def _machine(
@@ -100,8 +100,8 @@ async def _machine(
         return
     daemon_settings = DaemonSettings.from_environment()
     await _enroll_if_needed(settings, daemon_settings, url, local)
-    hint = await asyncio.to_thread(_demo_hint, daemon_settings, url, local)
-    greeting = _Once(lambda: _greet(url, local, hint))
+    machine_id = daemon_settings.load_connection().daemon_id
+    greeting = _Once(lambda known: _greet(url, local, _demo_hint(known, machine_id, url, local)))
     await run_daemon(daemon_settings, stop, on_connected=greeting)
     typer.echo("Stopped. Running agents continue in tmux; `outrider up` finds them again.")
 
@@ -178,15 +178,13 @@ def _greet(url: str, local: Local, hint: str) -> None:
     )
 
 
-def _demo_hint(settings: DaemonSettings, url: str, local: Local) -> str:
+def _demo_hint(known: list[Description], machine_id: str, url: str, local: Local) -> str:
     """Return how to launch the demo agent; empty if another agent is installed here."""
-    known = [provider.description for provider in known_providers(settings)]
     if any(one.installed and not one.demo and one.category != "ide" for one in known):
         return ""
-    machine = settings.load_connection().daemon_id
     return (
         "No agent is installed here. The demo agent needs no account (docs/demo.md):\n\n"
-        f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/shortcuts/{machine}/launch "
+        f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/shortcuts/{machine_id}/launch "
         '-d \'{"type": "demo"}\'\n\n'
     )
 

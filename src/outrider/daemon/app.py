@@ -17,6 +17,7 @@ from outrider import __version__
 from outrider.contract.frames import Snapshot
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.link.terminals import Open
+from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.ended_chats import EndedChats, HistoryLimits
 from outrider.daemon.agents.providers import Providers, load_providers
@@ -47,14 +48,14 @@ _log = structlog.get_logger(__name__)
 async def run_daemon(
     settings: DaemonSettings,
     stop: asyncio.Event,
-    on_connected: Callable[[], None] = lambda: None,
+    on_connected: Callable[[list[Description]], None] = lambda _: None,
 ) -> None:
     """Run the machine agent until `stop` is set; return at most 10 s after that.
 
     CLI agents continue in tmux; named terminals and everything in them are killed.
 
     Args:
-        on_connected: called after each welcome from the service.
+        on_connected: called with this machine's providers after each welcome from the service.
 
     Raises:
         SettingsError: the machine is not set up, or another machine agent uses these settings.
@@ -117,7 +118,7 @@ async def run_daemon(
                 router=router,
                 snapshot=snapshot,
                 terminals=live_terminals,
-                on_connected=on_connected,
+                on_connected=lambda: on_connected(sessions.providers()),
             )
             _log.info("machine agent started", version=__version__, tmux=settings.tmux_socket)
             reloading = asyncio.create_task(_reload_regularly(reload), name="provider files")
