@@ -1,4 +1,4 @@
-"""A demo agent: speaks the Agent Client Protocol, needs no account, and does what it is told.
+"""A demo agent: speaks the Agent Client Protocol, needs no account, and acts on the first word.
 
 `python -m outrider.demo` runs it on its standard input and output. It is launched as provider
 `demo` on the same path as every ACP agent, so that approvals, streaming, tools and errors can be

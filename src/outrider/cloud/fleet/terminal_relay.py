@@ -148,7 +148,7 @@ class _End:
     """One node's end of a relayed stream.
 
     Attributes:
-        silence: reports that this node has sent since it last heard of the stream.
+        silence: reports that this node has sent since the last one that named the stream arrived.
     """
 
     def __init__(self, stream: str, node: str, outbox: _Outbox) -> None:

@@ -192,14 +192,6 @@ class ChatLog:
             return
         self._ends_mid_line = False
 
-    def delete(self) -> None:
-        """Delete the file and discard unsaved changes."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._unsaved.clear()
-        self._path.unlink(missing_ok=True)
-
     def _entry(self, id_: str, role: Role, kind: Kind, timestamp: int, content: str) -> Entry:
         return Entry(id_, role, kind, timestamp, content, max_content=self._max_content)
 

@@ -340,7 +340,7 @@ def _split(settings: dict[str, str]) -> Iterator[tuple[list[str], str]]:
 
 
 def _check_trusted(repository: Repository, foreign: Path, user: list[tuple[str, str]]) -> None:
-    """Refuse a repository of another user unless this user has told git to trust it.
+    """Refuse a repository of another user unless the git configuration of this user trusts it.
 
     Raises:
         ApiError: 409.

@@ -135,7 +135,7 @@ class AcpAgent:
         self._notify()
         await turn.wait_accepted(turn_task, running.connection.transport.drained)
         if not turn.is_accepted:
-            reason = self._lifecycle.end_reason or self._failure
+            reason = self._lifecycle.end_message or self._failure
             raise ApiError(500, reason or "The agent did not take the message")
 
     async def choose(self, action: PendingAction, option: ActionOption) -> bool:
@@ -305,7 +305,7 @@ class AcpAgent:
     # Observations
 
     def _lifecycle_changed(self) -> None:
-        if self._lifecycle.end_reason is not None:
+        if self._lifecycle.end_message is not None:
             self._approvals.cancel_all()
         self._notify()
 
@@ -318,9 +318,9 @@ class AcpAgent:
             self._observer(self._record.type, self._observation())
 
     def _observation(self) -> Observation:
-        end_reason, pending = self._lifecycle.end_reason, self._approvals.first
+        end_message, pending = self._lifecycle.end_message, self._approvals.first
         status: AgentStatus
-        if end_reason is not None:
+        if end_message is not None:
             status, pending = "error", None
         elif pending is not None:
             status = "waiting_approval"
@@ -331,9 +331,9 @@ class AcpAgent:
         return Observation(
             status=status,
             pending=pending,
-            error=end_reason or self._failure if status == "error" else None,
-            gone=end_reason is not None,
-            end_reason=self._lifecycle.end,
+            error=end_message or self._failure if status == "error" else None,
+            gone=end_message is not None,
+            end_reason=self._lifecycle.end_reason,
             title=self._updates.title,
             model=self._controls.value_name("model") or self._record.model,
             summary=summary(self._controls, self._updates.usage),
@@ -352,6 +352,6 @@ class AcpAgent:
                 async with asyncio.timeout(CANCEL_TIMEOUT):
                     await running.connection.cancel(session)
                     await asyncio.wait({turn_task})
-        await self._lifecycle.end_all()
+        await self._lifecycle.end()
         if turn_task is not None:
             await asyncio.wait({turn_task}, timeout=CANCEL_TIMEOUT)

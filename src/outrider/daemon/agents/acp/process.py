@@ -286,8 +286,8 @@ class AgentLifecycle:
 
     Attributes:
         running: the agent's process, None before the first.
-        end_reason: why the agent can no longer be used, for a person; None while it can.
-        end: the same in the words of the API.
+        end_message: why the agent can no longer be used, for a person; None while it can.
+        end_reason: the same in the words of the API.
     """
 
     def __init__(
@@ -315,8 +315,8 @@ class AgentLifecycle:
         self._reopen_task: asyncio.Task[None] | None = None
         self._watch_task: asyncio.Task[None] | None = None
         self.running: RunningAgent | None = None
-        self.end_reason: str | None = None
-        self.end: EndReason = "crashed"
+        self.end_message: str | None = None
+        self.end_reason: EndReason = "crashed"
 
     @property
     def session(self) -> str | None:
@@ -354,14 +354,14 @@ class AgentLifecycle:
         """
         if self._reopen_task is not None:
             await asyncio.wait({self._reopen_task})  # each of its steps has a bound
-        if self.end_reason is not None or self.running is None:
-            reason = (self.end_reason or "The agent has ended").rstrip(".")
+        if self.end_message is not None or self.running is None:
+            reason = (self.end_message or "The agent has ended").rstrip(".")
             raise ApiError(500, f"{reason}. Launch it again")
         assert self.session is not None
         return self.running, self.session
 
     async def has_ended(self) -> bool:
-        """Return whether the agent has ended; `end_reason` is set then."""
+        """Return whether the agent has ended; `end_message` is set then."""
         assert self.running is not None
         if not await self.running.has_exited():
             return False
@@ -371,13 +371,13 @@ class AgentLifecycle:
 
     def set_lost(self, reason: str) -> None:
         """Set that the agent ended with an earlier daemon and does not come back."""
-        self.end_reason, self.end = reason, "machine_restarted"
+        self.end_message, self.end_reason = reason, "machine_restarted"
 
     def _set_exited(self, running: RunningAgent) -> None:
-        self.end_reason = running.exit_message()
-        self.end = "exited" if running.exit_code == 0 else "crashed"
+        self.end_message = running.exit_message()
+        self.end_reason = "exited" if running.exit_code == 0 else "crashed"
 
-    async def end_all(self) -> None:
+    async def end(self) -> None:
         """End the agent, then everything that it left running. Idempotent.
 
         The watch task stops before the process is ended, so that an intended end is not
@@ -401,7 +401,7 @@ class AgentLifecycle:
             opened(await self._open(argv, open_session))
         except ApiError as error:
             self.set_lost(start_failure(self._spec, error).message)
-            await self.end_all()
+            await self.end()
         finally:
             self._reopen_task = None
         self._on_change()

@@ -186,7 +186,7 @@ class IdeAdapter:
 
     def set_ended(self, reason: str) -> None:
         """Mark the IDE as ended from the start."""
-        self.monitor.end_reason, self.monitor.end = reason, "machine_restarted"
+        self.monitor.end_message, self.monitor.end_reason = reason, "machine_restarted"
         self.refresh()
 
     def select_usable(self) -> bool:

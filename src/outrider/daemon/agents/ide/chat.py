@@ -220,7 +220,7 @@ class Chats:
             WindowError: the page does not answer, or not with a chat.
         """
         window = self._monitor.window
-        if self._monitor.end_reason is not None or window is None or window.state != "there":
+        if self._monitor.end_message is not None or window is None or window.state != "there":
             return
         async with self._read_lock:
             rows = await window.call("read", kind)

@@ -38,8 +38,8 @@ class StatusMonitor:
         on_change: called when an observation may have changed.
 
     Attributes:
-        end_reason: why the IDE can no longer be used, for a person; None while it can.
-        end: the same in the words of the API. How an IDE's program ended is not known.
+        end_message: why the IDE can no longer be used, for a person; None while it can.
+        end_reason: the same in the words of the API. How an IDE's program ended is not known.
         grace: seconds that the window may be missing now before that is an error.
         name: the IDE's name, for people.
     """
@@ -52,8 +52,8 @@ class StatusMonitor:
         on_change: Callable[[], None],
     ) -> None:
         self.window: Window | None = None
-        self.end_reason: str | None = None
-        self.end: EndReason = "crashed"
+        self.end_message: str | None = None
+        self.end_reason: EndReason = "crashed"
         self.name = spec.display_name
         self._spec = spec
         self._record = record
@@ -127,8 +127,8 @@ class StatusMonitor:
         Raises:
             ApiError: 500, the IDE has ended; 409, it has no debugging port.
         """
-        if self.end_reason is not None:
-            raise ApiError(500, f"{self.end_reason}. Launch it again")
+        if self.end_message is not None:
+            raise ApiError(500, f"{self.end_message}. Launch it again")
         if self.window is None:
             raise conflict(
                 f"{self.name} was launched without its debugging port: "
@@ -159,7 +159,7 @@ class StatusMonitor:
         deadline = time.monotonic() + seconds
         while not done():
             left = deadline - time.monotonic()
-            if left <= 0 or self.end_reason is not None:
+            if left <= 0 or self.end_message is not None:
                 return done()
             self._updated.clear()
             try:
@@ -219,8 +219,8 @@ class StatusMonitor:
             error=judged.error,
             title=None if report is None else report.title,
             model=model,
-            gone=self.end_reason is not None,
-            end_reason=self.end,
+            gone=self.end_message is not None,
+            end_reason=self.end_reason,
             cdp_connected=window is not None and window.connected,
             listed=report is not None,
             summary=() if model is None else (SummaryItem(id="model", label="Model", value=model),),
@@ -230,8 +230,8 @@ class StatusMonitor:
     def _with_window_state(self, judged: Judgement) -> Judgement:
         """Return the status, overridden by a lost window or the end of the IDE."""
         name = self._spec.display_name
-        if self.end_reason is not None:
-            return Judgement("error", error=self.end_reason)
+        if self.end_message is not None:
+            return Judgement("error", error=self.end_message)
         if self.window is None or self._lost_since is None:
             return judged if self.window is not None else Judgement("idle")
         match self.window.state:
@@ -257,9 +257,9 @@ class StatusMonitor:
 
     async def _watch(self) -> None:
         """Detect the end of a program of the IDE."""
-        while self.end_reason is None:
+        while self.end_message is None:
             if not all(program.is_running for program in self._programs):
-                self.end_reason = (
+                self.end_message = (
                     f"{self._spec.display_name} has ended (closed by hand, or crashed)"
                 )
                 if self.window is not None:
