@@ -5,15 +5,7 @@ set -eu
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)/openapi
-mkdir -p "$folder"
-exec 9>"$folder.lock"
-flock 9 # others may install it at the same time
-
-if ! cmp -s "$here/package-lock.json" "$folder/ok-package-lock.json"; then
-    cp "$here/package.json" "$here/package-lock.json" "$folder"
-    npm ci --prefix "$folder" --ignore-scripts --no-fund --no-audit --loglevel=error
-    cp "$here/package-lock.json" "$folder/ok-package-lock.json"
-fi
+. "$here/../rig/npm-ci.sh"
 
 # In an environment of its own: the generator wants an older typer than Outrider has.
 if ! cmp -s "$here/requirements.txt" "$folder/ok-requirements.txt"; then
