@@ -1,0 +1,25 @@
+import { fileURLToPath } from "node:url";
+import tailwindcss from "@tailwindcss/vite";
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vite";
+
+const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
+
+export default defineConfig({
+  // Relative addresses: the page names its base path in <base>, which the service fills in.
+  base: "./",
+  plugins: [react(), tailwindcss()],
+  resolve: {
+    alias: { "@": path("./src"), "outrider-client": path("../clients/typescript/src/client.ts") },
+  },
+  build: {
+    outDir: path("../src/outrider/cloud/static"),
+    emptyOutDir: true,
+    target: "es2022",
+    // The Content-Security-Policy allows neither data: scripts nor inline ones.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    reportCompressedSize: true,
+  },
+  server: { proxy: { "/api": { target: "http://127.0.0.1:8400", ws: true } } },
+});
