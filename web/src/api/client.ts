@@ -1,0 +1,50 @@
+import { ApiError, createClient, UnreachableError, type Schemas } from "outrider-client";
+import { t } from "@/text";
+
+export { ApiError, UnreachableError };
+
+export type Session = Schemas["Session"];
+export type SessionStatus = Session["status"];
+export type Daemon = Schemas["Daemon"];
+export type DaemonStatus = Schemas["DaemonStatus"];
+export type PendingAction = Schemas["PendingAction"];
+export type ActionOption = Schemas["ActionOption"];
+export type Message = Schemas["Message"];
+export type Control = Schemas["Control"];
+export type Provider = Schemas["Provider"];
+
+/** The address of the service with its base path, without `/` at the end. */
+export const BASE = new URL(document.baseURI).href.replace(/\/$/, "");
+export const BASE_PATH = new URL(document.baseURI).pathname;
+
+type Ask = () => Promise<boolean>;
+let askPassword: Ask = async () => false;
+let sessionOver: () => void = () => undefined;
+
+/** Register what asks for the password, and what follows the end of the session. */
+export function onRefusal(handlers: { askPassword: Ask; sessionOver: () => void }): void {
+  askPassword = handlers.askPassword;
+  sessionOver = handlers.sessionOver;
+}
+
+export const api = createClient({
+  baseUrl: BASE,
+  async onRefusal(error, path) {
+    if (error.code === "RECENT_LOGIN_REQUIRED") return askPassword();
+    if (error.status === 401 && !path.startsWith("/api/v1/auth/")) sessionOver();
+    return false;
+  },
+});
+
+/** Return a sentence for a person about a request that failed. */
+export function explain(error: unknown): string {
+  if (error instanceof UnreachableError) return t("error.unreachable");
+  if (error instanceof ApiError) {
+    if (error.status === 429 && error.retryAfter) return t("error.limited", error.retryAfter);
+    if (error.status === 503) return error.message || t("error.machineGone");
+    if (error.status === 504) return t("error.machineSilent");
+    const details = error.details.map((detail) => `${detail.path}: ${detail.message}`.replace(/^: /, ""));
+    return [error.message, ...details].join("\n");
+  }
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,106 @@
+/** Applies events of the stream to what has been read, so that everything shown stays live. */
+import type { QueryClient } from "@tanstack/react-query";
+import type { DaemonStatus, Message, PendingAction, Session } from "@/api/client";
+import { deltas } from "./deltas";
+import type { Frame } from "./sse";
+
+interface EventBody {
+  event: string;
+  daemonId: string;
+  targetId?: string;
+  timestamp: number;
+  payload: {
+    session?: Session;
+    message?: Message;
+    messages?: unknown[];
+    action?: PendingAction;
+  };
+}
+
+interface Chat {
+  messages: Message[];
+  totalMessages: number;
+}
+
+/** The end of a message that an event has only the beginning of. */
+const CUT = "[outrider: the rest is left out here; the chat has it]";
+
+export function applyFrame(client: QueryClient, frame: Frame): void {
+  if (frame.event === "stream:ready") {
+    const { resume } = JSON.parse(frame.data) as { resume: string };
+    // After `ok` the events follow; otherwise something may have been missed.
+    if (resume !== "ok") {
+      deltas.clear();
+      void client.invalidateQueries();
+    }
+    return;
+  }
+  if (frame.event === "chat:delta") {
+    const delta = JSON.parse(frame.data) as Parameters<typeof deltas.take>[0];
+    if (!deltas.take(delta)) void client.invalidateQueries({ queryKey: ["chat", delta.targetId] });
+    return;
+  }
+  if (frame.event.startsWith("stream:")) return;
+  const body = JSON.parse(frame.data) as EventBody;
+  const [kind] = body.event.split(":");
+  if (kind === "machine") {
+    void client.invalidateQueries({ queryKey: ["machines"] });
+    void client.invalidateQueries({ queryKey: ["machine", body.daemonId] });
+    return;
+  }
+  const target = body.targetId;
+  if (target === undefined) return;
+  if (kind === "session" && body.payload.session) {
+    applySession(client, body, body.payload.session);
+    void client.invalidateQueries({ queryKey: ["status", target] });
+  }
+  if (body.event === "chat:message" && body.payload.message) applyMessage(client, target, body.payload.message);
+  if (body.event === "queue:changed" && body.payload.messages) {
+    patch(client, ["queue", target], () => body.payload.messages);
+  }
+  if (body.event === "agent:generating_completed" || body.event === "agent:error") deltas.end(target);
+  if (kind === "approval") void client.invalidateQueries({ queryKey: ["status", target] });
+}
+
+/**
+ * Change what has been read. If it is being read at this moment, the response may be older than the
+ * event and would replace it: then it is read once more.
+ */
+function patch<T>(client: QueryClient, queryKey: readonly unknown[], change: (old: T) => T): void {
+  if (client.getQueryState(queryKey)?.fetchStatus === "fetching") void client.invalidateQueries({ queryKey });
+  client.setQueryData<T>(queryKey, (old) => (old === undefined ? old : change(old)));
+}
+
+function applySession(client: QueryClient, body: EventBody, session: Session): void {
+  const ended = body.event === "session:ended";
+  patch<DaemonStatus>(client, ["machine", body.daemonId], (machine) => {
+    const others = machine.sessions.filter((one) => one.id !== session.id);
+    return { ...machine, sessions: ended ? others : [...others, session] };
+  });
+  if (ended) {
+    void client.invalidateQueries({ queryKey: ["chat", session.targetId] });
+    return;
+  }
+  // The rest of the status (controls, facts) follows with the next response.
+  const { status, title, pendingAction, error, workspace } = session;
+  patch<object>(client, ["status", session.targetId], (old) => ({
+    ...old,
+    ...{ status, title, pendingAction, error, workspace },
+  }));
+}
+
+function applyMessage(client: QueryClient, target: string, message: Message): void {
+  deltas.complete(target, message.id);
+  if (message.content.endsWith(CUT)) void client.invalidateQueries({ queryKey: ["chat", target] });
+  patch<Chat>(client, ["chat", target], (chat) => withMessage(chat, message));
+}
+
+/** Return the chat with a message in its place, which an earlier version of it may have. */
+export function withMessage<C extends Chat>(chat: C, message: Message): C {
+  const messages = chat.messages;
+  let at = messages.length;
+  while (at > 0 && (messages[at - 1] as Message).index > message.index) at -= 1;
+  const known = at > 0 && (messages[at - 1] as Message).index === message.index;
+  const next = [...messages.slice(0, known ? at - 1 : at), message, ...messages.slice(at)];
+  return { ...chat, messages: next, totalMessages: Math.max(chat.totalMessages, message.index + 1) };
+}

@@ -1,0 +1,46 @@
+import { useEffect, useState, useSyncExternalStore } from "react";
+import { BASE } from "@/api/client";
+import { queryClient } from "@/api/queries";
+import { applyFrame } from "./apply";
+import { deltas, type Draft } from "./deltas";
+import { startLive, type Live, type LiveState } from "./live";
+
+let live: Live | undefined;
+const subscribers = new Set<() => void>();
+const NOT_LIVE: LiveState = { live: false, lastAt: undefined };
+
+/** Open the event stream, or join that of another tab. */
+export function openLive(onUnauthorized: () => void): void {
+  live?.stop();
+  live = startLive(`${BASE}/api/v1/events?deltas=true`, onUnauthorized);
+  live.onFrame((frame) => applyFrame(queryClient, frame));
+  live.onState(() => subscribers.forEach((notify) => notify()));
+}
+
+export function closeLive(): void {
+  live?.stop();
+  live = undefined;
+}
+
+export function useLive(): LiveState {
+  return useSyncExternalStore(
+    (notify) => (subscribers.add(notify), () => subscribers.delete(notify)),
+    () => live?.state() ?? NOT_LIVE,
+  );
+}
+
+/** Whether updates have been lost for longer than a reconnection takes. */
+export function useLost(): LiveState | undefined {
+  const state = useLive();
+  const [lost, setLost] = useState(false);
+  useEffect(() => {
+    if (state.live) return setLost(false);
+    const timer = setTimeout(() => setLost(true), 2500);
+    return () => clearTimeout(timer);
+  }, [state.live]);
+  return lost && !state.live ? state : undefined;
+}
+
+export function useDrafts(targetId: string): readonly Draft[] {
+  return useSyncExternalStore(deltas.subscribe, () => deltas.read(targetId));
+}

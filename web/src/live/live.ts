@@ -1,0 +1,106 @@
+/**
+ * One event stream for all tabs of a browser.
+ *
+ *     service ── stream ──▶ leading tab ── BroadcastChannel ──▶ all other tabs
+ *
+ * The tab that has the lock "outrider-events" leads. When it is closed, the browser gives the lock
+ * to another tab, which resumes after the last cursor that it has seen. Where there are no locks
+ * (a page that came over plain http from another machine), each tab has a stream of its own.
+ *
+ * A tab that joins asks the leader for its state; what happened before, it reads from the API.
+ */
+import type { Frame } from "./sse";
+import { keepStream } from "./stream";
+
+export interface LiveState {
+  live: boolean;
+  /** When the last frame came, in epoch milliseconds; undefined before the first one. */
+  lastAt: number | undefined;
+}
+
+type Note =
+  | { type: "frame"; frame: Frame }
+  | { type: "state"; state: LiveState }
+  | { type: "join" }
+  | { type: "unauthorized" };
+
+export interface Live {
+  state(): LiveState;
+  onState(listener: () => void): () => void;
+  onFrame(listener: (frame: Frame) => void): () => void;
+  stop(): void;
+}
+
+const LOCK = "outrider-events";
+
+export function startLive(url: string, unauthorized: () => void): Live {
+  const end = new AbortController();
+  const stateListeners = new Set<() => void>();
+  const frameListeners = new Set<(frame: Frame) => void>();
+  const channel = new BroadcastChannel(LOCK);
+  let state: LiveState = { live: false, lastAt: undefined };
+  let cursor: string | undefined;
+  let leading = false;
+
+  function setState(next: LiveState): void {
+    const changed = next.live !== state.live;
+    state = next;
+    if (changed) stateListeners.forEach((listener) => listener());
+  }
+
+  function take(frame: Frame): void {
+    setState({ live: true, lastAt: Date.now() });
+    if (frame.event === "stream:ready" || frame.event === "stream:heartbeat") {
+      cursor = (JSON.parse(frame.data) as { cursor: string }).cursor;
+    } else if (frame.id !== undefined) cursor = frame.id;
+    frameListeners.forEach((listener) => listener(frame));
+  }
+
+  channel.onmessage = ({ data }: MessageEvent<Note>) => {
+    if (data.type === "join") {
+      if (leading) channel.postMessage({ type: "state", state } satisfies Note);
+    } else if (leading) return;
+    else if (data.type === "frame") take(data.frame);
+    else if (data.type === "state") setState(data.state);
+    else unauthorized();
+  };
+
+  async function lead(): Promise<void> {
+    leading = true;
+    const say = (note: Note) => channel.postMessage(note);
+    await keepStream({
+      url,
+      cursor,
+      signal: end.signal,
+      events: {
+        frame(frame) {
+          take(frame);
+          say({ type: "frame", frame });
+        },
+        state(live) {
+          setState({ live, lastAt: live ? Date.now() : state.lastAt });
+          say({ type: "state", state });
+        },
+        unauthorized() {
+          say({ type: "unauthorized" });
+          unauthorized();
+        },
+      },
+    });
+  }
+
+  if (navigator.locks) {
+    navigator.locks.request(LOCK, { signal: end.signal }, lead).catch(() => undefined);
+  } else void lead();
+  channel.postMessage({ type: "join" } satisfies Note);
+
+  return {
+    state: () => state,
+    onState: (listener) => (stateListeners.add(listener), () => stateListeners.delete(listener)),
+    onFrame: (listener) => (frameListeners.add(listener), () => frameListeners.delete(listener)),
+    stop() {
+      end.abort();
+      channel.close();
+    },
+  };
+}

@@ -1,0 +1,94 @@
+import {
+  createRootRoute,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  Outlet,
+  redirect,
+} from "@tanstack/react-router";
+import { ApiError, BASE_PATH } from "./api/client";
+import { accountQuery, queryClient } from "./api/queries";
+import { FailedPage, NotFoundPage } from "./routes/failed";
+import { Login } from "./routes/login";
+import { Shell } from "./routes/shell";
+import { SessionsPage } from "./routes/sessions";
+
+const root = createRootRoute({ component: Outlet, notFoundComponent: NotFoundPage });
+
+/** Return a path of this site that a page may lead to after the login; `/` for any other text. */
+export function safeNext(next: unknown): string {
+  if (typeof next !== "string" || !next.startsWith("/") || /^\/[/\\]/.test(next) || /[\t\n\r]/.test(next)) return "/";
+  const url = new URL(next, location.origin);
+  return url.origin === location.origin && url.pathname !== "/login" ? url.pathname + url.search : "/";
+}
+
+const login = createRoute({
+  getParentRoute: () => root,
+  path: "/login",
+  component: Login,
+  validateSearch: (search: Record<string, unknown>): { next?: string; over?: boolean } => ({
+    ...(search.next !== undefined ? { next: safeNext(search.next) } : {}),
+    ...(search.over ? { over: true } : {}),
+  }),
+});
+
+const shell = createRoute({
+  getParentRoute: () => root,
+  id: "shell",
+  component: Shell,
+  errorComponent: FailedPage,
+  async beforeLoad({ location: to }) {
+    try {
+      await queryClient.ensureQueryData(accountQuery);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 401) throw error;
+      throw redirect({ to: "/login", search: to.href === "/" ? {} : { next: to.href } });
+    }
+  },
+});
+
+const sessions = createRoute({ getParentRoute: () => shell, path: "/", component: SessionsPage });
+const inbox = createRoute({
+  getParentRoute: () => shell,
+  path: "/inbox",
+  component: lazyRouteComponent(() => import("./routes/inbox"), "InboxPage"),
+});
+const machines = createRoute({
+  getParentRoute: () => shell,
+  path: "/machines",
+  component: lazyRouteComponent(() => import("./routes/machines"), "MachinesPage"),
+});
+const machine = createRoute({
+  getParentRoute: () => shell,
+  path: "/machines/$daemonId",
+  component: lazyRouteComponent(() => import("./routes/machine"), "MachinePage"),
+});
+const session = createRoute({
+  getParentRoute: () => shell,
+  path: "/sessions/$targetId",
+  component: lazyRouteComponent(() => import("./session/page"), "SessionPage"),
+  validateSearch: (search: Record<string, unknown>): { tab?: Tab } =>
+    TABS.includes(search.tab as Tab) && search.tab !== "chat" ? { tab: search.tab as Tab } : {},
+});
+const account = createRoute({
+  getParentRoute: () => shell,
+  path: "/account",
+  component: lazyRouteComponent(() => import("./routes/account"), "AccountPage"),
+});
+
+export type Tab = "chat" | "terminal" | "debug";
+const TABS: Tab[] = ["chat", "terminal", "debug"];
+
+export const router = createRouter({
+  routeTree: root.addChildren([login, shell.addChildren([sessions, inbox, machines, machine, session, account])]),
+  basepath: BASE_PATH,
+  defaultPreload: "intent",
+  defaultNotFoundComponent: NotFoundPage,
+  scrollRestoration: false,
+});
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: typeof router;
+  }
+}

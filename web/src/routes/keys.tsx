@@ -1,0 +1,34 @@
+import { t } from "@/text";
+import { Dialog } from "@/ui/dialog";
+
+const KEYS: [string[], string][] = [
+  [["g", "s"], t("keys.sessions")],
+  [["g", "i"], t("keys.inbox")],
+  [["g", "m"], t("keys.machines")],
+  [["/"], t("keys.filter")],
+  [["j", "k"], t("keys.select")],
+  [["a", "r"], t("keys.answer")],
+  [["⌘K"], t("keys.switch")],
+  [["?"], t("keys.help")],
+];
+
+export default function Keys({ onClose }: { onClose: () => void }) {
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={t("keys.title")}>
+      <dl className="grid grid-cols-[auto_1fr] items-center gap-x-5 gap-y-2.5 text-sm">
+        {KEYS.map(([keys, what]) => (
+          <div key={what} className="contents">
+            <dt className="flex gap-1">
+              {keys.map((key) => (
+                <kbd key={key} className="min-w-6 rounded-sm border border-line-strong bg-sunken px-1.5 text-center font-sans text-xs leading-5">
+                  {key}
+                </kbd>
+              ))}
+            </dt>
+            <dd className="text-soft">{what}</dd>
+          </div>
+        ))}
+      </dl>
+    </Dialog>
+  );
+}

@@ -1,0 +1,75 @@
+import { useCallback, useRef, useState, type FormEvent } from "react";
+import { api, explain } from "@/api/client";
+import { t } from "@/text";
+import { Button } from "@/ui/button";
+import { Dialog } from "@/ui/dialog";
+import { Alert } from "@/ui/feedback";
+import { Field } from "@/ui/field";
+
+interface Prompt {
+  open: boolean;
+  ask: () => Promise<boolean>;
+  finish: (given: boolean) => void;
+}
+
+/** Asks for the password in place when an action needs a recent login. */
+export function usePasswordPrompt(): Prompt {
+  const [open, setOpen] = useState(false);
+  const waiting = useRef<((given: boolean) => void)[]>([]);
+  const ask = useCallback(() => {
+    setOpen(true);
+    return new Promise<boolean>((resolve) => waiting.current.push(resolve));
+  }, []);
+  const finish = useCallback((given: boolean) => {
+    setOpen(false);
+    waiting.current.splice(0).forEach((resolve) => resolve(given));
+  }, []);
+  return { open, ask, finish };
+}
+
+export function PasswordPrompt({ prompt }: { prompt: Prompt }) {
+  return (
+    <Dialog open={prompt.open} onOpenChange={(open) => !open && prompt.finish(false)} title={t("recent.title")}>
+      <PasswordForm finish={prompt.finish} />
+    </Dialog>
+  );
+}
+
+function PasswordForm({ finish }: { finish: (given: boolean) => void }) {
+  const [password, setPassword] = useState("");
+  const [error, setError] = useState<string>();
+  const [busy, setBusy] = useState(false);
+  async function submit(event: FormEvent) {
+    event.preventDefault();
+    event.stopPropagation();
+    setBusy(true);
+    try {
+      await api.post("/api/v1/auth/reauthenticate", { body: { password } });
+      finish(true);
+    } catch (failure) {
+      setError(explain(failure));
+      setPassword("");
+      setBusy(false);
+    }
+  }
+  return (
+    <form onSubmit={submit} className="space-y-4">
+      <p className="text-sm text-soft">{t("recent.why")}</p>
+      {error && <Alert>{error}</Alert>}
+      <Field
+        label={t("login.password")}
+        type="password"
+        autoComplete="current-password"
+        required
+        autoFocus
+        value={password}
+        onChange={(event) => setPassword(event.target.value)}
+      />
+      <div className="flex justify-end">
+        <Button type="submit" look="primary" busy={busy}>
+          {t("recent.submit")}
+        </Button>
+      </div>
+    </form>
+  );
+}

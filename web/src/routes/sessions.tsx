@@ -1,0 +1,137 @@
+import { Link } from "@tanstack/react-router";
+import { ListTree, MonitorSmartphone, Plus, SearchX } from "lucide-react";
+import { lazy, Suspense, useState } from "react";
+import { explain } from "@/api/client";
+import { useSessions, type Place } from "@/api/queries";
+import { t } from "@/text";
+import { Button, buttonClass } from "@/ui/button";
+import { Alert, Empty, Skeleton } from "@/ui/feedback";
+import { SearchBox, Select } from "@/ui/field";
+import { Page } from "@/ui/page";
+import { Status } from "@/ui/status";
+import { Age } from "@/ui/time";
+
+const Launch = lazy(() => import("./launch"));
+const STATUSES = ["waiting_approval", "generating", "error", "idle"];
+
+/** Whether each word of the filter is in the session's title, type, directory or machine. */
+export function matches({ session, machine }: Place, text: string): boolean {
+  const all = [session.title, session.type, session.name, session.workspace?.path, machine.nickname, machine.hostname];
+  const searched = all.filter(Boolean).join("\n").toLowerCase();
+  return text.toLowerCase().split(/\s+/).every((word) => searched.includes(word));
+}
+
+export function SessionsPage() {
+  const { places, machines, isPending, error, failed } = useSessions();
+  const [text, setText] = useState("");
+  const [status, setStatus] = useState("");
+  const [machineId, setMachineId] = useState("");
+  const [launching, setLaunching] = useState(false);
+  const shown = places.filter(
+    (place) =>
+      (!status || place.session.status === status) &&
+      (!machineId || place.machine.id === machineId) &&
+      matches(place, text),
+  );
+  const clear = () => {
+    setText("");
+    setStatus("");
+    setMachineId("");
+  };
+  const launch = (
+    <Button look="primary" icon={<Plus className="size-4" aria-hidden />} onClick={() => setLaunching(true)}>
+      {t("launch.open")}
+    </Button>
+  );
+  return (
+    <Page title={t("sessions.title")} actions={machines.length > 0 && launch}>
+      {places.length > 0 && (
+        <div className="sticky top-0 z-10 flex flex-wrap items-center gap-x-4 gap-y-2 border-b border-line bg-ground px-4 py-2 sm:px-6">
+          <SearchBox
+            label={t("sessions.filter")}
+            placeholder={t("sessions.filterHint")}
+            value={text}
+            onChange={setText}
+            className="min-w-56 grow"
+          />
+          <Select inline label={t("status.label")} value={status} onChange={(event) => setStatus(event.target.value)}>
+            <option value="">{t("status.all")}</option>
+            {STATUSES.map((one) => (
+              <option key={one}>{one}</option>
+            ))}
+          </Select>
+          {machines.length > 1 && (
+            <Select inline label={t("sessions.machine")} value={machineId} onChange={(event) => setMachineId(event.target.value)}>
+              <option value="">{t("sessions.allMachines")}</option>
+              {machines.map((machine) => (
+                <option key={machine.id} value={machine.id}>
+                  {machine.nickname}
+                </option>
+              ))}
+            </Select>
+          )}
+        </div>
+      )}
+      {error && <Alert className="m-4">{explain(error)}</Alert>}
+      {failed.length > 0 && <Alert className="m-4">{t("sessions.partial", failed.join(", "))}</Alert>}
+      {shown.length > 0 ? (
+        <ul aria-label={t("sessions.list")}>
+          {shown.map((place) => (
+            <SessionRow key={place.session.id} place={place} />
+          ))}
+        </ul>
+      ) : isPending ? (
+        <Skeleton />
+      ) : machines.length === 0 && !error ? (
+        <Empty icon={<MonitorSmartphone />} title={t("sessions.noMachine")} hint={t("sessions.noMachineHint")}>
+          <Link to="/machines" search={{}} className={buttonClass("primary")}>
+            {t("machines.connect")}
+          </Link>
+        </Empty>
+      ) : places.length === 0 ? (
+        !error && (
+          <Empty icon={<ListTree />} title={t("sessions.none")} hint={t("sessions.noneHint")}>
+            {launch}
+          </Empty>
+        )
+      ) : (
+        <Empty icon={<SearchX />} title={t("sessions.noMatch")} hint={t("sessions.noMatchHint")}>
+          <Button onClick={clear}>{t("sessions.clear")}</Button>
+        </Empty>
+      )}
+      <Suspense>{launching && <Launch onClose={() => setLaunching(false)} />}</Suspense>
+    </Page>
+  );
+}
+
+/** A session in a list: its link, where it is, and its status. */
+export function SessionRow({ place: { session, machine } }: { place: Place }) {
+  return (
+    <li className="relative flex items-center gap-3 border-b border-line px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:h-11 sm:px-6 sm:py-0">
+      <Status value={session.status} className="max-sm:order-last sm:w-36" />
+      <div className="flex min-w-0 grow flex-col gap-x-3 sm:flex-row sm:items-baseline">
+        <Link
+          to="/sessions/$targetId"
+          params={{ targetId: session.targetId }}
+          data-row
+          className="truncate font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
+        >
+          {session.title ?? session.type}
+        </Link>
+        <span className="truncate text-sm text-faint">
+          {session.title ? session.name : ""}
+          {session.error && session.status === "error" && <span className="text-bad"> {session.error}</span>}
+        </span>
+        <span className="flex min-w-0 gap-x-3 text-sm text-faint sm:ml-auto sm:shrink-0">
+          {session.workspace && (
+            <span className="truncate sm:max-w-44" title={session.workspace.path}>
+              {session.workspace.name}
+            </span>
+          )}
+          <span className="truncate sm:max-w-40">{machine.nickname}</span>
+          <Age at={session.lastActivityAt} className="shrink-0 tabular-nums sm:w-10 sm:text-right" />
+        </span>
+      </div>
+    </li>
+  );
+}

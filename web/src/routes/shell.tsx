@@ -1,0 +1,191 @@
+import { Link, Outlet, useNavigate, useRouter, useRouterState, type LinkProps } from "@tanstack/react-router";
+import { Inbox, ListTree, LogOut, MonitorSmartphone, Search, User, WifiOff, type LucideIcon } from "lucide-react";
+import { lazy, Suspense, useEffect, useState } from "react";
+import { api, BASE, onRefusal } from "@/api/client";
+import { queryClient, useSessions } from "@/api/queries";
+import { closeLive, openLive, useLost } from "@/live";
+import { t } from "@/text";
+import { clockTime } from "@/text/format";
+import { cn } from "@/ui/cn";
+import { Mark } from "@/ui/mark";
+import { PasswordPrompt, usePasswordPrompt } from "./password-prompt";
+import { useShortcuts } from "./shortcuts";
+
+const Switcher = lazy(() => import("./switcher"));
+const Keys = lazy(() => import("./keys"));
+
+interface Entry {
+  to: "/" | "/inbox" | "/machines" | "/account";
+  label: string;
+  icon: LucideIcon;
+}
+
+const ENTRIES: Entry[] = [
+  { to: "/", label: t("nav.sessions"), icon: ListTree },
+  { to: "/inbox", label: t("nav.inbox"), icon: Inbox },
+  { to: "/machines", label: t("nav.machines"), icon: MonitorSmartphone },
+  { to: "/account", label: t("nav.account"), icon: User },
+];
+
+/** Everything around a page of somebody who is logged in. */
+export function Shell() {
+  const router = useRouter();
+  const navigate = useNavigate();
+  const prompt = usePasswordPrompt();
+  const [open, setOpen] = useState<"switcher" | "keys">();
+
+  useEffect(() => {
+    const sessionOver = () => {
+      closeLive();
+      const { href, pathname } = router.state.location;
+      if (pathname === "/login") return;
+      queryClient.removeQueries({ queryKey: ["account"] });
+      void navigate({ to: "/login", search: { next: href, over: true } });
+    };
+    onRefusal({ askPassword: prompt.ask, sessionOver });
+    openLive(sessionOver);
+    return closeLive;
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each login
+  }, []);
+
+  useShortcuts({ openSwitcher: () => setOpen("switcher"), openKeys: () => setOpen("keys") });
+
+  return (
+    <div className="flex h-dvh flex-col md:flex-row">
+      <a
+        href="#content"
+        className="sr-only z-60 rounded-md bg-raised px-3 py-2 focus:not-sr-only focus:absolute focus:top-2 focus:left-2"
+      >
+        {t("app.skip")}
+      </a>
+      <Sidebar openSwitcher={() => setOpen("switcher")} />
+      <main id="content" tabIndex={-1} className="flex min-h-0 min-w-0 grow flex-col outline-none">
+        <LostBanner />
+        <div className="min-h-0 grow">
+          <Outlet />
+        </div>
+      </main>
+      <TabBar />
+      <PasswordPrompt prompt={prompt} />
+      <Suspense>
+        {open === "switcher" && <Switcher onClose={() => setOpen(undefined)} />}
+        {open === "keys" && <Keys onClose={() => setOpen(undefined)} />}
+      </Suspense>
+    </div>
+  );
+}
+
+function useWaiting(): number {
+  return useSessions().places.filter(({ session }) => session.pendingAction !== null).length;
+}
+
+function Sidebar({ openSwitcher }: { openSwitcher: () => void }) {
+  const waiting = useWaiting();
+  const router = useRouter();
+  async function logOut() {
+    await api.post("/api/v1/auth/logout");
+    closeLive();
+    queryClient.clear();
+    await router.navigate({ to: "/login", search: {} });
+  }
+  const row = "flex w-full items-center gap-2.5 rounded-md px-2 h-8 text-sm text-soft hover:bg-hover hover:text-text";
+  return (
+    <aside className="hidden w-54 shrink-0 flex-col border-r border-line bg-sunken p-2.5 md:flex">
+      <div className="flex items-center gap-2 px-2 py-2 font-semibold">
+        <Mark className="size-5" />
+        {t("app.name")}
+      </div>
+      <button
+        type="button"
+        onClick={openSwitcher}
+        className="mt-1 mb-3 flex h-8 items-center gap-2 rounded-md border border-line bg-ground px-2 text-sm text-faint hover:border-line-strong"
+      >
+        <Search className="size-4" aria-hidden />
+        {t("nav.search")}
+        <kbd className="ml-auto font-sans text-xs">⌘K</kbd>
+      </button>
+      <nav aria-label={t("app.navigation")} className="space-y-0.5">
+        {ENTRIES.map((entry) => (
+          <NavLink key={entry.to} entry={entry} waiting={waiting} className={cn(row)} active="bg-press text-text font-medium" />
+        ))}
+      </nav>
+      <div className="mt-auto space-y-0.5">
+        <a href={`${BASE}/docs`} className={row}>
+          <span className="w-4 text-center font-mono text-xs" aria-hidden>
+            {"{}"}
+          </span>
+          {t("nav.docs")}
+        </a>
+        <button type="button" onClick={() => void logOut()} className={row}>
+          <LogOut className="size-4" aria-hidden />
+          {t("nav.logout")}
+        </button>
+      </div>
+    </aside>
+  );
+}
+
+function TabBar() {
+  const waiting = useWaiting();
+  const inSession = useRouterState({ select: (state) => state.location.pathname.startsWith("/sessions/") });
+  if (inSession) return null; // the message box has the lower edge there
+  return (
+    <nav
+      aria-label={t("app.navigation")}
+      className="flex shrink-0 border-t border-line bg-ground pb-[env(safe-area-inset-bottom)] md:hidden"
+    >
+      {ENTRIES.map((entry) => (
+        <NavLink
+          key={entry.to}
+          entry={entry}
+          waiting={waiting}
+          className="relative flex h-14 grow basis-0 flex-col items-center justify-center gap-0.5 text-xs text-soft"
+          active="text-accent font-medium"
+        />
+      ))}
+    </nav>
+  );
+}
+
+interface NavLinkProps {
+  entry: Entry;
+  waiting: number;
+  className: string;
+  active: string;
+}
+
+function NavLink({ entry: { to, label, icon: Icon }, waiting, className, active }: NavLinkProps) {
+  const count = to === "/inbox" ? waiting : 0;
+  const exact: LinkProps["activeOptions"] = { exact: to === "/" };
+  return (
+    <Link
+      to={to}
+      activeOptions={exact}
+      className={className}
+      activeProps={{ className: active, "aria-current": "page" }}
+      aria-label={count > 0 ? `${label}, ${t("nav.waiting", count)}` : label}
+    >
+      <Icon className="size-4 max-md:size-5" aria-hidden />
+      {label}
+      {count > 0 && (
+        <span
+          aria-hidden
+          className="rounded-full bg-waiting-soft px-1.5 text-xs font-semibold text-waiting tabular-nums ring-1 ring-waiting-line max-md:absolute max-md:top-1.5 max-md:left-1/2 max-md:ml-1.5 md:ml-auto"
+        >
+          {count}
+        </span>
+      )}
+    </Link>
+  );
+}
+
+function LostBanner() {
+  const lost = useLost();
+  if (!lost) return null;
+  return (
+    <div role="alert" className="flex items-center gap-2 border-b border-waiting-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting">
+      <WifiOff className="size-4 shrink-0" aria-hidden />
+      {lost.lastAt === undefined ? t("live.lostNever") : t("live.lost", clockTime(lost.lastAt))}
+    </div>
+  );
+}

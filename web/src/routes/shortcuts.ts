@@ -1,0 +1,64 @@
+import { useNavigate } from "@tanstack/react-router";
+import { useEffect, useRef } from "react";
+
+interface Handlers {
+  openSwitcher: () => void;
+  openKeys: () => void;
+}
+
+/** Whether keys belong to what has the focus: a field, a terminal, an open dialog or menu. */
+export function isTyping(target: EventTarget | null): boolean {
+  if (!(target instanceof HTMLElement)) return false;
+  return (
+    target.matches("input, textarea, select, [contenteditable]") ||
+    target.closest('[role="dialog"], [role="alertdialog"], [role="menu"], .xterm') !== null ||
+    document.querySelector('[role="dialog"], [role="alertdialog"], [role="menu"]') !== null
+  );
+}
+
+const SEQUENCE_MS = 1500;
+
+/** The keys that work on every page. */
+export function useShortcuts(handlers: Handlers): void {
+  const navigate = useNavigate();
+  const latest = useRef(handlers);
+  latest.current = handlers;
+  useEffect(() => {
+    let goAt = 0;
+    const onKey = (event: KeyboardEvent) => {
+      if ((event.metaKey || event.ctrlKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k") {
+        if (event.target instanceof HTMLElement && event.target.closest(".xterm")) return;
+        event.preventDefault();
+        latest.current.openSwitcher();
+        return;
+      }
+      if (event.metaKey || event.ctrlKey || event.altKey || isTyping(event.target)) return;
+      const going = event.timeStamp - goAt < SEQUENCE_MS;
+      goAt = 0;
+      if (going && event.key === "s") void navigate({ to: "/" });
+      else if (going && event.key === "i") void navigate({ to: "/inbox" });
+      else if (going && event.key === "m") void navigate({ to: "/machines" });
+      else if (event.key === "g") goAt = event.timeStamp;
+      else if (event.key === "?") latest.current.openKeys();
+      else if (event.key === "/") {
+        const filter = document.querySelector<HTMLInputElement>("[data-list-filter]");
+        if (!filter) return;
+        event.preventDefault();
+        filter.focus();
+        filter.select();
+      } else if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, [navigate]);
+}
+
+/** Give the focus to the next or previous row of the page's list. */
+function move(step: 1 | -1): void {
+  const rows = [...document.querySelectorAll<HTMLElement>("[data-row]")];
+  if (rows.length === 0) return;
+  const current = rows.findIndex((row) => row === document.activeElement || row.contains(document.activeElement));
+  const next = current < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, current + step));
+  rows[next]?.focus();
+  rows[next]?.scrollIntoView({ block: "nearest" });
+}

@@ -1,0 +1,94 @@
+import { AlertDialog } from "@base-ui/react/alert-dialog";
+import { Dialog as Base } from "@base-ui/react/dialog";
+import { X } from "lucide-react";
+import { useState, type ReactNode } from "react";
+import { explain } from "@/api/client";
+import { t } from "@/text";
+import { Button, buttonClass } from "./button";
+import { cn } from "./cn";
+import { Alert } from "./feedback";
+
+const BACKDROP = "fixed inset-0 z-40 bg-black/30 dark:bg-black/60";
+const POPUP =
+  "fixed z-50 inset-x-0 bottom-0 max-h-[92dvh] overflow-y-auto rounded-t-lg border border-line bg-raised p-4 shadow-float outline-none " +
+  "sm:inset-x-auto sm:bottom-auto sm:left-1/2 sm:top-[14vh] sm:max-h-[76vh] sm:w-full sm:max-w-md sm:-translate-x-1/2 sm:rounded-lg sm:p-5";
+
+interface DialogProps {
+  open: boolean;
+  onOpenChange: (open: boolean) => void;
+  title: string;
+  children: ReactNode;
+  wide?: boolean;
+}
+
+export function Dialog({ open, onOpenChange, title, children, wide }: DialogProps) {
+  return (
+    <Base.Root open={open} onOpenChange={onOpenChange}>
+      <Base.Portal>
+        <Base.Backdrop className={BACKDROP} />
+        <Base.Popup className={cn(POPUP, wide && "sm:max-w-xl")}>
+          <div className="mb-4 flex items-start justify-between gap-4">
+            <Base.Title className="text-lg">{title}</Base.Title>
+            <Base.Close className={cn(buttonClass("quiet", true), "-mt-1 -mr-2")} aria-label={t("app.close")}>
+              <X className="size-4" aria-hidden />
+            </Base.Close>
+          </div>
+          {children}
+        </Base.Popup>
+      </Base.Portal>
+    </Base.Root>
+  );
+}
+
+interface ConfirmProps {
+  open: boolean;
+  onOpenChange: (open: boolean) => void;
+  title: string;
+  why: string;
+  /** The word of the action, which the confirming button repeats. */
+  action: string;
+  /** Ends when the service has done it; a refusal is shown in the open dialog. */
+  onConfirm: () => Promise<unknown>;
+  danger?: boolean;
+}
+
+export function Confirm({ open, onOpenChange, title, why, action, onConfirm, danger = true }: ConfirmProps) {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<string>();
+  async function confirm() {
+    setBusy(true);
+    setError(undefined);
+    try {
+      await onConfirm();
+      onOpenChange(false);
+    } catch (failure) {
+      setError(explain(failure));
+    } finally {
+      setBusy(false);
+    }
+  }
+  return (
+    <AlertDialog.Root
+      open={open}
+      onOpenChange={(next) => {
+        setError(undefined);
+        onOpenChange(next);
+      }}
+    >
+      <AlertDialog.Portal>
+        <AlertDialog.Backdrop className={BACKDROP} />
+        <AlertDialog.Popup className={POPUP}>
+          <AlertDialog.Title className="text-lg">{title}</AlertDialog.Title>
+          <AlertDialog.Description className="mt-2 text-soft">{why}</AlertDialog.Description>
+          {error && <Alert className="mt-3">{error}</Alert>}
+          <div className="mt-5 flex justify-end gap-2">
+            <AlertDialog.Close className={buttonClass("plain")}>{t("app.cancel")}</AlertDialog.Close>
+            <Button look={danger ? "danger" : "primary"} busy={busy} onClick={confirm}>
+              {action}
+            </Button>
+          </div>
+        </AlertDialog.Popup>
+      </AlertDialog.Portal>
+    </AlertDialog.Root>
+  );
+}

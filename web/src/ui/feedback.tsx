@@ -1,0 +1,48 @@
+import { TriangleAlert } from "lucide-react";
+import type { ReactNode } from "react";
+import { cn } from "./cn";
+
+export function Alert({ children, className }: { children: ReactNode; className?: string }) {
+  return (
+    <div
+      role="alert"
+      className={cn(
+        "flex gap-2 rounded-md border border-bad-line bg-bad-soft px-3 py-2 text-sm whitespace-pre-line text-bad",
+        className,
+      )}
+    >
+      <TriangleAlert className="mt-0.5 size-4 shrink-0" aria-hidden />
+      <div className="min-w-0 wrap-anywhere">{children}</div>
+    </div>
+  );
+}
+
+interface EmptyProps {
+  icon: ReactNode;
+  title: string;
+  hint?: string;
+  children?: ReactNode;
+}
+
+export function Empty({ icon, title, hint, children }: EmptyProps) {
+  return (
+    <div className="mx-auto flex max-w-sm flex-col items-center px-6 py-16 text-center">
+      <div className="mb-3 text-faint [&_svg]:size-7 [&_svg]:stroke-[1.5]" aria-hidden>
+        {icon}
+      </div>
+      <h2 className="text-base">{title}</h2>
+      {hint && <p className="mt-1 text-sm text-soft">{hint}</p>}
+      {children && <div className="mt-4 flex gap-2">{children}</div>}
+    </div>
+  );
+}
+
+export function Skeleton({ rows = 4 }: { rows?: number }) {
+  return (
+    <div aria-hidden className="space-y-3 p-4">
+      {Array.from({ length: rows }, (_, i) => (
+        <div key={i} className="h-4 animate-pulse rounded-sm bg-press" style={{ width: `${75 - 13 * (i % 3)}%` }} />
+      ))}
+    </div>
+  );
+}

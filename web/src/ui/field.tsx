@@ -1,0 +1,79 @@
+import { Search } from "lucide-react";
+import { useId, type InputHTMLAttributes, type Ref, type SelectHTMLAttributes } from "react";
+import { cn } from "./cn";
+
+export const INPUT =
+  "w-full min-w-0 rounded-md border border-line-strong bg-ground px-2.5 text-base text-text h-8 pointer-coarse:h-10 hover:border-faint";
+
+interface FieldProps extends InputHTMLAttributes<HTMLInputElement> {
+  label: string;
+  hint?: string | undefined;
+  ref?: Ref<HTMLInputElement>;
+}
+
+export function Field({ label, hint, className, ...rest }: FieldProps) {
+  const id = useId();
+  return (
+    <div className={className}>
+      <label htmlFor={id} className="mb-1 block text-sm font-medium">
+        {label}
+      </label>
+      <input id={id} className={INPUT} aria-describedby={hint ? `${id}-hint` : undefined} {...rest} />
+      {hint && (
+        <p id={`${id}-hint`} className="mt-1 text-xs text-faint">
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}
+
+interface SelectProps extends SelectHTMLAttributes<HTMLSelectElement> {
+  label: string;
+  /** Show the label before the field, in one line with it. */
+  inline?: boolean;
+  hint?: string | undefined;
+}
+
+/** The browser's own select: it has the right keys on a desk, and the right list on a phone. */
+export function Select({ label, inline, hint, className, children, ...rest }: SelectProps) {
+  const id = useId();
+  return (
+    <div className={cn(inline && "flex items-center gap-1.5", className)}>
+      <label htmlFor={id} className={inline ? "text-sm text-soft" : "mb-1 block text-sm font-medium"}>
+        {label}
+      </label>
+      <select id={id} className={cn(INPUT, inline && "w-auto max-w-40 text-sm", "cursor-pointer pr-1")} {...rest}>
+        {children}
+      </select>
+      {hint && <p className="mt-1 text-xs text-faint">{hint}</p>}
+    </div>
+  );
+}
+
+interface SearchProps extends Omit<InputHTMLAttributes<HTMLInputElement>, "onChange"> {
+  label: string;
+  onChange: (text: string) => void;
+}
+
+/** The text filter of a list: `/` gives it the focus, Escape empties it. */
+export function SearchBox({ label, onChange, className, ...rest }: SearchProps) {
+  return (
+    <div className={cn("relative", className)}>
+      <Search className="pointer-events-none absolute top-1/2 left-2 size-4 -translate-y-1/2 text-faint" aria-hidden />
+      <input
+        type="search"
+        aria-label={label}
+        data-list-filter
+        className={cn(INPUT, "pl-8 text-sm [&::-webkit-search-cancel-button]:hidden")}
+        onChange={(event) => onChange(event.target.value)}
+        onKeyDown={(event) => {
+          if (event.key !== "Escape") return;
+          if (event.currentTarget.value === "") event.currentTarget.blur();
+          else onChange("");
+        }}
+        {...rest}
+      />
+    </div>
+  );
+}

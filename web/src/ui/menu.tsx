@@ -1,0 +1,44 @@
+import { Menu as Base } from "@base-ui/react/menu";
+import type { ReactNode } from "react";
+import { buttonClass } from "./button";
+
+interface Item {
+  label: string;
+  icon?: ReactNode;
+  danger?: boolean;
+  onSelect: () => void;
+}
+
+interface MenuProps {
+  label: string;
+  trigger?: ReactNode;
+  items: Item[];
+  disabled?: boolean;
+}
+
+/** A button, named `label`, that opens a list of actions. */
+export function Menu({ label, trigger, items, disabled }: MenuProps) {
+  return (
+    <Base.Root>
+      <Base.Trigger className={buttonClass(trigger ? "quiet" : "plain", !!trigger)} aria-label={label} disabled={disabled}>
+        {trigger ?? label}
+      </Base.Trigger>
+      <Base.Portal>
+        <Base.Positioner sideOffset={4} align="end" className="z-50">
+          <Base.Popup className="max-w-[min(24rem,90vw)] min-w-40 rounded-lg border border-line bg-raised p-1 shadow-float outline-none">
+            {items.map((item) => (
+              <Base.Item
+                key={item.label}
+                onClick={item.onSelect}
+                className={`flex cursor-pointer items-center gap-2 rounded-md px-2.5 py-1.5 text-sm wrap-anywhere outline-none data-highlighted:bg-hover pointer-coarse:py-2.5 ${item.danger ? "text-bad" : ""}`}
+              >
+                {item.icon}
+                {item.label}
+              </Base.Item>
+            ))}
+          </Base.Popup>
+        </Base.Positioner>
+      </Base.Portal>
+    </Base.Root>
+  );
+}

@@ -1,0 +1,32 @@
+import { Circle, CircleCheck, CircleDashed, CircleHelp, CircleX, Loader, type LucideIcon } from "lucide-react";
+import { t } from "@/text";
+import { cn } from "./cn";
+
+type Known = { icon: LucideIcon; look: string; hint?: string; turning?: boolean };
+
+/** Each state has a shape and a word of its own: colour repeats what they say. */
+const STATES: Record<string, Known> = {
+  waiting_approval: { icon: CircleHelp, look: "text-waiting", hint: t("status.waiting_approval") },
+  generating: { icon: Loader, look: "text-working", hint: t("status.generating"), turning: true },
+  error: { icon: CircleX, look: "text-bad", hint: t("status.error") },
+  idle: { icon: Circle, look: "text-faint", hint: t("status.idle") },
+  ended: { icon: CircleDashed, look: "text-faint" },
+  online: { icon: CircleCheck, look: "text-good" },
+  reconnecting: { icon: Loader, look: "text-waiting", turning: true },
+  offline: { icon: CircleDashed, look: "text-faint" },
+};
+
+/** A state, by the word that the API has for it. */
+export function Status({ value, className }: { value: string; className?: string }) {
+  const { icon: Icon, look, hint, turning } = STATES[value] ?? { icon: Circle, look: "text-soft" };
+  return (
+    <span
+      role="status"
+      title={hint}
+      className={cn("inline-flex shrink-0 items-center gap-1.5 text-xs font-medium whitespace-nowrap", look, className)}
+    >
+      <Icon className={cn("size-3.5", turning && "animate-turn")} strokeWidth={2.25} aria-hidden />
+      {value}
+    </span>
+  );
+}
