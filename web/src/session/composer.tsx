@@ -1,0 +1,174 @@
+import { useQuery } from "@tanstack/react-query";
+import { ArrowUp, Clock, ListPlus, Loader2, Square, Undo2, Zap } from "lucide-react";
+import { useEffect, useState } from "react";
+import { api, ApiError, explain, UnreachableError } from "@/api/client";
+import { chatQuery, queryClient, queueQuery } from "@/api/queries";
+import { t } from "@/text";
+import { Button } from "@/ui/button";
+import { Alert } from "@/ui/feedback";
+import { keepDraft, readDraft } from "./drafts";
+
+type Delivery = "queue" | "interrupt";
+
+interface Outgoing {
+  key: string;
+  text: string;
+  /** The message's id, once the service has taken it. */
+  id?: string;
+}
+
+interface ComposerProps {
+  targetId: string;
+  status: string;
+  name: string;
+}
+
+/** The message box, what waits in the queue, and what is being sent. */
+export function Composer({ targetId, status, name }: ComposerProps) {
+  const [text, setText] = useState(() => readDraft(targetId));
+  const [error, setError] = useState<string>();
+  const [outgoing, setOutgoing] = useState<Outgoing[]>([]);
+  const [interrupting, setInterrupting] = useState(false);
+  const queue = useQuery(queueQuery(targetId)).data ?? [];
+  const chatIds = useQuery({ ...chatQuery(targetId), select: (chat) => chat.messages.slice(-50).map((one) => one.id) }).data;
+  const busy = status === "generating" || status === "waiting_approval";
+  const canSend = text.trim() !== "";
+
+  useEffect(() => keepDraft(targetId, text), [targetId, text]);
+  const shown = outgoing.filter(({ id }) => !id || !(chatIds?.includes(id) || queue.some((one) => one.messageId === id)));
+
+  async function send(delivery: Delivery) {
+    if (!canSend) return;
+    const message = text;
+    const key = crypto.getRandomValues(new Uint32Array(4)).join("-");
+    setOutgoing((all) => [...all, { key, text: message }]);
+    setText("");
+    setError(undefined);
+    try {
+      const sent = await api.post("/api/v1/shortcuts/{ideId}/chat", {
+        path: { ideId: targetId },
+        body: { message, delivery },
+        idempotencyKey: key,
+      });
+      setOutgoing((all) => all.map((one) => (one.key === key ? { ...one, id: sent.messageId ?? key } : one)));
+      // Events bring the message; this is for the case that they are lost.
+      setTimeout(() => {
+        setOutgoing((all) => all.filter((one) => one.key !== key));
+        void queryClient.invalidateQueries({ queryKey: ["chat", targetId] });
+        void queryClient.invalidateQueries({ queryKey: ["queue", targetId] });
+      }, 4000);
+    } catch (failure) {
+      setOutgoing((all) => all.filter((one) => one.key !== key));
+      setText((now) => (now ? `${message}\n${now}` : message));
+      if (failure instanceof ApiError && failure.code === "APPROVAL_PENDING") setError(t("message.waitsForAnswer"));
+      else if (failure instanceof UnreachableError || (failure instanceof ApiError && failure.status === 504))
+        setError(t("message.unknown"));
+      else setError(t("message.refused", explain(failure)));
+    }
+  }
+
+  async function interrupt() {
+    setInterrupting(true);
+    setError(undefined);
+    try {
+      await api.post("/api/v1/shortcuts/{ideId}/interrupt", { path: { ideId: targetId } });
+    } catch (failure) {
+      // It ended by itself in the meantime: that is what was wanted.
+      if (!(failure instanceof ApiError && failure.code === "NOT_GENERATING")) setError(explain(failure));
+    } finally {
+      setInterrupting(false);
+      void queryClient.invalidateQueries({ queryKey: ["status", targetId] });
+    }
+  }
+
+  async function withdraw(messageId: string) {
+    setError(undefined);
+    try {
+      await api.delete("/api/v1/shortcuts/{ideId}/queue/{messageId}", { path: { ideId: targetId, messageId } });
+    } catch (failure) {
+      const sent = failure instanceof ApiError && (failure.status === 404 || failure.code === "ALREADY_SENT");
+      setError(sent ? t("queue.sent") : explain(failure));
+    }
+    void queryClient.invalidateQueries({ queryKey: ["queue", targetId] });
+  }
+
+  return (
+    <div className="space-y-2">
+      {(queue.length > 0 || shown.length > 0) && (
+        <ul aria-label={t("queue.title")} className="space-y-1 text-sm">
+          {queue.map((one) => (
+            <li key={one.messageId} className="flex items-center gap-2 rounded-md border border-dashed border-line-strong py-0.5 pr-0.5 pl-2.5">
+              <Clock className="size-3.5 shrink-0 text-faint" aria-hidden />
+              <span className="shrink-0 text-xs font-medium text-faint">{t("queue.title")}</span>
+              <span className="min-w-0 grow truncate" title={one.text}>
+                {one.text}
+              </span>
+              <Button
+                look="quiet"
+                icon={<Undo2 className="size-3.5" aria-hidden />}
+                onClick={() => void withdraw(one.messageId)}
+              >
+                {t("queue.withdraw")}
+              </Button>
+            </li>
+          ))}
+          {shown.map((one) => (
+            <li key={one.key} className="flex h-9 items-center gap-2 rounded-md border border-dashed border-line-strong px-2.5 text-soft">
+              <Loader2 className="size-3.5 shrink-0 animate-turn text-faint" aria-hidden />
+              <span className="shrink-0 text-xs font-medium text-faint">{t("message.sending")}</span>
+              <span className="min-w-0 truncate">{one.text}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      {error && <Alert>{error}</Alert>}
+      <div className="rounded-lg border border-line-strong bg-raised focus-within:border-accent">
+        <textarea
+          aria-label={t("message.label")}
+          placeholder={t("message.placeholder", name)}
+          title={t("message.hint")}
+          rows={1}
+          value={text}
+          onChange={(event) => setText(event.target.value)}
+          onKeyDown={(event) => {
+            if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+            event.preventDefault();
+            void send("queue");
+          }}
+          className="block field-sizing-content max-h-[40dvh] min-h-10 w-full resize-none bg-transparent px-3 py-2.5 outline-none"
+        />
+        <div className="flex flex-wrap items-center justify-end gap-1.5 p-1.5 pt-0">
+          {busy && (
+            <Button
+              look="quiet"
+              className="mr-auto"
+              busy={interrupting}
+              icon={<Square className="size-3.5" aria-hidden />}
+              onClick={() => void interrupt()}
+            >
+              {t("message.interrupt")}
+            </Button>
+          )}
+          {busy && (
+            <Button
+              look="quiet"
+              disabled={!canSend}
+              icon={<Zap className="size-3.5" aria-hidden />}
+              onClick={() => void send("interrupt")}
+            >
+              {t("message.interruptAndSend")}
+            </Button>
+          )}
+          <Button
+            look="primary"
+            disabled={!canSend}
+            icon={busy ? <ListPlus className="size-4" aria-hidden /> : <ArrowUp className="size-4" aria-hidden />}
+            onClick={() => void send("queue")}
+          >
+            {busy ? t("message.queue") : t("message.send")}
+          </Button>
+        </div>
+      </div>
+    </div>
+  );
+}
