@@ -1,9 +1,8 @@
-import { fileURLToPath } from "node:url";
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
 
-const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
+const path = (relative: string) => new URL(relative, import.meta.url).pathname;
 
 export default defineConfig({
   // Relative addresses: the page names its base path in <base>, which the service fills in.

@@ -1,0 +1,124 @@
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
+import { CircleCheck, Loader2 } from "lucide-react";
+import { useEffect, useRef, useState, type FormEvent } from "react";
+import { api, BASE, explain } from "@/api/client";
+import { machinesQuery } from "@/api/queries";
+import { t } from "@/text";
+import { clockTime } from "@/text/format";
+import { Button } from "@/ui/button";
+import { CopyButton } from "@/ui/copy";
+import { Dialog } from "@/ui/dialog";
+import { Alert } from "@/ui/feedback";
+import { Field } from "@/ui/field";
+
+interface Code {
+  code: string;
+  expiresAt: number;
+}
+
+/** Connect a machine: a code, the two commands, and then the machine as soon as it is there. */
+export default function Connect({ onClose }: { onClose: () => void }) {
+  const [code, setCode] = useState<Code>();
+  const [nickname, setNickname] = useState("");
+  const [error, setError] = useState<string>();
+  const [busy, setBusy] = useState(false);
+
+  async function getCode(event?: FormEvent) {
+    event?.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    try {
+      setCode(await api.post("/api/v1/auth/enroll/code", { body: { nickname: nickname.trim() || null } }));
+    } catch (failure) {
+      setError(explain(failure));
+    } finally {
+      setBusy(false);
+    }
+  }
+
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={t("connect.title")} wide>
+      {error && <Alert className="mb-4">{error}</Alert>}
+      {code ? (
+        <Waiting key={code.code} code={code} onClose={onClose} again={() => void getCode()} />
+      ) : (
+        <form onSubmit={getCode} className="space-y-4">
+          <Field
+            label={t("connect.name")}
+            hint={t("connect.nameHint")}
+            value={nickname}
+            onChange={(event) => setNickname(event.target.value)}
+          />
+          <div className="flex justify-end">
+            <Button type="submit" look="primary" busy={busy}>
+              {t("connect.code")}
+            </Button>
+          </div>
+        </form>
+      )}
+    </Dialog>
+  );
+}
+
+function Waiting({ code, onClose, again }: { code: Code; onClose: () => void; again: () => void }) {
+  const navigate = useNavigate();
+  // Events announce a new machine; the interval is for the time in which they are lost.
+  const machines = useQuery({ ...machinesQuery, refetchInterval: 5000 }).data;
+  const before = useRef<Map<string, number | null>>(undefined);
+  if (machines && !before.current) before.current = new Map(machines.map((one) => [one.id, one.connectedAt]));
+  const joined = machines?.find((one) => before.current && before.current.get(one.id) !== one.connectedAt);
+  const [expired, setExpired] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setExpired(true), Math.max(0, code.expiresAt - Date.now()));
+    return () => clearTimeout(timer);
+  }, [code.expiresAt]);
+
+  return (
+    <div className="space-y-4">
+      <p className="text-sm">{t("connect.run")}</p>
+      <Command text={`outrider setup --server ${BASE} --code ${code.code}`} />
+      <Command text="outrider daemon" />
+      <p className="text-xs text-faint">{t("connect.install")}</p>
+      <div aria-live="polite" className="flex min-h-8 items-center justify-between gap-3 border-t border-line pt-4 text-sm">
+        {joined ? (
+          <>
+            <span className="flex items-center gap-2 text-good">
+              <CircleCheck className="size-4" aria-hidden />
+              {t("connect.done", joined.nickname)}
+            </span>
+            <Button
+              look="primary"
+              onClick={() => {
+                onClose();
+                void navigate({ to: "/machines/$daemonId", params: { daemonId: joined.id } });
+              }}
+            >
+              {t("connect.show")}
+            </Button>
+          </>
+        ) : expired ? (
+          <>
+            <span className="text-bad">{t("connect.expired")}</span>
+            <Button onClick={again}>{t("connect.again")}</Button>
+          </>
+        ) : (
+          <>
+            <span className="flex items-center gap-2 text-soft">
+              <Loader2 className="size-4 animate-turn" aria-hidden />
+              {t("connect.waiting")}
+            </span>
+            <span className="text-xs text-faint">{t("connect.valid", clockTime(code.expiresAt))}</span>
+          </>
+        )}
+      </div>
+    </div>
+  );
+}
+
+const Command = ({ text }: { text: string }) => (
+  <div className="flex items-center gap-2 rounded-md border border-line bg-sunken py-1 pr-1 pl-3">
+    <code className="min-w-0 grow font-mono text-sm wrap-anywhere">{text}</code>
+    <CopyButton text={text} />
+  </div>
+);

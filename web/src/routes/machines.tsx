@@ -1,0 +1,119 @@
+import { useQueries, useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { MonitorSmartphone, Plus } from "lucide-react";
+import { lazy, Suspense, useState } from "react";
+import { explain, type Daemon, type DaemonStatus } from "@/api/client";
+import { machineQuery, machinesQuery } from "@/api/queries";
+import { t } from "@/text";
+import { bytes } from "@/text/format";
+import { Button } from "@/ui/button";
+import { Alert, Empty, Skeleton } from "@/ui/feedback";
+import { SearchBox } from "@/ui/field";
+import { Page } from "@/ui/page";
+import { Status } from "@/ui/status";
+import { Age } from "@/ui/time";
+
+const Connect = lazy(() => import("./connect"));
+
+/** A machine that is counted as connected, but has been silent for this long, is reconnecting. */
+const SILENT_MS = 35_000;
+
+/** Return the state of a machine as the dashboard shows it. */
+export function machineState(machine: Daemon | DaemonStatus): "online" | "reconnecting" | "offline" {
+  if ("connected" in machine && !machine.connected) return "offline";
+  if (machine.lastSeenAt !== null && "timestamp" in machine && machine.timestamp - machine.lastSeenAt > SILENT_MS) return "reconnecting";
+  return "online";
+}
+
+export function MachinesPage() {
+  const machines = useQuery(machinesQuery);
+  const list = machines.data ?? [];
+  const details = useQueries({ queries: list.map((machine) => ({ ...machineQuery(machine.id), refetchInterval: 15_000 })) });
+  const [connecting, setConnecting] = useState(false);
+  const [text, setText] = useState("");
+  const connect = (
+    <Button look="primary" icon={<Plus className="size-4" aria-hidden />} onClick={() => setConnecting(true)}>
+      {t("machines.connect")}
+    </Button>
+  );
+  const shown = list
+    .map((machine, i) => details[i]?.data ?? machine)
+    .filter((machine) => `${machine.nickname}\n${machine.hostname}`.toLowerCase().includes(text.toLowerCase()));
+  return (
+    <Page title={t("machines.title")} actions={list.length > 0 && connect}>
+      {machines.error && <Alert className="m-4">{explain(machines.error)}</Alert>}
+      {machines.isPending ? (
+        <Skeleton />
+      ) : list.length === 0 ? (
+        !machines.error && (
+          <Empty icon={<MonitorSmartphone />} title={t("machines.none")} hint={t("machines.noneHint")}>
+            {connect}
+          </Empty>
+        )
+      ) : (
+        <>
+          {list.length > 5 && (
+            <div className="border-b border-line px-4 py-2 sm:px-6">
+              <SearchBox label={t("sessions.filter")} value={text} onChange={setText} />
+            </div>
+          )}
+          <ul aria-label={t("machines.list")}>
+            {shown.map((machine) => (
+              <MachineRow key={machine.id} machine={machine} />
+            ))}
+          </ul>
+        </>
+      )}
+      <Suspense>{connecting && <Connect onClose={() => setConnecting(false)} />}</Suspense>
+    </Page>
+  );
+}
+
+function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
+  const full = "connected" in machine ? machine : undefined;
+  const system = full?.machine;
+  const installed = full?.availableProviders.filter((one) => one.installed).length;
+  return (
+    <li className="relative flex items-center gap-3 border-b border-line px-4 py-2.5 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
+      <Status value={machineState(machine)} className="max-sm:order-last sm:w-28" />
+      <div className="min-w-0 grow">
+        <Link
+          to="/machines/$daemonId"
+          params={{ daemonId: machine.id }}
+          data-row
+          className="font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
+        >
+          {machine.nickname}
+        </Link>
+        <p className="truncate text-sm text-faint">
+          {[
+            machine.hostname !== machine.nickname && machine.hostname,
+            machine.platform,
+            full && t("machines.sessions", full.sessions.length),
+            installed !== undefined && `${installed} ${t("machines.agents").toLowerCase()}`,
+            machine.version,
+          ]
+            .filter(Boolean)
+            .join(" · ")}
+        </p>
+      </div>
+      {system && (
+        <dl className="hidden shrink-0 gap-6 text-right text-sm tabular-nums lg:flex">
+          <Figure label={t("machines.load")} value={system.loadavg[0]?.toFixed(2) ?? "–"} />
+          <Figure
+            label={t("machines.memory")}
+            value={t("machines.memoryUse", bytes(system.totalMem - system.freeMem), bytes(system.totalMem))}
+          />
+        </dl>
+      )}
+      {full && !full.connected && full.lastSeenAt && <Age at={full.lastSeenAt} className="text-sm text-faint" />}
+    </li>
+  );
+}
+
+const Figure = ({ label, value }: { label: string; value: string }) => (
+  <div>
+    <dt className="text-xs text-faint">{label}</dt>
+    <dd className="text-soft">{value}</dd>
+  </div>
+);
