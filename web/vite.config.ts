@@ -9,7 +9,7 @@ export default defineConfig({
   base: "./",
   plugins: [react(), tailwindcss()],
   resolve: {
-    alias: { "@": path("./src"), "outrider-client": path("../clients/typescript/src/client.ts") },
+    alias: { "rehype-raw": path("./no-raw-html.ts"), "@": path("./src"), "outrider-client": path("../clients/typescript/src/client.ts") },
   },
   build: {
     outDir: path("../src/outrider/cloud/static"),

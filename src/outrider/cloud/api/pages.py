@@ -1,7 +1,8 @@
-"""The HTML pages of the service: start, approval of a device code, and setting a password.
+"""The HTML pages of the service: the dashboard, approval of a device code, setting a password.
 
-The pages are static and use the API like any other client. Their Content-Security-Policy allows no
-other resources. All URLs in them are relative, so that they work below a base path.
+The last two, and the page that is shown while the dashboard is not built, are static and use the
+API like any other client. Their Content-Security-Policy allows no other resources. All URLs in them
+are relative, so that they work below a base path.
 """
 
 import base64
@@ -13,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from outrider.cloud.access.password_resets import PAGE
+from outrider.cloud.api import dashboard
 
 _STYLE: Final = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:4rem auto;padding:0 1rem}
@@ -95,19 +97,30 @@ autocomplete=new-password></label>
 
 _START: Final = """
 <p>This service drives coding agents on your machines.</p>
+<p>The dashboard is not built. In a clone, <code>make web</code> builds it (Node.js is needed for
+that); then start the service again. The wheel contains it.</p>
 <ul><li><a href=docs>The API</a><li><a href=device>Connect a machine</a></ul>"""
 
 
 def routes() -> list[Route]:
     """Return the routes of the pages."""
     return [
-        _route("/", "Outrider", _START),
+        *dashboard.routes(_response("Outrider", _START)),
         _route("/device", "Connect a machine", _DEVICE, _DEVICE_SCRIPT),
         _route(PAGE, "Set your password", _RESET, _RESET_SCRIPT),
     ]
 
 
 def _route(path: str, title: str, body: str, script: str = "") -> Route:
+    response = _response(title, body, script)
+
+    async def page(_request: Request) -> Response:
+        return response
+
+    return Route(path, page)
+
+
+def _response(title: str, body: str, script: str = "") -> HTMLResponse:
     name = title if title == "Outrider" else f"{title} - Outrider"
     html = (
         "<!doctype html><html lang=en><meta charset=utf-8>"
@@ -116,11 +129,7 @@ def _route(path: str, title: str, body: str, script: str = "") -> Route:
         + (f"<script>{script}</script>" if script else "")
     )
     headers = {"Content-Security-Policy": _policy(script), "Referrer-Policy": "no-referrer"}
-
-    async def page(_request: Request) -> Response:
-        return HTMLResponse(html, headers=headers)
-
-    return Route(path, page)
+    return HTMLResponse(html, headers=headers)
 
 
 def _policy(script: str) -> str:

@@ -1,0 +1,103 @@
+"""Serves the dashboard: the files that `web/` builds into `cloud/static`.
+
+    /assets/NAME          a hashed name: cached for ever, sent compressed
+    /, /login, /inbox, …  the page, never cached; its script shows what the path names
+
+Without the files every page says how to build them; the API does not need them.
+"""
+
+import mimetypes
+from pathlib import Path
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+STATIC: Final = Path(__file__).parents[1] / "static"
+
+PATHS: Final = (
+    "/",
+    "/login",
+    "/inbox",
+    "/machines",
+    "/machines/{daemonId}",
+    "/sessions/{targetId}",
+    "/account",
+)
+"""The paths of the dashboard's pages."""
+
+POLICY: Final = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; object-src 'none'; base-uri 'self'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+"""The policy of the pages. xterm.js needs inline styles; scripts come from files only."""
+
+_COMMON: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+_FOR_EVER: Final = "public, max-age=31536000, immutable"
+
+
+def is_built(directory: Path = STATIC) -> bool:
+    """Return whether the dashboard's files are there."""
+    return (directory / "index.html").is_file()
+
+
+def routes(missing: Response, directory: Path = STATIC) -> list[Route]:
+    """Return the routes of the dashboard.
+
+    Args:
+        missing: the response of every page if the dashboard has not been built.
+    """
+    if not is_built(directory):
+        return [_route(path, _Page(path, missing)) for path in PATHS]
+    html = (directory / "index.html").read_text("utf-8")
+    page = HTMLResponse(
+        html, headers=_COMMON | {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
+    )
+    icon = FileResponse(directory / "icon.svg", headers=_COMMON | {"Cache-Control": "max-age=3600"})
+    return [
+        *(_route(path, _Page(path, page)) for path in PATHS),
+        _route("/icon.svg", _Page("/icon.svg", icon)),
+        _route("/assets/{name}", _Assets(directory / "assets")),
+    ]
+
+
+def _route(path: str, app: ASGIApp) -> Route:
+    return Route(path, app, methods=["GET"])
+
+
+class _Page:
+    """ASGI application with one response for every request. `path` is the label of metrics."""
+
+    def __init__(self, path: str, response: Response) -> None:
+        self.path = path
+        self._response = response
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._response(scope, receive, send)
+
+
+class _Assets:
+    """ASGI application for the files with hashed names; only those that were built."""
+
+    path = "/assets/{name}"
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names = {file.name for file in directory.iterdir()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        name = request.path_params["name"]
+        if name not in self._names or name.endswith(".gz"):
+            raise HTTPException(404)
+        headers = _COMMON | {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
+        file = self._directory / name
+        if f"{name}.gz" in self._names and "gzip" in request.headers.get("accept-encoding", ""):
+            file = self._directory / f"{name}.gz"
+            headers["Content-Encoding"] = "gzip"
+        media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        await FileResponse(file, headers=headers, media_type=media_type)(scope, receive, send)
