@@ -13,6 +13,7 @@ import { Page } from "@/ui/page";
 import { Status } from "@/ui/status";
 import { machineState } from "./machines";
 import { SessionRow } from "./sessions";
+import { Terminals } from "./terminals";
 
 const Launch = lazy(() => import("./launch"));
 const route = getRouteApi("/shell/machines/$daemonId");
@@ -105,6 +106,11 @@ export function MachinePage() {
           <p className="px-4 pb-3 text-sm text-soft sm:px-6">{t("machines.noSessions")}</p>
         )}
       </Section>
+      {data.connected && (
+        <Section title={t("machines.terminals")}>
+          <Terminals daemonId={daemonId} />
+        </Section>
+      )}
       <Section title={t("machines.agents")}>
         <ul className="grid gap-x-6 px-4 pb-6 sm:grid-cols-2 sm:px-6 lg:grid-cols-3">
           {providers.map((provider) => (

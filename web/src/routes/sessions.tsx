@@ -52,7 +52,7 @@ export function SessionsPage() {
             placeholder={t("sessions.filterHint")}
             value={text}
             onChange={setText}
-            className="min-w-56 grow"
+            className="min-w-40 grow basis-40"
           />
           <Select inline label={t("status.label")} value={status} onChange={(event) => setStatus(event.target.value)}>
             <option value="">{t("status.all")}</option>
@@ -118,11 +118,12 @@ export function SessionRow({ place: { session, machine } }: { place: Place }) {
         >
           {session.title ?? session.type}
         </Link>
-        <span className="truncate text-sm text-faint">
+        <span className="truncate text-sm text-faint max-sm:hidden">
           {session.title ? session.name : ""}
           {session.error && session.status === "error" && <span className="text-bad"> {session.error}</span>}
         </span>
         <span className="flex min-w-0 gap-x-3 text-sm text-faint sm:ml-auto sm:shrink-0">
+          {session.title && <span className="shrink-0 sm:hidden">{session.name}</span>}
           {session.workspace && (
             <span className="truncate sm:max-w-44" title={session.workspace.path}>
               {session.workspace.name}

@@ -10,7 +10,7 @@ import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Age } from "@/ui/time";
-import { chatItems, type Item } from "./items";
+import { chatItems, readCall, type Item } from "./items";
 import { CodeBlock, Markdown } from "./markdown";
 
 interface ChatProps {
@@ -223,7 +223,7 @@ function Fold({ icon, summary, more, note, children }: FoldProps) {
         >
           <ChevronRight className={cn("size-3.5 shrink-0 text-faint transition-transform", open && "rotate-90")} aria-hidden />
           <span className="shrink-0 text-faint">{icon}</span>
-          <span className="shrink-0 font-medium">{summary}</span>
+          <span className="max-w-[80%] shrink-0 truncate font-medium">{summary}</span>
           {more && <span className="min-w-0 truncate font-mono text-xs text-faint">{more}</span>}
           {note}
         </button>
@@ -234,13 +234,12 @@ function Fold({ icon, summary, more, note, children }: FoldProps) {
 }
 
 function ToolCall({ call, result, running }: { call: Message; result: Message | undefined; running: boolean }) {
-  const [title, ...rest] = call.content.split("\n");
-  const parts = /^(\S{1,40}?):?\s+(.*)$/.exec(title ?? "");
+  const { name, summary, input } = useMemo(() => readCall(call.content), [call.content]);
   return (
     <Fold
       icon={<Wrench className="size-3.5" aria-hidden />}
-      summary={parts?.[1] ?? title ?? ""}
-      more={[parts?.[2], rest.join(" ")].filter(Boolean).join(" ").slice(0, 200)}
+      summary={name}
+      more={summary}
       note={
         !result && running ? (
           <span className="flex shrink-0 items-center gap-1 text-xs text-working">
@@ -250,7 +249,7 @@ function ToolCall({ call, result, running }: { call: Message; result: Message | 
         ) : null
       }
     >
-      <CodeBlock text={call.content} />
+      <CodeBlock text={input} />
       {result && (
         <>
           <div className="text-xs font-semibold text-faint">{t("session.result")}</div>

@@ -141,7 +141,7 @@ export function Composer({ targetId, status, name }: ComposerProps) {
           {busy && (
             <Button
               look="quiet"
-              className="mr-auto"
+              className="mr-auto max-sm:px-2"
               busy={interrupting}
               icon={<Square className="size-3.5" aria-hidden />}
               onClick={() => void interrupt()}
@@ -152,8 +152,9 @@ export function Composer({ targetId, status, name }: ComposerProps) {
           {busy && (
             <Button
               look="quiet"
+              className="max-sm:px-2"
               disabled={!canSend}
-              icon={<Zap className="size-3.5" aria-hidden />}
+              icon={<Zap className="size-3.5 max-sm:hidden" aria-hidden />}
               onClick={() => void send("interrupt")}
             >
               {t("message.interruptAndSend")}
@@ -162,7 +163,7 @@ export function Composer({ targetId, status, name }: ComposerProps) {
           <Button
             look="primary"
             disabled={!canSend}
-            icon={busy ? <ListPlus className="size-4" aria-hidden /> : <ArrowUp className="size-4" aria-hidden />}
+            icon={busy ? <ListPlus className="size-4 max-sm:hidden" aria-hidden /> : <ArrowUp className="size-4" aria-hidden />}
             onClick={() => void send("queue")}
           >
             {busy ? t("message.queue") : t("message.send")}

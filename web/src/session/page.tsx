@@ -197,7 +197,11 @@ function Controls({ targetId, controls, onError }: ControlsProps) {
   }
   if (controls.length === 0) return null;
   return (
-    <div role="group" aria-label={t("session.controls")} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-2 py-1">
+    <div
+      role="group"
+      aria-label={t("session.controls")}
+      className="flex max-w-full items-center gap-x-3 overflow-x-auto px-2 py-1 max-sm:w-full max-sm:border-t max-sm:border-line sm:flex-wrap [&_*]:shrink-0"
+    >
       {controls.map((control) =>
         control.type === "toggle" ? (
           <label key={control.id} className="flex items-center gap-1.5 text-sm text-soft">

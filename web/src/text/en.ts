@@ -201,6 +201,13 @@ export const en = {
   "terminal.keys": "Keys",
   "terminal.region": "Terminal",
 
+  "terminals.name": "Name",
+  "terminals.open": "Open",
+  "terminals.end": (name: string) => `End the terminal ${name}`,
+  "terminals.endTitle": (name: string) => `End the terminal ${name}?`,
+  "terminals.endWhy": "Its shell and everything that runs in it are killed.",
+  "terminals.endAction": "End",
+
   "account.title": "Account",
   "account.plan": "Plan",
   "account.usage": "This month",

@@ -43,7 +43,7 @@ export function Select({ label, inline, hint, className, children, ...rest }: Se
       <label htmlFor={id} className={inline ? "text-sm text-soft" : "mb-1 block text-sm font-medium"}>
         {label}
       </label>
-      <select id={id} className={cn(INPUT, inline && "w-auto max-w-40 text-sm", "cursor-pointer pr-1")} {...rest}>
+      <select id={id} className={cn(INPUT, inline && "h-7 w-auto max-w-40 text-sm pointer-coarse:h-9", "cursor-pointer pr-1 pl-1.5")} {...rest}>
         {children}
       </select>
       {hint && <p className="mt-1 text-xs text-faint">{hint}</p>}
