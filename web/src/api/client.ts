@@ -43,7 +43,9 @@ export function explain(error: unknown): string {
     if (error.status === 429 && error.retryAfter) return t("error.limited", error.retryAfter);
     if (error.status === 503) return error.message || t("error.machineGone");
     if (error.status === 504) return t("error.machineSilent");
-    const details = error.details.map((detail) => `${detail.path}: ${detail.message}`.replace(/^: /, ""));
+    const details = error.details
+      .filter((detail) => detail.message !== error.message)
+      .map((detail) => `${detail.path}: ${detail.message}`.replace(/^: /, ""));
     return [error.message, ...details].join("\n");
   }
   return error instanceof Error ? error.message : String(error);

@@ -39,8 +39,8 @@ function Session({ targetId }: { targetId: string }) {
   const title = state?.title ?? session?.type ?? state?.agentType ?? t("nav.sessions");
   useTitle(title);
 
-  if (!state) {
-    const gone = status.error instanceof ApiError && status.error.status === 404;
+  const gone = status.error instanceof ApiError && status.error.status === 404;
+  if (!state || gone) {
     if (gone) {
       return (
         <Empty icon={<CircleDashed />} title={t("session.ended")} hint={t("session.endedHint")}>
@@ -200,7 +200,7 @@ function Controls({ targetId, controls, onError }: ControlsProps) {
     <div
       role="group"
       aria-label={t("session.controls")}
-      className="flex max-w-full items-center gap-x-3 overflow-x-auto px-2 py-1 max-sm:w-full max-sm:border-t max-sm:border-line sm:flex-wrap [&_*]:shrink-0"
+      className="flex max-w-full items-center gap-x-3 overflow-x-auto px-2 py-1 max-sm:w-full max-sm:border-t max-sm:border-line sm:flex-wrap [&>*]:shrink-0"
     >
       {controls.map((control) =>
         control.type === "toggle" ? (

@@ -8,7 +8,7 @@ import { Button, buttonClass } from "./button";
 import { cn } from "./cn";
 import { Alert } from "./feedback";
 
-const BACKDROP = "fixed inset-0 z-40 bg-black/30 dark:bg-black/60";
+const BACKDROP = "fixed inset-0 z-40 bg-black/40";
 const POPUP =
   "fixed z-50 inset-x-0 bottom-0 max-h-[92dvh] overflow-y-auto rounded-t-lg border border-line bg-raised p-4 shadow-float outline-none " +
   "sm:inset-x-auto sm:bottom-auto sm:left-1/2 sm:top-[14vh] sm:max-h-[76vh] sm:w-full sm:max-w-md sm:-translate-x-1/2 sm:rounded-lg sm:p-5";

@@ -2,8 +2,8 @@ import { Search } from "lucide-react";
 import { useId, type InputHTMLAttributes, type Ref, type SelectHTMLAttributes } from "react";
 import { cn } from "./cn";
 
-export const INPUT =
-  "w-full min-w-0 rounded-md border border-line-strong bg-ground px-2.5 text-base text-text h-8 pointer-coarse:h-10 hover:border-faint";
+const LOOK = "min-w-0 rounded-md border border-line-strong bg-ground text-text hover:border-faint";
+export const INPUT = `${LOOK} h-8 w-full px-2.5 text-base pointer-coarse:h-10`;
 
 interface FieldProps extends InputHTMLAttributes<HTMLInputElement> {
   label: string;
@@ -43,7 +43,7 @@ export function Select({ label, inline, hint, className, children, ...rest }: Se
       <label htmlFor={id} className={inline ? "text-sm text-soft" : "mb-1 block text-sm font-medium"}>
         {label}
       </label>
-      <select id={id} className={cn(INPUT, inline && "h-7 w-auto max-w-40 text-sm pointer-coarse:h-9", "cursor-pointer pr-1 pl-1.5")} {...rest}>
+      <select id={id} className={cn(inline ? `${LOOK} h-7 max-w-40 pr-0.5 pl-1.5 text-sm pointer-coarse:h-9` : INPUT, "cursor-pointer")} {...rest}>
         {children}
       </select>
       {hint && <p className="mt-1 text-xs text-faint">{hint}</p>}
