@@ -8,11 +8,15 @@ READY := $(VENV)/.ready
 # Without bytecode, each program that a test starts would compile all of Outrider first.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test checks-beside pytest test-openapi test-faults test-security test-agents test-ides fuzz lint bench clean
+.PHONY: up web test checks-beside pytest test-openapi test-faults test-security test-agents test-ides fuzz lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
+	@PYTHON=$(PYTHON) scripts/build-dashboard || echo 'The dashboard is not built; the API works without it.'
 	@exec $(BIN)/outrider up
+
+web:  ## Build the dashboard if it is missing or stale.
+	@PYTHON=$(PYTHON) scripts/build-dashboard
 
 test: $(READY)  ## Pass the checks and the tests.
 	@scripts/system-packages tmux npm

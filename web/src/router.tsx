@@ -8,19 +8,13 @@ import {
 } from "@tanstack/react-router";
 import { ApiError, BASE_PATH } from "./api/client";
 import { accountQuery, queryClient } from "./api/queries";
+import { safeNext } from "./next";
 import { FailedPage, NotFoundPage } from "./routes/failed";
 import { Login } from "./routes/login";
 import { Shell } from "./routes/shell";
 import { SessionsPage } from "./routes/sessions";
 
 const root = createRootRoute({ component: Outlet, notFoundComponent: NotFoundPage });
-
-/** Return a path of this site that a page may lead to after the login; `/` for any other text. */
-export function safeNext(next: unknown): string {
-  if (typeof next !== "string" || !next.startsWith("/") || /^\/[/\\]/.test(next) || /[\t\n\r]/.test(next)) return "/";
-  const url = new URL(next, location.origin);
-  return url.origin === location.origin && url.pathname !== "/login" ? url.pathname + url.search : "/";
-}
 
 const login = createRoute({
   getParentRoute: () => root,

@@ -14,7 +14,7 @@ from tests.rig.site import Site
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 
-@pytest.mark.parametrize("path", ["/", "/device", "/device?code=BCDF-GHJK", "/password"])
+@pytest.mark.parametrize("path", ["/device", "/device?code=BCDF-GHJK", "/password"])
 async def test_a_page_loads_nothing_but_what_it_brings(site: Site, path: str) -> None:
     response = await site.client().get(path)
     assert response.status_code == 200

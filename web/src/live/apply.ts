@@ -2,6 +2,7 @@
 import type { QueryClient } from "@tanstack/react-query";
 import type { DaemonStatus, Message, PendingAction, Session } from "@/api/client";
 import { deltas } from "./deltas";
+import { withMessage, type Chat } from "./messages";
 import type { Frame } from "./sse";
 
 interface EventBody {
@@ -15,11 +16,6 @@ interface EventBody {
     messages?: unknown[];
     action?: PendingAction;
   };
-}
-
-interface Chat {
-  messages: Message[];
-  totalMessages: number;
 }
 
 /** The end of a message that an event has only the beginning of. */
@@ -93,14 +89,4 @@ function applyMessage(client: QueryClient, target: string, message: Message): vo
   deltas.complete(target, message.id);
   if (message.content.endsWith(CUT)) void client.invalidateQueries({ queryKey: ["chat", target] });
   patch<Chat>(client, ["chat", target], (chat) => withMessage(chat, message));
-}
-
-/** Return the chat with a message in its place, which an earlier version of it may have. */
-export function withMessage<C extends Chat>(chat: C, message: Message): C {
-  const messages = chat.messages;
-  let at = messages.length;
-  while (at > 0 && (messages[at - 1] as Message).index > message.index) at -= 1;
-  const known = at > 0 && (messages[at - 1] as Message).index === message.index;
-  const next = [...messages.slice(0, known ? at - 1 : at), message, ...messages.slice(at)];
-  return { ...chat, messages: next, totalMessages: Math.max(chat.totalMessages, message.index + 1) };
 }

@@ -90,12 +90,12 @@ function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {
       clearTimeout(timer);
-      removeEventListener("online", done);
+      globalThis.removeEventListener?.("online", done);
       signal.removeEventListener("abort", done);
       resolve();
     };
     const timer = setTimeout(done, ms);
-    addEventListener("online", done);
+    globalThis.addEventListener?.("online", done);
     signal.addEventListener("abort", done);
   });
 }

@@ -2,7 +2,7 @@ import { getRouteApi, useRouter } from "@tanstack/react-router";
 import { useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { queryClient } from "@/api/queries";
-import { safeNext } from "@/router";
+import { safeNext } from "@/next";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { Field } from "@/ui/field";

@@ -1,23 +1,11 @@
 import { memo, type ComponentProps, type ReactNode } from "react";
 import { defaultRehypePlugins, Streamdown, type StreamdownProps } from "streamdown";
 import { CopyButton } from "@/ui/copy";
+import { safeLink } from "./links";
 
 // Raw HTML stays text: without this plugin it is never parsed.
 const { raw: _raw, ...SAFE } = defaultRehypePlugins;
 const REHYPE = Object.values(SAFE);
-const PROTOCOLS = new Set(["http:", "https:", "mailto:"]);
-
-/** Return the address if a link in an agent's text may lead there. Relative ones lead nowhere. */
-export function safeLink(href: unknown): string | undefined {
-  if (typeof href !== "string") return undefined;
-  try {
-    const url = new URL(href);
-    return PROTOCOLS.has(url.protocol) ? url.href : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 function Anchor({ href, children }: ComponentProps<"a">) {
   const address = safeLink(href);
   if (!address) return <span title={href}>{children}</span>;

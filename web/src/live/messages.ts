@@ -1,0 +1,16 @@
+import type { Message } from "@/api/client";
+
+export interface Chat {
+  messages: Message[];
+  totalMessages: number;
+}
+
+/** Return the chat with a message in its place, which an earlier version of it may have. */
+export function withMessage<C extends Chat>(chat: C, message: Message): C {
+  const messages = chat.messages;
+  let at = messages.length;
+  while (at > 0 && (messages[at - 1] as Message).index > message.index) at -= 1;
+  const known = at > 0 && (messages[at - 1] as Message).index === message.index;
+  const next = [...messages.slice(0, known ? at - 1 : at), message, ...messages.slice(at)];
+  return { ...chat, messages: next, totalMessages: Math.max(chat.totalMessages, message.index + 1) };
+}

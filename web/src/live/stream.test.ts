@@ -1,0 +1,47 @@
+import { expect, test } from "vitest";
+import { keepStream } from "./stream";
+
+const ready = (cursor: string) => `event: stream:ready\ndata: {"resume":"ok","cursor":"${cursor}"}\n\n`;
+const stream = (text: string) => new Response(text, { headers: { "Content-Type": "text/event-stream" } });
+const end = (reason: string) => `event: stream:end\ndata: {"reason":"${reason}","retryAfterMs":0}\n\n`;
+
+/** Give these responses one after the other; return the addresses that were asked, and what was said. */
+async function follow(responses: Response[]): Promise<{ asked: string[]; said: string[] }> {
+  const asked: string[] = [];
+  const said: string[] = [];
+  const stop = new AbortController();
+  await keepStream({
+    url: "http://service.example/api/v1/events?deltas=true",
+    cursor: undefined,
+    signal: stop.signal,
+    async fetch(url) {
+      asked.push(String(url).replace(/.*\?/, ""));
+      const response = responses.shift();
+      if (response) return response;
+      stop.abort();
+      throw new TypeError("the network is down");
+    },
+    events: {
+      frame: (frame) => said.push(frame.event),
+      state: (live) => said.push(live ? "live" : "lost"),
+      unauthorized: () => said.push("unauthorized"),
+    },
+  });
+  return { asked, said };
+}
+
+test("a stream that ends is resumed after its last cursor", async () => {
+  const first = `${ready("1")}id: 7\nevent: agent:error\ndata: {}\n\n${end("draining")}`;
+  const { asked, said } = await follow([stream(first), stream(ready("7") + end("max_age"))]);
+  expect(asked).toEqual(["deltas=true", "deltas=true&after=7", "deltas=true&after=7"]);
+  expect(said).toEqual(["live", "stream:ready", "agent:error", "lost", "live", "stream:ready", "lost"]);
+});
+
+test.each([
+  ["by its last frame", () => stream(ready("1") + end("unauthorized"))],
+  ["by the status", () => new Response('{"error": "Log in", "code": "AUTH_INVALID"}', { status: 401 })],
+])("a session that is over is told %s, and nothing is asked again", async (_, response) => {
+  const { asked, said } = await follow([response()]);
+  expect(asked).toHaveLength(1);
+  expect(said.at(-1)).toBe("unauthorized");
+});

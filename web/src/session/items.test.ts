@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import type { Message } from "@/api/client";
+import { chatItems, readCall } from "./items";
+
+let index = 0;
+const message = (kind: Message["kind"], id: string, role: Message["role"] = "assistant"): Message => ({
+  ...{ id, index: index++, content: id, timestamp: 0 },
+  ...{ role, kind },
+});
+
+test("results belong to their calls, in order, within a turn", () => {
+  const messages = [
+    message("tool_call", "a"),
+    message("tool_call", "b"),
+    message("text", "meanwhile"),
+    message("tool_result", "of a", "tool"),
+    message("tool_result", "of b", "tool"),
+    message("tool_call", "never answered"),
+    message("text", "next", "user"),
+    message("tool_result", "of nothing", "tool"),
+  ];
+  const shown = chatItems(messages, []).map((item) => (item.kind === "tool" ? [item.id, item.result?.id] : item.id));
+  expect(shown).toEqual([["a", "of a"], ["b", "of b"], "meanwhile", ["never answered", undefined], "next", "of nothing"]);
+});
+
+test("a message that is being written is shown once, from its pieces", () => {
+  const drafts = [{ messageId: "a", text: "more of a" }];
+  expect(chatItems([message("text", "a")], drafts)).toEqual([{ kind: "draft", id: "a", draft: drafts[0] }]);
+});
+
+test.each([
+  ['{"name":"Read x.py","input":{"path":"x.py","why":"look"}}', "Read x.py", "look"],
+  ['{"name":"Bash","input":{"command":"ls"}}', "Bash", "ls"],
+  ['{"name":5,"input":null}', "Tool", ""],
+  ["[1]", "Tool", ""],
+  ["7", "7", ""],
+  ["run it\nwith more", "run it", "with more"],
+  ["", "", ""],
+])("the call %j is %j", (content, name, summary) => {
+  expect(readCall(content)).toMatchObject({ name, summary });
+});
