@@ -72,7 +72,6 @@ export function MachinesPage() {
 function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
   const full = "connected" in machine ? machine : undefined;
   const system = full?.machine;
-  const installed = full?.availableProviders.filter((one) => one.installed).length;
   return (
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2.5 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
       <Status value={machineState(machine)} className="max-sm:order-last sm:w-28" />
@@ -90,7 +89,6 @@ function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
             machine.hostname !== machine.nickname && machine.hostname,
             machine.platform,
             full && t("machines.sessions", full.sessions.length),
-            installed !== undefined && `${installed} ${t("machines.agents").toLowerCase()}`,
             machine.version,
           ]
             .filter(Boolean)
