@@ -26,7 +26,6 @@ _PAUSE_SECONDS: Final = 0.1
 END_WAIT: Final = 1.0
 """Seconds that a list waits for the reason of an end which has been reported."""
 
-_BATCH: Final = session_history.PRUNE_BATCH
 _LOOK_SECONDS: Final = 0.05
 
 
@@ -145,7 +144,8 @@ class SessionHistory:
             SQLAlchemyError, OSError: the database is unavailable.
         """
         before = int((self._clock() - self._days * 86400) * 1000)
-        while await session_history.prune(self._database, before) == _BATCH:  # noqa: ASYNC110
+        batch = session_history.PRUNE_BATCH
+        while await session_history.prune(self._database, before) == batch:  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_SECONDS)  # other writers get their turn
 
     async def _save(self, states: dict[str, MachineState]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from sqlalchemy import Select, and_, delete, func, or_, select, tuple_, update
 
+from outrider.cloud.parts import parts
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
@@ -67,9 +68,9 @@ async def running(database: Database, machine_ids: Sequence[str]) -> list[Known]
     """Return the sessions of these machines that have not ended, as they are stored."""
     found: list[Known] = []
     async with database.read() as transaction:
-        for start in range(0, len(machine_ids), _MAX_IDS):
+        for part in parts(machine_ids, _MAX_IDS):
             query = select(_history.c.account_id, *_KEY, _history.c.data).where(
-                _history.c.machine_id.in_(machine_ids[start : start + _MAX_IDS]),
+                _history.c.machine_id.in_(part),
                 _history.c.ended_at.is_(None),
             )
             found += [
@@ -167,7 +168,7 @@ def _matching(query: Select[Any], q: str) -> Select[Any]:
 def _row(known: Known) -> dict[str, object]:
     session = msgspec.structs.replace(known.session, pending_action=None)
     path = "" if session.workspace is None else session.workspace.path
-    parts = (session.title or "", path, session.type, session.name)
+    searched = (session.title or "", path, session.type, session.name)
     return {
         "machine_id": known.machine_id,
         "id": session.id,
@@ -176,7 +177,7 @@ def _row(known: Known) -> dict[str, object]:
         "last_activity_at": session.last_activity_at,
         "ended_at": session.ended_at,
         "end_reason": session.end_reason,
-        "search": "\n".join(parts).casefold().replace("\0", ""),
+        "search": "\n".join(searched).casefold().replace("\0", ""),
         "data": msgspec.json.encode(session),
     }
 

@@ -8,7 +8,9 @@ resume, and every message keeps its id. The files are readable by their owner on
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,17 +78,14 @@ class EndedChats:
             ends: by session id, when it ended in epoch milliseconds.
         """
         oldest = now - self._limits.days * 86_400_000
+        sizes = self._sizes()
         used, newest_first = 0, sorted(ends, key=lambda one: ends[one], reverse=True)
         for count, session_id in enumerate(newest_first):
-            used += self.size(session_id)
+            used += sizes[session_id]
             is_old = ends[session_id] < oldest
             if is_old or used > self._limits.size or count == self._limits.count:
                 return newest_first[count:]
         return []
-
-    def size(self, session_id: str) -> int:
-        """Return the bytes of a session's files."""
-        return sum(path.stat().st_size for path in self._files(session_id))
 
     def delete(self, session_id: str) -> None:
         """Delete a session's files."""
@@ -103,6 +102,17 @@ class EndedChats:
     def _path(self, session_id: str, agent: str, main: str) -> Path:
         name = session_id if agent == main else f"{session_id}.{quote(agent, safe='')}"
         return chat_file(self._folder, name)
+
+    def _sizes(self) -> Counter[str]:
+        """Return the bytes of each session's files, reading the folder once."""
+        sizes: Counter[str] = Counter()
+        if not self._folder.is_dir():
+            return sizes
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # a session that is deleted now
+                    sizes[entry.name.partition(".")[0]] += entry.stat().st_size
+        return sizes
 
     def _files(self, session_id: str) -> list[Path]:
         return [
