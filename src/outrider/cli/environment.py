@@ -44,7 +44,7 @@ SERVICE: Final = frozenset(
 """The settings of the service; a test compares them with `cloud.settings.Settings`."""
 
 OTHERS: Final = frozenset(
-    PREFIX + name for name in ("CONFIG_DIR", "HISTORY_MB", "LOG_LEVEL", "PASSWORD")
+    PREFIX + name for name in ("CONFIG_DIR", "HISTORY_MB", "LOG_LEVEL", "PASSWORD", "WORKTREES_DIR")
 )
 """The settings of the machine agent and of the command line."""
 

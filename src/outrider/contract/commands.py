@@ -55,8 +55,10 @@ class CommandType(StrEnum):
     SCREENSHOT = "screenshot"
     LAUNCH_IDE = "launch_ide"
     LAUNCH_CLI = "launch_cli"
+    LAUNCH_IN_WORKTREE = "launch_in_worktree"
     RESUME = "resume"
     STOP_CLI = "stop_cli"
+    STOP_AND_REMOVE_WORKTREE = "stop_and_remove_worktree"
     AGENT_STATUS = "agent_status"
     TERMINAL = "terminal"
     CLOSE_TERMINAL = "close_terminal"
@@ -259,10 +261,17 @@ class Screenshot(Targeted, kw_only=True):
     """The width of the picture in pixels. Without it, the window's own."""
 
 
+_ONLY_SHORTCUTS = "`{}` is a field of `POST /shortcuts/{{daemonId}}/{}`: use that"
+_NO_SESSION_OR_WORKTREE: Final = NO_SESSION | {
+    name: _ONLY_SHORTCUTS.format(name, "launch") for name in ("resume", "worktree")
+}
+_NO_WORKTREE: Final = {"removeWorktree": _ONLY_SHORTCUTS.format("removeWorktree", "stop")}
+
+
 class LaunchIde(Wire, kw_only=True):
     """Start an IDE."""
 
-    refused_fields: ClassVar[Mapping[str, str]] = NO_SESSION
+    refused_fields: ClassVar[Mapping[str, str]] = _NO_SESSION_OR_WORKTREE
 
     ide_type: Name
     """The type of the IDE, as `availableProviders` gives it."""
@@ -279,7 +288,7 @@ class LaunchIde(Wire, kw_only=True):
 class LaunchCli(Wire, kw_only=True):
     """Start a CLI or ACP agent."""
 
-    refused_fields: ClassVar[Mapping[str, str]] = NO_SESSION
+    refused_fields: ClassVar[Mapping[str, str]] = _NO_SESSION_OR_WORKTREE
 
     cli_type: Name
     """The type of the agent, as `availableProviders` gives it."""
@@ -289,6 +298,29 @@ class LaunchCli(Wire, kw_only=True):
     """
     model: Name | None = None
     """The model to use, by the agent's own name for it."""
+
+
+class NewWorktree(Wire, kw_only=True):
+    """The git worktree to launch a session in."""
+
+    branch: Name
+    """The branch that is checked out in it. It is created if it does not exist. If it has a
+    worktree already, the session is launched in that.
+    """
+    base: Name | None = None
+    """The commit, branch or tag at which a new branch begins. Without it, `HEAD` of the directory.
+    A branch that exists is not changed by it.
+    """
+
+
+class LaunchInWorktree(LaunchCli, kw_only=True):
+    """Start a CLI or ACP agent in a git worktree of the repository around `dir`.
+
+    A command of its own: a machine that does not know it refuses it, and starts no agent in `dir`.
+    """
+
+    worktree: NewWorktree
+    """The worktree, which is created if it does not exist."""
 
 
 class Resume(Wire, kw_only=True):
@@ -304,7 +336,13 @@ class Resume(Wire, kw_only=True):
 
 
 class StopCli(NamesSession, kw_only=True):
-    """Stop the session of a type. A session id, target or `dir` selects one of several."""
+    """Stop the session of a type. A session id, target or `dir` selects one of several.
+
+    With `STOP_AND_REMOVE_WORKTREE`, its worktree is removed. That is a command of its own: a
+    machine that does not know it refuses it, and stops nothing.
+    """
+
+    refused_fields: ClassVar[Mapping[str, str]] = _NO_WORKTREE
 
     cli_type: Name
     """The type of the agent."""
@@ -714,8 +752,10 @@ PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
     CommandType.SCREENSHOT: Screenshot,
     CommandType.LAUNCH_IDE: LaunchIde,
     CommandType.LAUNCH_CLI: LaunchCli,
+    CommandType.LAUNCH_IN_WORKTREE: LaunchInWorktree,
     CommandType.RESUME: Resume,
     CommandType.STOP_CLI: StopCli,
+    CommandType.STOP_AND_REMOVE_WORKTREE: StopCli,
     CommandType.AGENT_STATUS: AgentStatusQuery,
     CommandType.TERMINAL: Terminal,
     CommandType.CLOSE_TERMINAL: CloseTerminal,
@@ -739,8 +779,10 @@ RESULTS: Final[dict[CommandType, type[Result]]] = {
     CommandType.SCREENSHOT: Picture,
     CommandType.LAUNCH_IDE: Launched,
     CommandType.LAUNCH_CLI: Launched,
+    CommandType.LAUNCH_IN_WORKTREE: Launched,
     CommandType.RESUME: Launched,
     CommandType.STOP_CLI: Stopped,
+    CommandType.STOP_AND_REMOVE_WORKTREE: Stopped,
     CommandType.AGENT_STATUS: AgentState,
     CommandType.TERMINAL: TerminalOutput,
     CommandType.CLOSE_TERMINAL: TerminalClosed,

@@ -30,6 +30,7 @@ class ErrorCode(StrEnum):
     ALREADY_SENT = "ALREADY_SENT"
     NO_REPOSITORY = "NO_REPOSITORY"
     NOT_RESUMABLE = "NOT_RESUMABLE"
+    WORKTREE_DIRTY = "WORKTREE_DIRTY"
     IDEMPOTENCY_IN_FLIGHT = "IDEMPOTENCY_IN_FLIGHT"
     STREAM_LIMIT = "STREAM_LIMIT"
     # RFC 8628, section 3.5: why a machine has no token yet, or will not get one.

@@ -36,6 +36,17 @@ class Workspace(Wire, kw_only=True, gc=False):
     """The last part of the path."""
 
 
+class Worktree(Wire, kw_only=True, gc=False):
+    """The git worktree that a session was launched in."""
+
+    branch: Name
+    """The branch that was checked out in it."""
+    path: Path
+    """Its absolute path on the machine. The session's directory is this one, or inside it."""
+    removed: bool = False
+    """Whether it was removed when the session was stopped. The branch stays."""
+
+
 class ActionOption(Wire, kw_only=True):
     """One answer that a pending action accepts."""
 
@@ -112,6 +123,8 @@ class Session(Wire, kw_only=True, gc=False):
     """Whether an ended session can be continued. False while it is running."""
     not_resumable: Text | None = None
     """Why an ended session cannot be continued; null if it can, or is running."""
+    worktree: Worktree | None = None
+    """The git worktree that it was launched in; null if it was launched without one."""
 
 
 class Machine(Wire, kw_only=True, gc=False):

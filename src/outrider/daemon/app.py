@@ -31,6 +31,7 @@ from outrider.daemon.refusals import RefusalSink
 from outrider.daemon.router import Router, command_handlers
 from outrider.daemon.settings import DaemonSettings, SettingsError
 from outrider.daemon.terminal import Terminals
+from outrider.daemon.workspace.worktrees import Worktrees
 
 _CLOSE_SECONDS: Final = 4.0
 """Seconds in which named terminals must end and agents must be detached."""
@@ -87,6 +88,7 @@ async def run_daemon(
                 on_remove=outbox.session_removed,
                 emit=outbox.event,
                 deltas=outbox,
+                worktrees=Worktrees(settings.worktrees_dir),
             )
             terminals = Terminals(partial(start_interactive_shell, tmux))
 

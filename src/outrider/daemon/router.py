@@ -28,6 +28,7 @@ from outrider.contract.commands import (
     Interrupt,
     LaunchCli,
     LaunchIde,
+    LaunchInWorktree,
     ListTerminals,
     ReadChanges,
     ReadChat,
@@ -302,12 +303,19 @@ def command_handlers(
         await reload()
         return await sessions.launch_ide(payload)
 
+    async def launch_in_worktree(payload: LaunchInWorktree, _: float) -> Result:
+        await reload()
+        return await sessions.launch_in_worktree(payload)
+
     async def resume(payload: Resume, _: float) -> Result:
         await reload()
         return await sessions.resume(payload)
 
     async def stop_cli(payload: StopCli, _: float) -> Result:
         return await sessions.stop(payload)
+
+    async def stop_and_remove_worktree(payload: StopCli, _: float) -> Result:
+        return await sessions.stop(payload, remove_worktree=True)
 
     async def screenshot(payload: Screenshot, _: float) -> Result:
         return await sessions.find(payload).screenshot(payload)
@@ -334,8 +342,10 @@ def command_handlers(
         CommandType.SCREENSHOT: screenshot,
         CommandType.LAUNCH_IDE: launch_ide,
         CommandType.LAUNCH_CLI: launch_cli,
+        CommandType.LAUNCH_IN_WORKTREE: launch_in_worktree,
         CommandType.RESUME: resume,
         CommandType.STOP_CLI: stop_cli,
+        CommandType.STOP_AND_REMOVE_WORKTREE: stop_and_remove_worktree,
         CommandType.AGENT_STATUS: agent_status,
         CommandType.TERMINAL: terminal,
         CommandType.CLOSE_TERMINAL: close_terminal,

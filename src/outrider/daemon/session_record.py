@@ -6,7 +6,7 @@ import msgspec
 
 from outrider.contract.events import Answer
 from outrider.contract.providers import Category
-from outrider.contract.resources import EndReason, PendingAction, Session
+from outrider.contract.resources import EndReason, PendingAction, Session, Workspace, Worktree
 from outrider.contract.structs import Wire
 
 _SELECTED: Final = "agent"
@@ -51,6 +51,7 @@ class SessionRecord(Wire, kw_only=True):
         resumable: whether the ended session can be continued.
         not_resumable: why it cannot, for a person.
         last_state: the session as the API showed it last, of an ended one.
+        worktree: the git worktree that it was launched in.
     """
 
     id: str
@@ -77,6 +78,12 @@ class SessionRecord(Wire, kw_only=True):
     resumable: bool = False
     not_resumable: str | None = None
     last_state: Session | None = None
+    worktree: Worktree | None = None
+
+    @property
+    def workspace(self) -> Workspace:
+        """The directory that the agent works in."""
+        return Workspace(path=self.path, name=self.path.rstrip("/").rpartition("/")[2] or self.path)
 
     @property
     def selected_agent(self) -> str | None:

@@ -53,11 +53,14 @@ class DaemonSettings:
         config_dir: `OUTRIDER_CONFIG_DIR`.
         history_days: days for which ended sessions are kept (`OUTRIDER_HISTORY_DAYS`).
         history_mb: megabytes that their chats may have (`OUTRIDER_HISTORY_MB`).
+        worktrees_dir: where git worktrees are created (`OUTRIDER_WORKTREES_DIR`); None: beside
+            each repository.
     """
 
     config_dir: Path
     history_days: float = 90
     history_mb: float = 1024
+    worktrees_dir: Path | None = None
 
     @classmethod
     def from_environment(cls) -> "DaemonSettings":
@@ -68,24 +71,26 @@ class DaemonSettings:
                 journal and the service's frames are JSON.
         """
         chosen = os.environ.get("OUTRIDER_CONFIG_DIR")
+        worktrees = os.environ.get("OUTRIDER_WORKTREES_DIR")
         try:
             path = Path(chosen).expanduser().absolute() if chosen else _default_directory()
-            for used in (str(path), os.environ.get("HOME", "")):
+            for used in (str(path), worktrees or "", os.environ.get("HOME", "")):
                 used.encode()
             return cls(
                 config_dir=path,
                 history_days=_number("OUTRIDER_HISTORY_DAYS", cls.history_days),
                 history_mb=_number("OUTRIDER_HISTORY_MB", cls.history_mb),
+                worktrees_dir=Path(worktrees).expanduser().absolute() if worktrees else None,
             )
         except UnicodeEncodeError as error:
             raise SettingsError(
-                f"The directory {error.object!r} is not valid UTF-8: set HOME and "
-                "OUTRIDER_CONFIG_DIR to directories whose names are"
+                f"The directory {error.object!r} is not valid UTF-8: set HOME, "
+                "OUTRIDER_CONFIG_DIR and OUTRIDER_WORKTREES_DIR to directories whose names are"
             ) from error
         except RuntimeError as error:
             raise SettingsError(
-                "The setting OUTRIDER_CONFIG_DIR is wrong: "
-                f"there is no home directory for {chosen or '~'!r}"
+                "The setting OUTRIDER_CONFIG_DIR or OUTRIDER_WORKTREES_DIR is wrong: "
+                f"there is no home directory for {chosen or '~'!r} or {worktrees or '~'!r}"
             ) from error
 
     @property

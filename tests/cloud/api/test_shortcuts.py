@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from outrider.contract.errors import ErrorCode, ErrorDetail
-from outrider.contract.frames import Failure
+from outrider.contract.frames import UNKNOWN_COMMAND, Failure
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import payload_of
 from tests.rig.samples import RESULTS, session
@@ -252,6 +252,52 @@ class TestLaunch:
         await machine.answers(taken)
         assert (await request).json() == RESULTS["resume"]
 
+    async def test_a_worktree(self, owner: Owner) -> None:
+        """contract-2.md, launch {…, worktree}: older machines would ignore it."""
+        machine = await owner.machine()
+        for worktree in ({"branch": "topic"}, {"branch": "topic", "base": "main"}):
+            body = {"type": "codex", "dir": "/srv", "model": "big", "worktree": worktree}
+            request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/launch", body)
+            taken = await machine.takes(
+                "launch_in_worktree",
+                cliType="codex",
+                dir="/srv",
+                model="big",
+                worktree={"base": None} | worktree,
+            )
+            await machine.answers(taken)
+            assert (await request).json() == RESULTS["launch_in_worktree"]
+
+    async def test_a_machine_that_knows_no_worktrees(self, owner: Owner) -> None:
+        machine = await owner.machine()
+        for action, body in (
+            ("launch", {"type": "codex", "worktree": {"branch": "topic"}}),
+            ("stop", {"type": "codex", "removeWorktree": True}),
+        ):
+            request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/{action}", body)
+            details = [ErrorDetail(path="type", message="-")]
+            failure = Failure(status=400, message=f"It {UNKNOWN_COMMAND} x", details=details)
+            await machine.fails(await machine.takes(), failure)
+            assert_error(await request, 501)
+
+    @pytest.mark.parametrize(
+        ("kind", "payload", "blamed"),
+        [
+            ("launch_cli", {"cliType": "codex", "worktree": {"branch": "x"}}, "worktree"),
+            ("launch_cli", {"cliType": "codex", "resume": "session_1"}, "resume"),
+            ("launch_ide", {"ideType": "kiro", "worktree": {"branch": "x"}}, "worktree"),
+            ("stop_cli", {"cliType": "codex", "removeWorktree": True}, "removeWorktree"),
+        ],
+    )
+    async def test_a_command_that_would_ignore_it(
+        self, owner: Owner, kind: str, payload: dict[str, Any], blamed: str
+    ) -> None:
+        machine = await owner.machine()
+        body = {"type": kind, "payload": payload}
+        response = await owner.api.post(f"/api/v1/daemons/{machine.id}/command", json=body)
+        assert_error(response, 400)
+        assert paths(response) == [f"payload.{blamed}"]
+
     async def test_not_resumable(self, owner: Owner) -> None:
         """contract-2.md: 409 `NOT_RESUMABLE` saying why."""
         machine = await owner.machine()
@@ -275,6 +321,12 @@ class TestLaunch:
             (b'{"type":"codex","resume":""}', "resume"),
             (b'{"type":"codex","resume":"session_1","dir":"/srv"}', "dir"),
             (b'{"type":"codex","resume":"session_1","model":"big"}', "model"),
+            (b'{"type":"codex","resume":"session_1","worktree":{"branch":"x"}}', "worktree"),
+            (b'{"type":"kiro","worktree":{"branch":"x"}}', "worktree"),
+            (b'{"type":"codex","worktree":{}}', "worktree.branch"),
+            (b'{"type":"codex","worktree":{"branch":""}}', "worktree.branch"),
+            (b'{"type":"codex","worktree":{"branch":"x","base":""}}', "worktree.base"),
+            (b'{"type":"codex","worktree":"x"}', "worktree"),
             (b'{"type":"codex","dir":""}', "dir"),
             (b'{"type":"codex","dir":1}', "dir"),
             (b'{"type":"codex","model":1}', "model"),
@@ -340,6 +392,20 @@ class TestStop:
         await machine.answers(taken)
         assert (await request).json() == {"success": True, "stopped": ["session_1"]}
 
+    async def test_with_its_worktree(self, owner: Owner) -> None:
+        """contract-2.md, stop {…, removeWorktree}: older machines would ignore it."""
+        machine = await owner.machine()
+        body = {"type": "codex", "sessionId": "session_1", "removeWorktree": True}
+        request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/stop", body)
+        failure = Failure(status=409, message="It has changes", code=ErrorCode.WORKTREE_DIRTY)
+        taken = await machine.takes("stop_and_remove_worktree", sessionId="session_1")
+        await machine.fails(taken, failure)
+        assert_error(await request, 409, "WORKTREE_DIRTY")
+        body["removeWorktree"] = False
+        request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/stop", body)
+        await machine.answers(await machine.takes("stop_cli"))
+        assert (await request).status_code == 200
+
     @pytest.mark.parametrize(
         ("body", "blamed"),
         [
@@ -348,6 +414,7 @@ class TestStop:
             (b'{"type":3}', "type"),
             (b'{"type":"codex","sessionId":1}', "sessionId"),
             (b'{"type":"codex","dir":""}', "dir"),
+            (b'{"type":"codex","removeWorktree":1}', "removeWorktree"),
         ],
     )
     async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:

@@ -1,14 +1,17 @@
 """Repositories that are made to attack their reader: nothing runs, nothing of others is read."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from outrider.contract.commands import NewWorktree
 from outrider.contract.errors import ApiError
 from outrider.daemon.workspace.workspaces import Workspaces
+from outrider.daemon.workspace.worktrees import Worktrees
 from tests.daemon.workspace.repositories import Repo, repository
+from tests.rig.patience import PATIENCE
 
 HOOKS = (
     "post-index-change", "pre-commit", "reference-transaction", "post-checkout", "pre-auto-gc",
@@ -147,6 +150,35 @@ async def test_nothing_of_the_repository_is_run(hostile: Hostile, workspaces: Wo
     assert not hostile.marks.exists()
 
 
+async def test_nothing_of_the_repository_is_run_for_a_worktree(hostile: Hostile) -> None:
+    worktrees = Worktrees(seconds=PATIENCE)
+    request = NewWorktree(branch="topic/one")
+    made = await worktrees.open(str(hostile.repo.path), request)
+    assert (made.top / "text").read_text() == "one\n"
+    assert (made.top / "processed").read_text() == "one\n"
+    assert await worktrees.open(str(hostile.repo.path), request) == replace(
+        made, is_new=False, new_branch_at=None
+    )
+    assert await worktrees.changes(str(made.top)) is None
+    (made.top / "-o").touch()
+    assert "'-o'" in str(await worktrees.changes(str(made.top)))
+    (made.top / "-o").unlink()
+    (made.top / "text").write_text("two\n")
+    assert "'text'" in str(await worktrees.changes(str(made.top)))
+    await worktrees.discard(made)
+    assert not made.top.exists()
+    assert not hostile.marks.exists()
+
+
+@pytest.mark.parametrize("name", ["-o", "--upload-pack=x", "-b"])
+async def test_the_name_of_an_option_is_no_branch(hostile: Hostile, name: str) -> None:
+    for request in (NewWorktree(branch=name), NewWorktree(branch="other", base=name)):
+        with pytest.raises(ApiError) as error:
+            await Worktrees(seconds=PATIENCE).open(str(hostile.repo.path), request)
+        assert error.value.status == 400
+    assert not hostile.marks.exists()
+
+
 async def test_git_itself_would_run_it(hostile: Hostile) -> None:
     """Otherwise the test before says nothing."""
     hostile.repo.write(".git/config", (hostile.repo.path / ".git/config").read_text().replace(
@@ -155,9 +187,12 @@ async def test_git_itself_would_run_it(hostile: Hostile) -> None:
     hostile.repo.git("status", may_fail=True)
     hostile.repo.git("diff", may_fail=True)
     hostile.repo.git("diff", "--no-ext-diff", "--no-textconv", may_fail=True)
+    hostile.repo.git("worktree", "add", "../by-git", may_fail=True)
     ran = hostile.marks.read_text()
     hostile.marks.unlink()
     assert "included" in ran
+    assert "hook reference-transaction" in ran
+    assert "hook post-checkout" in ran or "process" in ran or "smudge" in ran
     assert "clean" in ran
     assert "external" in ran or "command" in ran
 
@@ -222,6 +257,16 @@ class TestRepositoriesThatLeadElsewhere:
         own.git("config", "core.worktree", str(private.path))
         changes = await workspaces.changes(str(own.path), None)
         assert changes.files == []
+
+    async def test_a_worktree_of_another_working_tree(self, private: Repo, session: Path) -> None:
+        own = repository(session / "own")
+        own.commit(file="x\n")
+        own.git("config", "core.worktree", str(private.path))
+        worktrees = Worktrees(seconds=PATIENCE)
+        made = await worktrees.open(str(own.path), NewWorktree(branch="topic"))
+        assert sorted(path.name for path in made.top.iterdir()) == [".git", "file"]
+        await worktrees.remove(str(made.top))
+        assert (private.path / "key").read_text() == "SECRET\n"
 
     async def test_a_git_file_that_blocks_or_is_endless(
         self, workspaces: Workspaces, session: Path

@@ -58,6 +58,7 @@ from outrider.contract.commands import (
     LaunchCli,
     Launched,
     LaunchIde,
+    NewWorktree,
     OpenTerminal,
     Picture,
     Queue,
@@ -112,6 +113,7 @@ from outrider.contract.resources import (
     SummaryItem,
     SummaryMetadata,
     Workspace,
+    Worktree,
 )
 from outrider.contract.structs import Wire
 from outrider.contract.webhooks import (
@@ -158,6 +160,7 @@ _ACTION: Final = PendingAction(
     options=[_OPTION, ActionOption(id="3", label="No", kind="reject_once")],
 )
 _AGENT: Final = AgentSummary(type="claude", name="Claude", status="idle")
+_WORKTREE: Final = Worktree(branch="topic", path="/home/ada/project.worktrees/topic")
 _SESSION: Final = Session(
     id=SESSION_ID,
     target_id=_SESSION_TARGET_ID,
@@ -171,6 +174,7 @@ _SESSION: Final = Session(
     created_at=_NOW - 72_500,
     last_activity_at=_NOW,
     pending_action=_ACTION,
+    worktree=_WORKTREE,
 )
 _ENDED_SESSION: Final = Session(
     id=SESSION_ID,
@@ -396,8 +400,8 @@ _EVENT: Final = AccountEvent(
 
 _INSTANCES: Final[tuple[Wire, ...]] = (
     # Resources
-    _WORKSPACE, _OPTION, _ACTION, _AGENT, _SESSION, _MACHINE, _PROVIDER, _CLI, _IDE, _DAEMON,
-    _STATUS, _MESSAGE, _SUMMARY, _CONTROL, _BUNDLE,
+    _WORKSPACE, _WORKTREE, _OPTION, _ACTION, _AGENT, _SESSION, _MACHINE, _PROVIDER, _CLI, _IDE,
+    _DAEMON, _STATUS, _MESSAGE, _SUMMARY, _CONTROL, _BUNDLE,
     DaemonList(daemons=[_DAEMON]),
     _APPROVAL, ApprovalList(approvals=[_APPROVAL]),
     SummaryMetadata(items=[_SUMMARY]),
@@ -419,7 +423,9 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     ImagePart(mime_type="image/png", data=_PNG),
     ChatInput(parts=[TextPart(text="What is on this picture?"),
                      ImagePart(mime_type="image/png", data=_PNG)]),
-    LaunchRequest(type="claude-code", dir=_DIRECTORY),
+    NewWorktree(branch="topic", base="main"),
+    LaunchRequest(type="claude-code", dir=_DIRECTORY,
+                  worktree=NewWorktree(branch="topic", base="main")),
     StopRequest(type="claude-code", session_id=SESSION_ID),
     Terminal(command="git status --short", cwd=_DIRECTORY),
     ChatDebug(frontend_snapshot=_CONTEXT),

@@ -30,9 +30,11 @@ from outrider.contract.commands import (
     LaunchCli,
     Launched,
     LaunchIde,
+    LaunchInWorktree,
     Limit,
     Name,
     NamesSession,
+    NewWorktree,
     Path,
     Queue,
     ReadChanges,
@@ -72,8 +74,10 @@ class LaunchRequest(Wire, kw_only=True):
     """The model to use, by the agent's own name for it."""
     resume: Name | None = None
     """The id of an ended session of this type to continue, in place of a new one. It keeps its id,
-    directory, model and chat. Not together with `dir` or `model`.
+    directory, model and chat. Not together with `dir`, `model` or `worktree`.
     """
+    worktree: NewWorktree | None = None
+    """A git worktree of the repository around `dir` to launch the agent in. Not for IDEs."""
 
 
 class StopRequest(NamesSession, kw_only=True):
@@ -83,6 +87,10 @@ class StopRequest(NamesSession, kw_only=True):
     """The type of the agent."""
     dir: Path | None = None
     """The directory of the session, where several of the type run."""
+    remove_worktree: bool = False
+    """Whether to remove the session's worktree too. If it has changes, nothing is done (409
+    `WORKTREE_DIRTY`).
+    """
 
 
 class AgentQuery(Wire, kw_only=True):
@@ -127,6 +135,9 @@ async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
     Responds once the agent is ready for a message, or asks a question first. With `resume`, the
     agent continues its own record of an ended session. 409 `NOT_RESUMABLE` says why it cannot: the
     session is running, or is being resumed already, or its agent does not offer that.
+
+    With `worktree`, the agent works in a git worktree of its own: 400 if `dir` is in no git
+    repository, or the branch cannot be used. No program that the repository names is run.
     """
     request: LaunchRequest = call.body
     state = await dispatcher.owned(call.account_id, call.path("daemonId"))
@@ -138,7 +149,7 @@ async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
         known = sorted({p.type for p in state.providers} | BUILT_IN.keys())
         raise bad_request(f"Unknown type {request.type!r}: it is one of {', '.join(known)}", "type")
     if request.resume is not None:
-        for name in ("dir", "model"):
+        for name in ("dir", "model", "worktree"):
             if getattr(request, name) is not None:
                 raise bad_request(f"A resumed session keeps its {name}: leave out `{name}`", name)
         resume = Resume(type=request.type, session_id=request.resume)
@@ -146,25 +157,34 @@ async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
             return await dispatcher.call(
                 call.account_id, state.id, CommandType.RESUME, _encode(resume), call.gone
             )
-    kind, payload = (
-        (
-            CommandType.LAUNCH_IDE,
-            _encode(LaunchIde(ide_type=request.type, dir=request.dir, model=request.model)),
-        )
-        if category == "ide"
-        else (
-            CommandType.LAUNCH_CLI,
-            _encode(LaunchCli(cli_type=request.type, dir=request.dir, model=request.model)),
-        )
-    )
+    kind, payload = _launch_command(request, is_ide=category == "ide")
     with fields_as_sent(_NAMES):
-        return await dispatcher.call(call.account_id, state.id, kind, payload, call.gone)
+        return await dispatcher.call(call.account_id, state.id, kind, _encode(payload), call.gone)
+
+
+def _launch_command(request: LaunchRequest, *, is_ide: bool) -> tuple[CommandType, Wire]:
+    """Return the command and the payload of a new session."""
+    kind, directory, model = request.type, request.dir, request.model
+    if request.worktree is not None:
+        if is_ide:
+            raise bad_request("An IDE is launched without a worktree: leave it out", "worktree")
+        return CommandType.LAUNCH_IN_WORKTREE, LaunchInWorktree(
+            cli_type=kind, dir=directory, model=model, worktree=request.worktree
+        )
+    if is_ide:
+        return CommandType.LAUNCH_IDE, LaunchIde(ide_type=kind, dir=directory, model=model)
+    return CommandType.LAUNCH_CLI, LaunchCli(cli_type=kind, dir=directory, model=model)
 
 
 async def stop(dispatcher: Dispatcher, call: Call) -> bytes:
-    """Stop a session, leaving nothing of it running."""
+    """Stop a session, leaving nothing of it running.
+
+    With `removeWorktree`, its git worktree is removed too, if everything in it is committed or
+    ignored; the branch stays. 409 `WORKTREE_DIRTY`: it has changes. Then the session goes on.
+    """
     request: StopRequest = call.body
-    machine, kind = call.path("daemonId"), CommandType.STOP_CLI
+    machine = call.path("daemonId")
+    kind = CommandType.STOP_AND_REMOVE_WORKTREE if request.remove_worktree else CommandType.STOP_CLI
     await check_machine(dispatcher, call.account_id, machine, request)
     payload = StopCli(
         cli_type=request.type,

@@ -50,6 +50,7 @@ _CODES: Final = frozenset(
         ErrorCode.AMBIGUOUS_TARGET,
         ErrorCode.NOT_GENERATING,
         ErrorCode.NOT_RESUMABLE,
+        ErrorCode.WORKTREE_DIRTY,
         ErrorCode.AGENT_BUSY,
         ErrorCode.ALREADY_SENT,
         ErrorCode.NO_REPOSITORY,

@@ -171,8 +171,7 @@ class AgentSession:
     @property
     def workspace(self) -> Workspace:
         """The directory that the agent works in."""
-        path = self.record.path
-        return Workspace(path=path, name=path.rstrip("/").rpartition("/")[2] or path)
+        return self.record.workspace
 
     @property
     def recent_events(self) -> list[AgentEvent]:
@@ -198,6 +197,7 @@ class AgentSession:
             error=seen.error,
             cdp_connected=seen.cdp_connected,
             agents=self._core.agents(),
+            worktree=record.worktree,
         )
 
     def launched(self) -> Launched:

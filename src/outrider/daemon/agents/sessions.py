@@ -23,7 +23,9 @@ from outrider.contract.commands import (
     LaunchCli,
     Launched,
     LaunchIde,
+    LaunchInWorktree,
     NamesSession,
+    NewWorktree,
     ReadChat,
     Resume,
     StopCli,
@@ -34,7 +36,7 @@ from outrider.contract.events import AgentEvent
 from outrider.contract.ids import derived_id, new_id
 from outrider.contract.limits import MAX_SESSIONS
 from outrider.contract.providers import Category
-from outrider.contract.resources import EndReason, Message, Session, Workspace
+from outrider.contract.resources import EndReason, Message, Session, Worktree
 from outrider.contract.resources import Provider as Description
 from outrider.contract.targets import parse_target
 from outrider.daemon.agents.adapter import Adapter
@@ -49,6 +51,7 @@ from outrider.daemon.agents.state_events import StateEvents
 from outrider.daemon.directories import directory, expanded
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
+from outrider.daemon.workspace.worktrees import OpenedWorktree, Worktrees
 
 _CLOSE_SECONDS: Final = 3.0
 """Seconds that ends in progress have while the daemon stops; the next one completes the others."""
@@ -75,6 +78,7 @@ class Sessions:
         on_remove: called with the id of each session that was removed.
         emit: called with each agent event, in order.
         deltas: takes the text of messages while they are written; None: nobody wants it.
+        worktrees: creates the git worktrees of sessions.
     """
 
     def __init__(
@@ -89,8 +93,13 @@ class Sessions:
         emit: Callable[[AgentEvent], None],
         clock: Clock = epoch_millis,
         deltas: DeltaSink | None = None,
+        worktrees: Worktrees | None = None,
     ) -> None:
         self._deltas = deltas
+        self._worktrees = worktrees or Worktrees()
+        self._worktree_lock = asyncio.Lock()
+        """Held while a worktree is created or removed, and whose it is may change."""
+        self._launching: dict[str, SessionRecord] = {}
         self._daemon_id = daemon_id
         self._providers = providers
         self._journal = journal
@@ -103,7 +112,7 @@ class Sessions:
         self._pending_records: dict[str, SessionRecord] = {}
         self._ended: dict[str, SessionRecord] = {}
         self._resuming: set[str] = set()
-        self._ends: dict[str, asyncio.Task[None]] = {}
+        self._ends: dict[str, asyncio.Task[ApiError | None]] = {}
         """The ends in progress, by session id."""
 
     def describe(self) -> list[Session]:
@@ -159,6 +168,15 @@ class Sessions:
         provider = self._provider(request.cli_type, ("cli", "acp"), "cliType")
         return await self._launch(provider, request.dir, request.model)
 
+    async def launch_in_worktree(self, request: LaunchInWorktree) -> Launched:
+        """Start a CLI or ACP agent in a git worktree, which is created if it does not exist.
+
+        Raises:
+            ApiError: as `launch_cli` and `Worktrees.open`. Nothing is left of a new worktree.
+        """
+        provider = self._provider(request.cli_type, ("cli", "acp"), "cliType")
+        return await self._launch(provider, request.dir, request.model, worktree=request.worktree)
+
     async def launch_ide(self, request: LaunchIde) -> Launched:
         """Start an IDE. Raises as `launch_cli` does."""
         provider = self._provider(request.ide_type, ("ide",), "ideType")
@@ -188,7 +206,7 @@ class Sessions:
             raise not_resumable("It is running")
         if session_id in self._resuming:
             raise not_resumable("It is being resumed already")
-        if reason := self._not_resumable(ended) or _not_startable(provider.describe()):
+        if reason := self._not_resumable(ended) or _not_startable(provider):
             raise not_resumable(reason)
         if len(self._sessions) + len(self._resuming) >= MAX_SESSIONS:
             raise _too_many_sessions()
@@ -203,11 +221,15 @@ class Sessions:
             self._resuming.discard(session_id)
         return session.launched()
 
-    async def stop(self, request: StopCli) -> Stopped:
+    async def stop(self, request: StopCli, *, remove_worktree: bool = False) -> Stopped:
         """Stop the session that `request` identifies, and all its processes.
 
+        Args:
+            remove_worktree: remove its worktree too; if that is refused, nothing is stopped.
+
         Raises:
-            ApiError: 404, no such session; 409, several match; 400, unknown type.
+            ApiError: 404, no such session; 409, several match, or the worktree has changes
+                (`WORKTREE_DIRTY`) or is used by another session; 400, unknown type, or no worktree.
         """
         if request.cli_type not in self._providers:
             raise self._unknown_type(request.cli_type, "cliType")
@@ -231,8 +253,16 @@ class Sessions:
                 ErrorCode.AMBIGUOUS_TARGET,
             )
         session = candidates[0]
-        await asyncio.shield(self._begin_end(session, "stopped"))
-        return Stopped(stopped=[session.record.id])
+        record = session.record
+        if remove_worktree:
+            await self._check_removable(record)
+            if self._sessions.get(record.id) is not session:
+                raise not_found(f"The session {record.id!r} has ended meanwhile")
+        end = self._begin_end(session, "stopped", remove_worktree=remove_worktree)
+        refusal = await asyncio.shield(end)
+        if refusal is not None and remove_worktree:
+            raise refusal
+        return Stopped(stopped=[record.id])
 
     async def read_chat(self, query: ReadChat) -> Chat:
         """Return the chat of a running session, or of an ended one that `query` names by its id.
@@ -315,21 +345,11 @@ class Sessions:
         path: str | None,
         model: str | None,
         adapter_state: dict[str, str] | None = None,
+        worktree: NewWorktree | None = None,
     ) -> Launched:
+        if reason := _not_startable(provider):
+            raise bad_request(reason, "type")
         description = provider.describe()
-        if description.error is not None:
-            raise bad_request(
-                f"{description.type!r} cannot be launched on this machine: {description.error}. "
-                "Correct the file there, then launch it again",
-                "type",
-            )
-        if not description.installed:
-            raise bad_request(
-                f"{description.display_name} is not installed on this machine. Install it there "
-                f"({provider.spec.install}) so that {provider.spec.program!r} is on the "
-                "daemon's PATH, then launch it again",
-                "type",
-            )
         if len(self._sessions) >= MAX_SESSIONS:
             raise _too_many_sessions()
         now = self._clock()
@@ -346,18 +366,84 @@ class Sessions:
             emitted_messages={},
             adapter_state=adapter_state or {},
         )
-        # Saved before the launch: if the daemon is killed during it, the next one finds the
-        # agent by this record, or ends what is left of it.
-        self._journal.save_session(record)
+        made: OpenedWorktree | None = None
+        self._launching[record.id] = record
         try:
+            if worktree is not None:
+                made = await self._open_worktree(record, worktree)
+            # Saved before the launch: if the daemon is killed during it, the next one finds the
+            # agent by this record, or ends what is left of it.
+            self._journal.save_session(record)
             adapter = await provider.launch(record)
         except BaseException as error:
             self._journal.remove_session(record.id)
-            self._chats.delete(record.id)
+            await asyncio.to_thread(self._chats.delete, record.id)
+            if made is not None:
+                await self._discard_worktree(record, made)
             if isinstance(error, ApiError):
                 raise start_failure(provider.spec, error) from error
             raise
+        finally:
+            del self._launching[record.id]
         return self._follow(record, adapter).launched()
+
+    async def _open_worktree(self, record: SessionRecord, request: NewWorktree) -> OpenedWorktree:
+        """Create or find the worktree of a new session, and let the session be in it."""
+        async with self._worktree_lock:
+            made = await self._worktrees.open(record.path, request)
+            record.path = str(made.directory)
+            record.worktree = Worktree(branch=made.branch, path=str(made.top))
+        return made
+
+    async def _discard_worktree(self, record: SessionRecord, made: OpenedWorktree) -> None:
+        async with self._worktree_lock:
+            if self._other_in_worktree(record) is None:
+                await self._worktrees.discard(made)
+
+    def _other_in_worktree(self, record: SessionRecord) -> str | None:
+        """Return the id of another session in the worktree of this one."""
+        assert record.worktree is not None
+        top = Path(record.worktree.path)
+        running = [session.record for session in self._sessions.values()]
+        resuming = [self._ended[one] for one in self._resuming]
+        for other in (*running, *resuming, *self._launching.values()):
+            if other.id != record.id and Path(other.path).is_relative_to(top):
+                return other.id
+        return None
+
+    async def _check_removable(self, record: SessionRecord) -> None:
+        """Check that a session's worktree can be removed without losing anything.
+
+        Raises:
+            ApiError: 400, it has none; 409, it has changes or is used by another session.
+        """
+        if record.worktree is None:
+            raise bad_request(
+                f"The session {record.id!r} was launched without a worktree", "removeWorktree"
+            )
+        if (other := self._other_in_worktree(record)) is not None:
+            raise conflict(f"The session {other!r} works in this worktree too: stop that one first")
+        if (changes := await self._worktrees.changes(record.worktree.path)) is not None:
+            raise conflict(
+                f"The worktree {record.worktree.path} has {changes}: it is not removed, commit or "
+                "discard that first",
+                ErrorCode.WORKTREE_DIRTY,
+            )
+
+    async def _remove_worktree(self, record: SessionRecord) -> ApiError | None:
+        """Remove the worktree of a session whose agent has ended; return why it stays."""
+        async with self._worktree_lock:
+            try:
+                await self._check_removable(record)  # the agent may have written until its end
+                assert record.worktree is not None
+                await self._worktrees.remove(record.worktree.path)
+            except ApiError as error:
+                _log.warning("worktree not removed", session=record.id, error=error.message)
+                return ApiError(
+                    error.status, f"The session was stopped. {error.message}", code=error.code
+                )
+            record.worktree = msgspec.structs.replace(record.worktree, removed=True)
+        return None
 
     async def _start_again(self, provider: Provider, ended: SessionRecord) -> AgentSession:
         if not await asyncio.to_thread(Path(ended.path).is_dir):
@@ -405,22 +491,32 @@ class Sessions:
     def _agent_gone(self, session: AgentSession, reason: EndReason) -> None:
         self._begin_end(session, reason)
 
-    def _begin_end(self, session: AgentSession, reason: EndReason) -> asyncio.Task[None]:
-        """End a session; return the task of its end, the same one while it is in progress."""
+    def _begin_end(
+        self, session: AgentSession, reason: EndReason, *, remove_worktree: bool = False
+    ) -> asyncio.Task[ApiError | None]:
+        """End a session; return the task of its end, the same one while it is in progress.
+
+        Its result is why the worktree was not removed.
+        """
         record = session.record
         end = self._ends.get(record.id)
         if end is None:
-            work = self._end(session, record.end_reason or reason)
+            work = self._end(session, record.end_reason or reason, remove_worktree)
             self._ends[record.id] = end = asyncio.create_task(work, name=f"end {record.id}")
             end.add_done_callback(partial(self._end_done, record.id))
         return end
 
-    def _end_done(self, session_id: str, end: asyncio.Task[None]) -> None:
+    def _end_done(self, session_id: str, end: asyncio.Task[ApiError | None]) -> None:
         del self._ends[session_id]
         if not end.cancelled() and (error := end.exception()) is not None:
             _log.error("session not ended", session=session_id, exc_info=error)
 
-    async def _end(self, session: AgentSession, reason: EndReason) -> None:
+    async def _end(
+        self,
+        session: AgentSession,
+        reason: EndReason,
+        remove_worktree: bool,
+    ) -> ApiError | None:
         record = session.record
         record.end_reason = reason
         self._journal.save_session(record)
@@ -435,10 +531,12 @@ class Sessions:
         if record.type not in chats and record.selected_agent is None and chats:
             record.selected_agent = next(iter(chats))  # of an IDE: the one that was selected
         await self._save_chats(record, chats)
+        refusal = await self._remove_worktree(record) if remove_worktree else None
         self._sessions.pop(record.id, None)
         self._save_end(record, session.describe())
         self._on_remove(record.id)
         await self.prune()
+        return refusal
 
     async def _save_chats(self, record: SessionRecord, chats: dict[str, list[Message]]) -> None:
         try:
@@ -449,7 +547,6 @@ class Sessions:
     def _end_without_agent(self, record: SessionRecord) -> None:
         """End a session whose agent cannot be reached: its provider was removed."""
         record.end_reason = record.end_reason or "machine_restarted"
-        path = record.path
         session = Session(
             id=record.id,
             target_id=f"{self._daemon_id}:session:{record.id}",
@@ -457,11 +554,12 @@ class Sessions:
             type=record.type,
             name=record.name,
             status="error",
-            workspace=Workspace(path=path, name=path.rstrip("/").rpartition("/")[2] or path),
+            workspace=record.workspace,
             model=record.model,
             created_at=record.created_at,
             last_activity_at=record.last_activity_at,
             error="Its provider file was removed",
+            worktree=record.worktree,
         )
         self._save_end(record, session)
 
@@ -489,6 +587,8 @@ class Sessions:
         _log.info("session ended", session=record.id, type=record.type, reason=record.end_reason)
 
     def _not_resumable(self, record: SessionRecord) -> str | None:
+        if record.worktree is not None and record.worktree.removed:
+            return "Its worktree was removed"
         provider = self._providers.get(record.type)
         if provider is None:
             return "Its provider file was removed"
@@ -583,11 +683,20 @@ class Sessions:
         return max(sessions, key=lambda session: session.record.last_activity_at)
 
 
-def _not_startable(description: Description) -> str | None:
+def _not_startable(provider: Provider) -> str | None:
     """Return why no agent of this type can be started now, None if one can."""
+    description, spec = provider.describe(), provider.spec
     if description.error is not None:
-        return description.error
-    return None if description.installed else f"{description.display_name} is not installed here"
+        return (
+            f"{description.type!r} cannot be launched on this machine: {description.error}. "
+            "Correct the file there, then launch it again"
+        )
+    if description.installed:
+        return None
+    return (
+        f"{description.display_name} is not installed on this machine. Install it there "
+        f"({spec.install}) so that {spec.program!r} is on the daemon's PATH, then launch it again"
+    )
 
 
 def _too_many_sessions() -> ApiError:

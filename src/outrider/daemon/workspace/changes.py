@@ -20,7 +20,7 @@ from typing import Final
 
 from outrider.contract.commands import ChangedFile, Changes, ChangeStatus
 from outrider.contract.errors import bad_request
-from outrider.daemon.workspace.git import GitError, SafeRepository, copy_index
+from outrider.daemon.workspace.git import GitError, SafeRepository, commit_id, copy_index
 from outrider.daemon.workspace.texts import beginning, shown
 
 MAX_FILES: Final = 2000
@@ -79,8 +79,8 @@ async def read_changes(
     name = base or _HEAD
     branch, head, commit = await asyncio.gather(
         git.ask("symbolic-ref", "--quiet", _HEAD, may_fail=True),
-        _commit(git, _HEAD),
-        _commit(git, name),
+        commit_id(git, _HEAD),
+        commit_id(git, name),
     )
     if not commit:
         if name != _HEAD:
@@ -111,14 +111,6 @@ async def read_changes(
         truncated=not (is_complete and is_whole and untracked.is_complete)
         or len(files) > max_files,
     )
-
-
-async def _commit(git: SafeRepository, name: str) -> str:
-    """Return the id of a commit; empty if there is no such commit."""
-    found = await git.ask(
-        "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", may_fail=True
-    )
-    return found.decode("ascii", "replace").strip()
 
 
 async def _ahead(git: SafeRepository, base: str, head: str) -> int:

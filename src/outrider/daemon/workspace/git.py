@@ -1,6 +1,6 @@
 """Runs git's programs on a repository that may be hostile.
 
-Two kinds of programs:
+Three kinds of programs:
 
 - `ask` reads refs and the configuration, in the repository's own git directory. git starts no
   program for that, whatever the configuration says.
@@ -16,7 +16,10 @@ Two kinds of programs:
   learn to start is not started either, and nothing depends on the configuration staying as it was
   checked.
 
-Neither reads the configuration of the user or the system, except for the keys in `_KEPT_OF_USER`.
+- `update_ref` writes a branch, for which git would start hooks. It runs in another private git
+  directory, whose `refs` and `packed-refs` are links to those of the repository.
+
+None reads the configuration of the user or the system, except for the keys in `_KEPT_OF_USER`.
 """
 
 import asyncio
@@ -186,6 +189,20 @@ class SafeRepository:
             arguments, environment, stdin=stdin, statuses=statuses, stop=stop, deadline=deadline
         )
 
+    async def update_ref(self, *arguments: str) -> None:
+        """Run `git update-ref` with these arguments on the repository's refs.
+
+        Raises:
+            GitError: it failed, or the refs are not stored as files.
+            TimeoutError: it takes longer than the deadline.
+        """
+        common = self.repository.common_dir
+        place = await asyncio.to_thread(_link_refs, self.private, common)
+        environment = self._environment(self.settings)
+        environment["GIT_DIR"] = environment["GIT_COMMON_DIR"] = str(place)
+        environment["GIT_OBJECT_DIRECTORY"] = str(common / "objects")
+        await self._run(["update-ref", *arguments], environment)
+
     async def _run(
         self,
         arguments: Sequence[str | bytes],
@@ -266,6 +283,14 @@ async def opened(
         await asyncio.to_thread(shutil.rmtree, private, ignore_errors=True)
 
 
+async def commit_id(git: SafeRepository, name: str) -> str:
+    """Return the id of a commit; empty if there is no such commit."""
+    found = await git.ask(
+        "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", may_fail=True
+    )
+    return found.decode("ascii", "replace").strip()
+
+
 async def copy_index(git: SafeRepository) -> None:
     """Copy the repository's index to the private git directory; without one, there is none.
 
@@ -309,6 +334,20 @@ def _prepare(private: Path, repository: Repository) -> None:
             continue
         with os.fdopen(handle, "rb") as file:
             (private / "info" / name).write_bytes(file.read(_MAX_COPIED))
+
+
+def _link_refs(private: Path, common: Path) -> Path:
+    """Make a git directory with the refs of another one, if it does not exist yet."""
+    place = private / "with-refs"
+    if os.path.lexists(common / "reftable"):
+        raise GitError("its branches are stored in a reftable, which is not supported")
+    if not place.exists():
+        place.mkdir()
+        shutil.copyfile(private / "HEAD", place / "HEAD")
+        shutil.copyfile(private / "config", place / "config")
+        for name in ("refs", "packed-refs"):
+            (place / name).symlink_to(common / name)
+    return place
 
 
 def _entries(listed: bytes) -> Iterator[tuple[str, str]]:

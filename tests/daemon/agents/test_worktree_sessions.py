@@ -1,0 +1,203 @@
+"""Sessions in a git worktree of their own: launched, resumed and stopped with it."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.contract.commands import (
+    AgentStatusQuery,
+    LaunchInWorktree,
+    NewWorktree,
+    Resume,
+    SendChat,
+    StopCli,
+)
+from outrider.contract.errors import ApiError
+from outrider.contract.resources import Worktree
+from outrider.daemon.agents.adapter import Observation
+from outrider.daemon.agents.session import AgentSession
+from outrider.daemon.session_record import SessionRecord
+from tests.daemon.agents.machine import until
+from tests.daemon.agents.scripted import ScriptedAdapter
+from tests.daemon.agents.test_sessions import Desk, refused
+from tests.daemon.workspace.repositories import Repo, repository
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    made = repository(tmp_path / "repo")
+    made.commit(**{"inner/text": "one\n"})
+    return made
+
+
+async def launch(desk: Desk, folder: Path, branch: str = "topic") -> AgentSession:
+    launched = await desk.sessions.launch_in_worktree(request(folder, branch))
+    return desk.sessions.find(AgentStatusQuery(session_id=launched.session_id))
+
+
+def request(folder: Path, branch: str = "topic") -> LaunchInWorktree:
+    return LaunchInWorktree(cli_type="robot", dir=str(folder), worktree=NewWorktree(branch=branch))
+
+
+async def stop(desk: Desk, session: AgentSession, *, remove: bool = True) -> None:
+    await desk.sessions.stop(
+        StopCli(cli_type="robot", session_id=session.record.id), remove_worktree=remove
+    )
+
+
+def worktree_of(session: AgentSession) -> Worktree:
+    assert session.record.worktree is not None
+    return session.record.worktree
+
+
+def is_there(session: AgentSession) -> bool:
+    return Path(worktree_of(session).path).exists()
+
+
+async def test_it_works_in_it_and_says_so(desk: Desk, repo: Repo) -> None:
+    session = await launch(desk, repo.path / "inner")
+    top = repo.path.with_name("repo.worktrees") / "topic"
+    assert session.workspace.path == str(top / "inner")
+    assert session.describe().worktree == Worktree(branch="topic", path=str(top))
+    started = desk.of("session:started")[0].session
+    assert started is not None
+    assert started.worktree == session.describe().worktree
+    assert (await desk.launch()).describe().worktree is None
+
+
+async def test_it_is_removed_with_its_session(desk: Desk, repo: Repo) -> None:
+    session = await launch(desk, repo.path)
+    top = Path(worktree_of(session).path)
+    (top / "new").write_text("x\n")
+    error = await refused(stop(desk, session))
+    assert (error.status, error.code) == (409, "WORKTREE_DIRTY")
+    assert "'new'" in error.message
+    assert (top / "new").exists()
+    assert desk.sessions.describe()[0].state == "running"
+    assert not desk.agent.closed
+
+    Repo(top).commit()
+    await stop(desk, session)
+    assert not is_there(session)
+    assert repo.git("show", "topic:new") == "x"
+    record = desk.sessions.ended(session.record.id)
+    assert record is not None
+    assert record.last_state is not None
+    assert record.last_state.worktree == Worktree(branch="topic", path=str(top), removed=True)
+    assert "worktree was removed" in (record.not_resumable or "")
+    error = await refused(desk.sessions.resume(Resume(type="robot", session_id=record.id)))
+    assert error.code == "NOT_RESUMABLE"
+
+
+async def test_it_stays_without_a_request(desk: Desk, repo: Repo) -> None:
+    session = await launch(desk, repo.path)
+    await stop(desk, session, remove=False)
+    assert is_there(session)
+
+
+async def test_a_resumed_session_goes_on_in_it(desk: Desk, repo: Repo) -> None:
+    session = await launch(desk, repo.path)
+    await session.send(SendChat(message="hello"))
+    await stop(desk, session, remove=False)
+    for _ in range(2):
+        await desk.sessions.detach()
+        desk.journal.close()
+        desk.open()
+        await desk.sessions.restore()
+        if not desk.sessions.describe():
+            resume = Resume(type="robot", session_id=session.record.id)
+            await desk.sessions.resume(resume)
+        (state,) = desk.sessions.describe()
+        assert state.worktree == worktree_of(session)
+        assert state.workspace is not None
+        assert state.workspace.path == worktree_of(session).path
+    await stop(desk, session)
+    assert not is_there(session)
+
+
+async def test_a_session_without_one(desk: Desk) -> None:
+    session = await desk.launch()
+    error = await refused(stop(desk, session))
+    assert (error.status, error.details[0].path) == (400, "removeWorktree")
+    assert not desk.agent.closed
+
+
+async def test_what_the_agent_writes_at_its_end_is_not_lost(
+    desk: Desk, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await launch(desk, repo.path)
+    top = Path(worktree_of(session).path)
+
+    async def close() -> None:
+        (top / "last words").touch()
+
+    monkeypatch.setattr(desk.agent, "close", close)
+    error = await refused(stop(desk, session))
+    assert (error.status, error.code) == (409, "WORKTREE_DIRTY")
+    assert error.message.startswith("The session was stopped")
+    assert (top / "last words").exists()
+    record = desk.sessions.ended(session.record.id)
+    assert record is not None
+    assert record.resumable
+
+
+async def test_two_sessions_in_one(desk: Desk, repo: Repo) -> None:
+    first, second = await asyncio.gather(launch(desk, repo.path), launch(desk, repo.path))
+    assert worktree_of(first) == worktree_of(second)
+    error = await refused(stop(desk, first))
+    assert (error.status, error.code) == (409, None)
+    assert second.record.id in error.message
+    assert len(desk.sessions.describe()) == 2
+    await stop(desk, first, remove=False)
+    await stop(desk, second)
+    assert not is_there(first)
+
+
+async def test_an_agent_that_does_not_start_leaves_none(desk: Desk, repo: Repo) -> None:
+    async def fail(record: SessionRecord) -> ScriptedAdapter:
+        assert record.worktree is not None
+        raise ApiError(500, "no power")
+
+    await fails(desk, repo, fail)
+    assert not repo.path.with_name("repo.worktrees").exists()
+    assert repo.git("branch", "--format=%(refname:short)") == "main"
+
+
+async def fails(desk: Desk, repo: Repo, with_: Any) -> None:
+    """Launch with a provider that fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(desk.provider, "launch", with_)
+        error = await refused(desk.sessions.launch_in_worktree(request(repo.path)))
+    assert (error.status, error.message) == (500, "no power")
+
+
+async def test_one_that_another_launch_has_taken_meanwhile_stays(desk: Desk, repo: Repo) -> None:
+    other: list[AgentSession] = []
+    original = desk.provider.launch
+
+    async def fail(record: SessionRecord) -> ScriptedAdapter:
+        desk.provider.launch = original  # type: ignore[method-assign]
+        other.append(await launch(desk, repo.path))
+        raise ApiError(500, "no power")
+
+    await fails(desk, repo, fail)
+    assert is_there(other[0])
+    await stop(desk, other[0])
+
+
+async def test_an_agent_that_ends_by_itself_leaves_it(desk: Desk, repo: Repo) -> None:
+    session = await launch(desk, repo.path)
+    desk.provider.next_first = Observation(status="idle")
+    desk.agent.see("error", error="It has ended", gone=True, end_reason="crashed")
+    await until(lambda: desk.sessions.ended(session.record.id) is not None)
+    assert is_there(session)
