@@ -13,6 +13,7 @@ from benchmarks import (
     soak,
     terminals,
     webhooks,
+    workspace,
 )
 from benchmarks.command import main
 
@@ -28,6 +29,7 @@ main(
         "agents": agents.benchmark,
         "ides": ides.benchmark,
         "live": live.benchmark,
+        "workspace": workspace.benchmark,
         "hostile": hostile.benchmark,
         "soak": soak.benchmark,
     },
