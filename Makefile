@@ -66,7 +66,7 @@ AGAIN := --reruns 1
 test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.
 	@scripts/system-packages tmux npm
 	$(BIN)/python -m pytest -m real_agent \
-		tests/daemon/agents tests/cli/test_providers.py tests/system/test_descriptors.py \
+		tests/daemon/agents tests/cli/test_providers.py tests/system/test_descriptors.py tests/system/test_mcp_agents.py \
 		--numprocesses 3 --dist loadgroup $(AGAIN)
 
 test-ides: IDES = jupyterlab code-server

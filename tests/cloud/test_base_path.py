@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from outrider.cloud.settings import Settings
 from tests.conftest import running, settings
 from tests.rig.errors import assert_error
+from tests.rig.mcp import ACCEPT, mcp_client
 from tests.rig.people import PASSWORD, login, person
 from tests.rig.site import Site
 from tests.rig.stores import SQLite
@@ -103,3 +104,14 @@ async def test_its_normal_form(tmp_path: Path, value: str, expected: str) -> Non
     chosen = Settings(data_dir=tmp_path, base_path=value)
     assert chosen.base_path == expected
     assert chosen.base_url == f"http://127.0.0.1:8400{expected}"
+
+
+async def test_mcp_and_its_metadata(below: Site) -> None:
+    async with below.visit():
+        owner = await below.account()
+        async with mcp_client(below.url, owner.key) as client:
+            assert (await client.list_tools()).tools
+        refused = await below.client().post("/mcp", json={}, headers=ACCEPT)
+        (metadata,) = re.findall('resource_metadata="(.+)"', refused.headers["WWW-Authenticate"])
+        assert metadata.startswith(f"{below.url}/")
+        assert (await below.client().get(metadata)).json()["resource"] == f"{below.url}/mcp"

@@ -19,6 +19,7 @@ Scripted by words in the last user message:
   DROP              -> stream cut off mid-answer
   TOOL | TOOL[cmd]  -> shell tool call (default: echo hi)
   FILE[path]        -> file-write tool call
+  CALL[name {json}] -> call of the tool whose name ends so, such as one of an MCP server
   ASK               -> agent's own question tool, if it has one
   RECALL            -> the first NOTE-... anywhere in the conversation
 """
@@ -178,6 +179,12 @@ def sample(s, name="x"):
 
 
 def choose_tool(text, tools):
+    m = re.search(r"CALL\[(\w+)\s*(\{.*?\})?\]", text)
+    if m:
+        for n in tools:
+            if n.endswith(m.group(1)):
+                return n, json.loads(m.group(2) or "{}"), "function"
+        return None
     m = re.search(r"FILE\[(.*?)\]", text)
     if m:
         path = m.group(1)

@@ -24,6 +24,7 @@ SERVICE: Final = frozenset(
         "GRACE_PERIOD",
         "HISTORY_DAYS",
         "HOST",
+        "MCP_APPROVALS",
         "NODE_TIMEOUT",
         "PORT",
         "PUBLIC_URL",
@@ -44,7 +45,16 @@ SERVICE: Final = frozenset(
 """The settings of the service; a test compares them with `cloud.settings.Settings`."""
 
 OTHERS: Final = frozenset(
-    PREFIX + name for name in ("CONFIG_DIR", "HISTORY_MB", "LOG_LEVEL", "PASSWORD", "WORKTREES_DIR")
+    PREFIX + name
+    for name in (
+        "API_KEY",
+        "CONFIG_DIR",
+        "HISTORY_MB",
+        "LOG_LEVEL",
+        "PASSWORD",
+        "URL",
+        "WORKTREES_DIR",
+    )
 )
 """The settings of the machine agent and of the command line."""
 

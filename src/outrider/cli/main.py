@@ -4,6 +4,7 @@ Imports are inside the commands, so that each command starts fast and loads only
 """
 
 import asyncio
+import os
 import sys
 from typing import Annotated
 
@@ -148,6 +149,24 @@ def setup(
         f"This machine is enrolled as {enrolled.nickname!r} ({enrolled.daemon_id}).\n"
         "Start its agent with: outrider daemon"
     )
+
+
+@app.command()
+def mcp() -> None:
+    """Serve the tools of a service to an agent (MCP) over standard input and output.
+
+    OUTRIDER_URL and OUTRIDER_API_KEY say which service, and with which key.
+    """
+    from outrider.cli.running import fail
+    from outrider.cli.running import run as run_loop
+
+    key = os.environ.get("OUTRIDER_API_KEY")
+    if not key:
+        fail("Set OUTRIDER_API_KEY to an API key of the service, and OUTRIDER_URL to its address")
+
+    from outrider.cli.mcp_stdio import serve as serve_stdio
+
+    run_loop(serve_stdio(key))
 
 
 def run() -> None:

@@ -71,6 +71,8 @@ from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.live.pages import Pages
 from outrider.cloud.live.stream_limit import StreamLimit
 from outrider.cloud.live.streams import EventStreams, StreamTimes
+from outrider.cloud.mcp.http_endpoint import McpEndpoint
+from outrider.cloud.mcp.tool_calls import ToolCalls
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries, machines
@@ -288,7 +290,7 @@ class Service:
             streams=self._streams,
             sockets=self._sockets,
         )
-        self.app = self._application([*bound, *more_endpoints], pipeline)
+        self.app, self._mcp = self._application([*bound, *more_endpoints], pipeline)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -343,6 +345,7 @@ class Service:
             try:
                 yield
             finally:
+                await self._mcp.close()
                 await self._dispatcher.close()
                 await self._presence.close()
                 await self._enrollment.close()
@@ -382,21 +385,27 @@ class Service:
         await self._idempotency.drain(1)
         await self._gateway.close()
 
-    def _application(self, bound: Sequence[BoundEndpoint], pipeline: Pipeline) -> ASGIApp:
-        """Return the ASGI application: what is served at each path."""
+    def _application(
+        self, bound: Sequence[BoundEndpoint], pipeline: Pipeline
+    ) -> tuple[ASGIApp, McpEndpoint]:
+        """Return the ASGI application, what is served at each path, and its part for MCP."""
         endpoints = [one.endpoint for one in bound]
+        approvals = self._settings.mcp_approvals
+        calls = ToolCalls(bound, pipeline, self._dispatcher, self._presence, approvals=approvals)
+        mcp = McpEndpoint(pipeline, calls, self._settings)
         base_path = self._settings.base_path
         others = Starlette(
             routes=[
                 *operations.routes(endpoints, self._readiness, self._registry, base_path),
                 *pages.routes(),
+                *mcp.routes(),
                 Route("/api/{path:path}", no_endpoint(pipeline)),
             ],
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
         others.router.redirect_slashes = False
         router = Router(resources(bound, pipeline), others, {GATEWAY_PATH: self._gateway})
-        return _with_middleware(router, self._settings, self._registry)
+        return _with_middleware(router, self._settings, self._registry), mcp
 
     def _add_gauges(self) -> None:
         """Add what is open on this node to its metrics."""

@@ -42,6 +42,7 @@ class Settings(BaseSettings):
     drain_delay: Annotated[float, Field(ge=0)] = 5
     recent_login: Seconds = 600
     audit_required: bool = True
+    mcp_approvals: bool = False
     webhook_timeout: Seconds = 10
     webhook_retry_delays: Annotated[list[Seconds], NoDecode] = Field(default=[5, 25, 125])
     webhook_allow_private: bool | None = None

@@ -17,6 +17,7 @@ from tests.cloud.webhooks.receiver import receiving
 from tests.conftest import settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, payload_of
+from tests.rig.mcp import ACCEPT, message
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import RESULTS, TURN, session
 from tests.rig.site import Site
@@ -49,6 +50,16 @@ class TestCommands:
         machine = await pair.machine_there(session(id="s1"))
         await answered(pair, machine, pair.here)
         await answered(pair, machine, pair.there)
+
+    async def test_a_tool_call_for_a_machine_on_another_node(self, pair: Pair) -> None:
+        """Each message is a request of its own, so any node serves it."""
+        machine = await pair.machine_there(session(id="s1"))
+        params = {"name": "get_agent", "arguments": {"agent": f"{pair.id}:session:s1"}}
+        called = message("tools/call", params)
+        for client in (pair.here, pair.there):
+            asked = asyncio.create_task(client.post("/mcp", json=called, headers=ACCEPT))
+            await machine.answers(await machine.takes("agent_status"))
+            assert (await asked).json()["result"]["structuredContent"]["status"]
 
     async def test_a_wait_for_a_machine_on_another_node(self, pair: Pair) -> None:
         machine = await pair.machine_there(session(id="session_1"))

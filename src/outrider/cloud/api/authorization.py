@@ -112,7 +112,7 @@ class Authorization:
             if limit is not None and limit.by == "address" and address is not None:
                 statuses.append(await self._count(limit, address))
             if endpoint.who == "anyone":
-                _refuse_cross_site(headers)
+                refuse_cross_site(headers)
                 return
             if problem is not None:
                 raise problem
@@ -133,6 +133,21 @@ class Authorization:
         except RateLimited as error:
             statuses.append(error.limit_status)
             raise
+
+    async def authorize_inner(self, endpoint: Endpoint[Any], context: RequestContext) -> None:
+        """Authorize a request made for a client that is authenticated and counted already.
+
+        Raises:
+            ApiError: 403, the principal lacks the endpoint's scope; 429, it is over the endpoint's
+                own limit.
+        """
+        assert context.principal is not None, "authenticated before"
+        try:
+            await self._count_principal(endpoint, context.principal, context.statuses)
+        except RateLimited as error:
+            context.statuses.append(error.limit_status)
+            raise
+        self._check_permission(endpoint, context.principal)
 
     async def recheck(self, context: RequestContext) -> None:
         """Check again the credential of a request that goes on, such as a WebSocket.
@@ -308,7 +323,7 @@ def _is_own_page(headers: Headers, public_origin: bytes | None) -> bool:
     return host != b"" and host == headers.get(b"host")
 
 
-def _refuse_cross_site(headers: Headers) -> None:
+def refuse_cross_site(headers: Headers) -> None:
     """Refuse requests of other sites' pages, against login CSRF.
 
     Raises:

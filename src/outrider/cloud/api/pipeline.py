@@ -40,6 +40,10 @@ _CHALLENGE: Final = (b"www-authenticate", b"Bearer")
 _UPGRADE: Final = (b"upgrade", b"websocket")
 _REPLAYED: Final = (b"idempotency-replayed", b"true")
 _REFUSED: Final = frozenset({401, 403, 429})
+CONTEXT: Final = "outrider.request_context"
+"""The key in the scope of a request that a part of the service makes for a client: the client's
+`RequestContext`. The request is not authenticated and counted again; its scope is checked."""
+
 _GONE: Final = 499
 """The outcome in the audit if the client disconnects before the response."""
 
@@ -116,13 +120,13 @@ class Refusal:
     async def __call__(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
         """Refuse a request."""
         context = RequestContext(self._pipeline.addresses.client(scope))
-        answer, headers = _error_response(self._error), list(self._headers)
+        answer, headers = error_response(self._error), list(self._headers)
         try:
             await self._pipeline.authorization.limit(scope, context)
         except ApiError as error:
-            answer, headers = _error_response(error), _headers_of(error)
+            answer, headers = error_response(error), error_headers(error)
         headers = [*self._pipeline.rates.headers(context.statuses), *headers]
-        await _send(send, answer.status, answer.body, headers)
+        await send_json(send, answer.status, answer.body, headers)
 
 
 def no_endpoint(pipeline: Pipeline) -> Refusal:
@@ -146,11 +150,17 @@ class _EndpointApp:
             scope["request_id"] = str(uuid_utils.uuid7()).encode()
             await receive()  # websocket.connect
         headers = headers_of(scope)
-        context = RequestContext(self._pipeline.addresses.client(scope))
+        inner: RequestContext | None = scope.get(CONTEXT)
+        context = inner or RequestContext(self._pipeline.addresses.client(scope))
         call: Call | None = None
         extra: list[tuple[bytes, bytes]] = []
         try:
-            await self._pipeline.authorization.authorize(self._endpoint, scope, headers, context)
+            authorization = self._pipeline.authorization
+            await (
+                authorization.authorize(self._endpoint, scope, headers, context)
+                if inner is None
+                else authorization.authorize_inner(self._endpoint, context)
+            )
             call = await self._call(scope, receive, headers, context)
             self._refuse_unaudited(call)
             answer = await self._answer(call, headers)
@@ -160,15 +170,15 @@ class _EndpointApp:
         except ApiError as error:
             if isinstance(error, RateLimited) and error.limit_status not in context.statuses:
                 context.statuses.append(error.limit_status)  # raised by a handler
-            answer = _error_response(error)
-            extra = _headers_of(error)
+            answer = error_response(error)
+            extra = error_headers(error)
         except (ClientGone, ConnectionError):
             self._audit(scope, context, call, _GONE)
             return
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
-            answer = _failure_response(scope, error)
+            answer = failure_response(scope, error)
         extra = [*self._pipeline.rates.headers(context.statuses), *extra]
         if isinstance(answer, Stream):
             assert call is not None, "a handler has returned the stream"
@@ -183,7 +193,7 @@ class _EndpointApp:
         if scope["type"] == "websocket":
             await _deny(send, answer, [*extra, (b"x-request-id", scope["request_id"])])
         else:
-            await _send(send, answer.status, answer.body, extra)
+            await send_json(send, answer.status, answer.body, extra)
 
     async def _converse(
         self, conversation: Conversation, context: RequestContext, receive: Receive, send: Send
@@ -302,10 +312,10 @@ class _EndpointApp:
             assert isinstance(data, bytes | Wire), "`Endpoint` excludes streams and sockets"
             return self._success(data), True
         except ApiError as error:
-            call.response_headers += _headers_of(error)
-            return _error_response(error), not error.safe_to_retry
+            call.response_headers += error_headers(error)
+            return error_response(error), not error.safe_to_retry
         except Exception as error:  # noqa: BLE001  # as above
-            return _failure_response(call.scope, error), True
+            return failure_response(call.scope, error), True
 
     def _success(self, data: bytes | Wire) -> Answer:
         return Answer(
@@ -335,11 +345,12 @@ async def _never() -> None:
     await asyncio.Event().wait()
 
 
-def _error_response(error: ApiError) -> Answer:
+def error_response(error: ApiError) -> Answer:
+    """Return the response for an error."""
     return Answer(error.status, _encoder.encode(error.body()))
 
 
-def _headers_of(error: ApiError) -> list[tuple[bytes, bytes]]:
+def error_headers(error: ApiError) -> list[tuple[bytes, bytes]]:
     """Return the headers that RFC 9110 requires of an error, and `Retry-After`."""
     if error.status == 401:
         return [_CHALLENGE]
@@ -350,13 +361,14 @@ def _headers_of(error: ApiError) -> list[tuple[bytes, bytes]]:
     return [(b"retry-after", str(max(1, ceil(error.retry_after))).encode())]
 
 
-def _failure_response(scope: AsgiScope, error: Exception) -> Answer:
+def failure_response(scope: AsgiScope, error: Exception) -> Answer:
+    """Return the response for an exception that is no `ApiError`, and log it."""
     if is_unavailable(error):
         _log.warning("request failed: database unavailable", path=scope["path"], error=str(error))
         text = "The database cannot be reached at the moment: try again in a few seconds"
-        return _error_response(ApiError(503, text))
+        return error_response(ApiError(503, text))
     _log.exception("request failed", path=scope["path"], request=scope["request_id"].decode())
-    return _error_response(ApiError(500, "Something broke in the service; it is logged"))
+    return error_response(ApiError(500, "Something broke in the service; it is logged"))
 
 
 async def _deny(send: Send, answer: Answer, headers: list[tuple[bytes, bytes]]) -> None:
@@ -368,7 +380,10 @@ async def _deny(send: Send, answer: Answer, headers: list[tuple[bytes, bytes]]) 
     await send({"type": f"{kind}.body", "body": answer.body})
 
 
-async def _send(send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+async def send_json(
+    send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]
+) -> None:
+    """Send a response whose body is JSON."""
     length = (b"content-length", str(len(data)).encode())
     await send(
         {

@@ -1,0 +1,80 @@
+"""Real agents as clients of `/mcp`: Claude Code, with a stub model that calls tools."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.agents.kinds.claude_code import environment as claude_environment
+from tests.daemon.agents.kinds.claude_code import seed_claude
+from tests.daemon.agents.machine import StubModel, agent_environment
+from tests.rig.processes import environment
+from tests.rig.stores import SQLite
+from tests.system.up import Up
+
+pytestmark = [
+    pytest.mark.real_agent,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("claude-code"),
+]
+
+
+async def claude(*arguments: str, env: dict[str, str], cwd: Path) -> str:
+    """Run Claude Code to its end and return what it prints."""
+    process = await asyncio.create_subprocess_exec(
+        "claude",
+        *arguments,
+        env=env,
+        cwd=cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(120):
+            out, _ = await process.communicate()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    assert process.returncode == 0, out.decode()
+    return out.decode()
+
+
+async def test_claude_code_gives_another_agent_work(
+    tmp_path: Path, agents_bin: Path, model: StubModel, sqlite: SQLite
+) -> None:
+    sqlite.migrated(tmp_path / "data")
+    home, project = tmp_path / "home", tmp_path / "home" / "project"
+    project.mkdir(parents=True)
+    seed_claude(home, project)
+    own = {**agent_environment(home, agents_bin, claude_environment(model.url))}
+    del own["OUTRIDER_SECRET_KEY"]
+    up_env = environment(tmp_path / "data", port="0")
+    async with Up("-m", "outrider", "up", env=up_env) as up:
+        await up.greeting()
+        (machine,) = (await up.call("GET", "/daemons"))["daemons"]
+        launched = await up.call(
+            "POST", f"/shortcuts/{machine['id']}/launch", {"type": "demo", "dir": str(project)}
+        )
+        agent = launched["sessionTargetId"]
+        header = f"Authorization: Bearer {up.key}"
+        await claude(
+            "mcp", "add", "--transport", "http", "outrider", f"{up.url}/mcp", "--header", header,
+            env=own, cwd=project,
+        )  # fmt: skip
+        allowed = "mcp__outrider__list_machines,mcp__outrider__send_message"
+
+        async def asks(call: str) -> str:
+            prompt = f"please CALL[{call}]"
+            return await claude("-p", prompt, "--allowedTools", allowed, env=own, cwd=project)
+
+        assert machine["id"] in await asks("list_machines")
+        arguments = json.dumps({"agent": agent, "text": "hello from Claude"})
+        assert "cursor" in await asks(f"send_message {arguments}")
+        waited = await up.call("GET", f"/shortcuts/{agent}/wait?timeout=60")
+        assert waited["messages"][-1]["content"].endswith("You said: hello from Claude")
+        up.signal(signal.SIGINT)
+        assert await up.ends() == 0
