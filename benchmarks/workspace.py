@@ -11,9 +11,7 @@ from typing import Final
 from benchmarks.command import Options, main
 from benchmarks.processes import BenchmarkError, stage
 from benchmarks.report import Report, Section, Target, compared
-from outrider.contract.commands import NewWorktree
 from outrider.daemon.workspace.workspaces import Workspaces
-from outrider.daemon.workspace.worktrees import Worktrees
 
 FILES: Final = 50_000
 MODIFIED: Final = 160
@@ -21,6 +19,7 @@ UNTRACKED: Final = 40
 
 _IN_DIRECTORY: Final = 100
 _LINES: Final = 20
+_STEP: Final = FILES // MODIFIED
 _TARGET: Final = Target("at most", 2, of="ratio")
 _ENVIRONMENT: Final = {
     "PATH": os.environ["PATH"],
@@ -40,13 +39,9 @@ def benchmark(options: Options) -> Report:
         runs = options.in_turns(
             "diff", lambda: _timed(_changes, directory), lambda: _timed(_by_hand, directory)
         )
-        trees = options.in_turns(
-            "worktree", lambda: _timed(_worktree, directory), lambda: _timed(_added, directory)
-        )
     title = f"Workspace: {FILES:,} files, {MODIFIED + UNTRACKED} changed"
     figures = [
         compared("diff, beside git status and git diff", "s", runs, float, _TARGET),
-        compared("a worktree, beside git worktree add and remove", "s", trees, float),
     ]
     return Report(benchmark="workspace", sections=[Section(title=title, figures=figures)])
 
@@ -61,7 +56,7 @@ def _repository(directory: Path) -> Path:
     _git(directory, "init", "--quiet")
     _git(directory, "add", "--all")
     _git(directory, "commit", "--quiet", "--message", "all")
-    for number in range(0, FILES, FILES // MODIFIED):
+    for number in range(0, MODIFIED * _STEP, _STEP):
         (directory / f"part{number // _IN_DIRECTORY}/file{number}.py").write_text("changed\n")
     for number in range(UNTRACKED):
         (directory / f"part{number}" / "new.py").write_text("new\n" * _LINES)
@@ -90,20 +85,6 @@ def _changes(directory: Path) -> None:
 def _by_hand(directory: Path) -> None:
     _git(directory, "status", "--porcelain")
     _git(directory, "diff")
-
-
-def _worktree(directory: Path) -> None:
-    async def made_and_removed() -> None:
-        trees = Worktrees(seconds=60)
-        await trees.discard(await trees.open(str(directory), NewWorktree(branch="ours")))
-
-    asyncio.run(made_and_removed())
-
-
-def _added(directory: Path) -> None:
-    _git(directory, "worktree", "add", "--quiet", "-b", "theirs", "../theirs")
-    _git(directory, "worktree", "remove", "../theirs")
-    _git(directory, "branch", "--quiet", "-D", "theirs")
 
 
 if __name__ == "__main__":

@@ -92,13 +92,16 @@ def test_the_directory_comes_from_the_environment(
     default = DaemonSettings.from_environment()
     assert default.config_dir == tmp_path / ".config" / "outrider"
     assert default.tmux_socket == "outrider"
+    assert default.worktrees_dir is None
     monkeypatch.setenv("OUTRIDER_CONFIG_DIR", "~/other")
     other = DaemonSettings.from_environment()
     assert other.config_dir == tmp_path / "other"
     assert other.tmux_socket.startswith("outrider-")
+    monkeypatch.setenv("OUTRIDER_WORKTREES_DIR", "~/trees")
+    assert DaemonSettings.from_environment().worktrees_dir == tmp_path / "trees"
 
 
-@pytest.mark.parametrize("variable", ["HOME", "OUTRIDER_CONFIG_DIR"])
+@pytest.mark.parametrize("variable", ["HOME", "OUTRIDER_CONFIG_DIR", "OUTRIDER_WORKTREES_DIR"])
 def test_a_directory_that_is_not_utf_8_is_a_sentence(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,6 +225,22 @@ async def test_it_remembers_after_a_restart(box: Machine) -> None:
     assert agent.session.describe().title == "Remember the blue house"
 
 
+async def test_it_remembers_after_its_end_and_a_restart_of_the_machine(box: Machine) -> None:
+    agent = await box.launch()
+    await agent.turn("Remember the green house")
+    before = await agent.messages()
+    await agent.stop()
+    await box.stop()
+    box.kill()
+    await box.start()
+    assert agent.ended is not None
+    assert agent.ended.resumable
+    assert await agent.messages() == before
+    await agent.resume()
+    assert await agent.messages() == before
+    assert await answers(agent, "remember") == "Remember the green house"
+
+
 async def test_a_module_of_the_project_is_not_run(box: Machine) -> None:
     write(box.project / "outrider.py", "raise SystemExit(7)")
     agent = await box.launch()

@@ -367,6 +367,9 @@ async def test_a_session_is_resumed_after_a_restart_of_the_machine(
     if box.sessions.describe():  # the daemon has opened it again by itself, over the protocol
         await agent.until("idle", "error")
         await agent.stop()
+    else:
+        assert agent.ended is not None
+        assert agent.ended.end_reason == "machine_restarted"
     ended = await agent.messages()
     assert ended[: len(before)] == before
     assert ended[len(before)].id == message_id

@@ -1,5 +1,6 @@
-"""`kill -9` of the real daemon in the middle of a turn, with each agent in a terminal."""
+"""`kill -9` of the real daemon: alone in the middle of a turn, and with everything else."""
 
+import contextlib
 import signal
 import uuid
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import psutil
 import pytest
 
 from outrider.daemon.settings import DaemonSettings
@@ -108,3 +110,81 @@ async def test_a_turn_goes_on_and_is_told_once(
         up.signal(signal.SIGINT)
         assert await up.ends(within=PATIENCE) == 0
     await eventually(lambda: not running_in(tmp_path / "home"), within=PATIENCE)
+
+
+@pytest.mark.parametrize("kind", [param(kind) for kind in KINDS])
+async def test_a_session_is_resumed_after_a_restart_of_the_machine(
+    kind: AgentKind, env: dict[str, str], tmp_path: Path, model: StubModel
+) -> None:
+    """The daemon, the tmux server and the agents are killed together."""
+    async with PatientUp("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        machine = (await up.call("GET", "/daemons"))["daemons"][0]["id"]
+        launch, stop = f"/shortcuts/{machine}/launch", f"/shortcuts/{machine}/stop"
+        body = {"type": kind.type, "dir": str(tmp_path / "project")}
+        launched = await up.call("POST", launch, body)
+        session, agent = launched["sessionId"], f"/shortcuts/{launched['sessionTargetId']}"
+        await says(up, agent, "the word is NOTE-plum")
+        before = (await up.call("GET", f"{agent}/chat"))["messages"]
+        assert len(before) == 2
+        text = f"count {uuid.uuid4().hex} SLOW:1"
+        sent = await up.call("POST", f"{agent}/chat", {"message": text})
+        await eventually(lambda: model.has("first", text), within=PATIENCE)
+        up.signal(signal.SIGKILL)
+        kill_all(tmp_path / "home", env)
+        await up.ends()
+    await eventually(lambda: not running_in(tmp_path / "home"), within=PATIENCE)
+
+    async with PatientUp("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        if kind in IN_TERMINALS or not kind.resumes:
+
+            async def ended() -> Any:
+                return (await up.call("GET", "/sessions?state=ended"))["sessions"]
+
+            (state,) = await up.until(ended, within=PATIENCE)
+            assert (state["id"], state["endReason"]) == (session, "machine_restarted")
+            assert state["resumable"] == kind.resumes
+        else:  # the daemon has opened it again by itself, over the protocol
+            await up.call("POST", stop, {"type": kind.type})
+        chat = await up.call("GET", f"{agent}/chat")
+        assert chat["state"] == "ended"
+        ended_chat = chat["messages"]
+        assert ended_chat[:2] == before
+        assert ended_chat[2]["id"] == sent["messageId"]
+        resume = {"type": kind.type, "resume": session}
+        if not kind.resumes:
+            refusal = await up.call("POST", launch, resume, 409)
+            assert refusal["code"] == "NOT_RESUMABLE"
+        else:
+            again = await up.call("POST", launch, resume)
+            assert again["sessionId"] == session
+            assert "NOTE-plum" in await says(up, agent, "RECALL it")
+            after = (await up.call("GET", f"{agent}/chat"))["messages"]
+            assert after[: len(ended_chat)] == ended_chat
+            await up.call("POST", stop, {"type": kind.type})
+        up.signal(signal.SIGINT)
+        assert await up.ends(within=PATIENCE) == 0
+    await eventually(lambda: not running_in(tmp_path / "home"), within=PATIENCE)
+
+
+async def says(up: Up, agent: str, text: str) -> str:
+    """Send a message; return the last message of its turn."""
+    sent = await up.call("POST", f"{agent}/chat", {"message": text})
+    path = f"{agent}/wait?after={sent['cursor']}&timeout=60"
+
+    async def turn() -> Any:
+        found = await up.call("GET", path)
+        return found if found["reason"] == "idle" else None
+
+    content: str = (await up.until(turn, within=PATIENCE))["messages"][-1]["content"]
+    return content
+
+
+def kill_all(home: Path, env: dict[str, str]) -> None:
+    """Kill the tmux server and every process with this HOME."""
+    kill_server(DaemonSettings(Path(env["OUTRIDER_CONFIG_DIR"])).tmux_socket)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOME") == str(home):
+                process.kill()
