@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
 from mcp import Client, StdioServerParameters, stdio_client
@@ -125,6 +126,14 @@ async def every_tool(client: Client, project: Path) -> None:
     assert "list_agents" in error_of(await client.call_tool("get_agent", {"agent": agent}))
 
 
+def variables_of(process: psutil.Process) -> dict[str, str]:
+    """Return a process's environment; nothing if it has ended."""
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
 def folder_of(desk: Desk, name: str) -> Path:
     """Return a new directory for an agent."""
     folder = desk.folder / name
@@ -138,10 +147,24 @@ async def test_every_tool_over_http(desk: Desk) -> None:
 
 
 async def test_every_tool_over_stdio(desk: Desk) -> None:
+    """The client is one that this agent has started: it cannot answer the agent's approvals."""
+    (machine,) = (await desk.up.call("GET", "/daemons"))["daemons"]
+    launch = {"type": "demo", "dir": str(folder_of(desk, "own"))}
+    own = await desk.up.call("POST", f"/shortcuts/{machine['id']}/launch", launch)
+    inherited = [
+        variables_of(one).get("AGENT_SESSION_ID")
+        for one in psutil.Process(desk.up.process.pid).children(recursive=True)
+    ]
+    assert own["sessionId"] in inherited
     program = StdioServerParameters(
-        command=sys.executable, args=["-m", "outrider", "mcp"], env=desk.stdio_env
+        command=sys.executable,
+        args=["-m", "outrider", "mcp"],
+        env=desk.stdio_env | {"AGENT_SESSION_ID": own["sessionId"]},
     )
     async with Client(stdio_client(program)) as client:
+        answer = {"agent": own["sessionTargetId"], "action": "approve"}
+        said = error_of(await client.call_tool("respond_approval", answer))
+        assert "your own session" in said
         assert "wait_agent" in (client.instructions or "")
         await every_tool(client, folder_of(desk, "stdio"))
         said = error_of(await client.call_tool("read_chat", {"agent": "a:cli:b", "limit": 0}))

@@ -16,11 +16,9 @@ from mcp.server.stdio import stdio_server
 
 from outrider import __version__
 from outrider.contract.errors import OutriderError
+from outrider.contract.targets import SESSION_VARIABLE
 
 DEFAULT_URL: Final = "http://127.0.0.1:8400"
-
-SESSION_VARIABLE: Final = "AGENT_SESSION_ID"
-"""Names the Outrider session in which this program runs, if the machine's user has set it."""
 
 _VERSION: Final = "2025-11-25"
 _TIMEOUT: Final = httpx2.Timeout(10, read=75)

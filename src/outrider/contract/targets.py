@@ -4,9 +4,12 @@
 recently used session of that type; `<daemonId>:session:<sessionId>` names one exactly.
 """
 
-from typing import Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 TargetKind = Literal["ide", "cli", "acp", "session"]
+
+SESSION_VARIABLE: Final = "AGENT_SESSION_ID"
+"""The environment variable that tells a CLI or ACP agent and its children the session's id."""
 
 _KINDS = frozenset(get_args(TargetKind))
 

@@ -40,6 +40,7 @@ async def test_from_launch_to_stop(box: Machine) -> None:
     environment = psutil.Process(pid).environ()
     assert not [name for name in environment if name.startswith(("OUTRIDER_", "TMUX"))]
     assert environment["HOME"] == box.environment["HOME"]
+    assert environment["AGENT_SESSION_ID"] == agent.id
 
     message_id = await agent.say("hello there")
     assert "generating" in [status for _, status in box.statuses]

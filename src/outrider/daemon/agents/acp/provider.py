@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outrider.contract.resources import Provider as Description
+from outrider.contract.targets import SESSION_VARIABLE
 from outrider.daemon.agents.acp.spec import (
     DEFAULT_TIMEOUTS,
     REOPENS_KEY,
@@ -110,7 +111,7 @@ class AcpProvider:
             self.spec,
             record,
             chat_log,
-            self._environment(),
+            self._environment() | {SESSION_VARIABLE: record.id},
             note_refusal=self._note_refusal,
             timeouts=self._timeouts,
         )

@@ -16,6 +16,7 @@ from typing import Final
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import EndReason
 from outrider.contract.resources import Provider as Description
+from outrider.contract.targets import SESSION_VARIABLE
 from outrider.daemon.agents.adapter import Adapter
 from outrider.daemon.agents.chat_log import ChatLog, chat_file
 from outrider.daemon.agents.cli.adapter_state import CliState
@@ -79,7 +80,7 @@ class CliProvider:
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent in its own window; return once it is ready or asks a question."""
-        environment = self._environment() | {"PWD": record.path}
+        environment = self._environment() | _variables(record)
         CliState(record).set_transcript_variables(environment)
         await self._prepare(record, environment)
         return await self._start(record, self.spec.args, environment)
@@ -107,7 +108,7 @@ class CliProvider:
             state.forget_conversation()
             self._journal.save_session(record)
             return await self.launch(record)
-        environment = self._environment() | state.transcript_variables | {"PWD": record.path}
+        environment = self._environment() | state.transcript_variables | _variables(record)
         return await self._start(record, self.spec.resume_args, environment)
 
     async def _start(
@@ -244,6 +245,11 @@ class CliProvider:
     def _environment(self) -> dict[str, str]:
         """Return the agent's environment: the daemon's, with what the provider file changes."""
         return self.spec.environment_from(self._inherited, ("OUTRIDER_", "TMUX"))
+
+
+def _variables(record: SessionRecord) -> dict[str, str]:
+    """Return what an agent's environment says of its session."""
+    return {"PWD": record.path, SESSION_VARIABLE: record.id}
 
 
 def _conversation(record: SessionRecord) -> str:
