@@ -1,3 +1,86 @@
-"""Fixtures: what delivers webhooks, and what receives them."""
+"""Fixtures: what delivers webhooks, what receives them, and a machine with the demo agent."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from outrider.daemon.app import run_daemon
+from outrider.daemon.settings import Connection, DaemonSettings
+from outrider.sdk import AsyncAgent, AsyncMachine, AsyncOutrider, Outrider
 from tests.cloud.webhooks.conftest import database_url, office, receiver  # noqa: F401  # fixtures
+from tests.daemon.agents.machine import kill_server
+from tests.rig.patience import PATIENCE
+from tests.rig.site import Site
+
+
+class Workplace(NamedTuple):
+    """A service, a key of an account, and its machine, which is called `laptop`."""
+
+    site: Site
+    key: str
+    machine_id: str
+    project: Path
+
+    def client(self, **options: object) -> AsyncOutrider:
+        """Return a client with the key."""
+        return AsyncOutrider(self.site.url, self.key, **options)  # type: ignore[arg-type]
+
+    def synchronous(self, **options: object) -> Outrider:
+        """Return a synchronous client with the key; to be used in a thread."""
+        return Outrider(self.site.url, self.key, **options)  # type: ignore[arg-type]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def workplace(
+    sqlite_site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Workplace]:
+    """One machine agent with the demo agent, for all tests of the client."""
+    folder = tmp_path_factory.mktemp("workplace")
+    (folder / "home").mkdir()
+    (folder / "project").mkdir()
+    owner = await sqlite_site.account()
+    enrolled = await owner.enrolls(nickname="laptop")
+    settings = DaemonSettings(folder / "config")
+    settings.save_connection(
+        Connection(
+            server=sqlite_site.url,
+            daemon_id=enrolled.daemon_id,
+            token=enrolled.token,
+            nickname="laptop",
+        )
+    )
+    stop, connected = asyncio.Event(), asyncio.Event()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder / "home"))
+        running = asyncio.create_task(
+            run_daemon(settings, stop, lambda _: connected.set()), name="the machine agent"
+        )
+        async with asyncio.timeout(PATIENCE):
+            await connected.wait()
+        yield Workplace(sqlite_site, owner.key, enrolled.daemon_id, folder / "project")
+        stop.set()
+        await running
+    kill_server(settings.tmux_socket)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def client(workplace: Workplace) -> AsyncIterator[AsyncOutrider]:
+    """A client of the workplace."""
+    async with workplace.client() as one:
+        yield one
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def machine(client: AsyncOutrider) -> AsyncMachine:
+    """The machine of the workplace."""
+    return await client.machines.get("laptop")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def agent(machine: AsyncMachine, workplace: Workplace) -> AsyncAgent:
+    """A demo agent for tests that leave it idle."""
+    return await machine.launch("demo", dir=str(workplace.project))

@@ -56,7 +56,7 @@ OTHERS: Final = frozenset(
         "WORKTREES_DIR",
     )
 )
-"""The settings of the machine agent and of the command line."""
+"""The settings of the machine agent, of the command line and of the client."""
 
 
 def unknown(names: Iterable[str]) -> list[tuple[str, str | None]]:

@@ -64,6 +64,9 @@ AGENT_EVENTS: Final = BASIC_EVENTS | NEGOTIATED_EVENTS
 MAX_EVENT_CONTENT: Final = 65_536
 """Characters of a message in an event; our machine agent cuts it to as many bytes of JSON."""
 
+TRUNCATION_NOTE: Final = "\n[outrider: the rest is left out here; the chat has it]"
+"""The end of a message that was cut for its event."""
+
 MAX_EVENT_CONTROLS: Final = 64
 """Controls of an agent in an event; our machine agent leaves out further ones."""
 

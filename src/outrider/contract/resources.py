@@ -127,6 +127,13 @@ class Session(Wire, kw_only=True, gc=False):
     """The git worktree that it was launched in; null if it was launched without one."""
 
 
+class SessionPage(Wire, kw_only=True):
+    """Sessions, the newest launch first."""
+
+    sessions: list[Session]
+    """The sessions."""
+
+
 class Machine(Wire, kw_only=True, gc=False):
     """The hardware and system that a daemon runs on.
 

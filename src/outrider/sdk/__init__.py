@@ -1,1 +1,87 @@
-"""The typed Python client."""
+"""The Python client: `Outrider`, and `AsyncOutrider` for asyncio. docs/python.md shows how.
+
+```python
+from outrider.sdk import Outrider
+
+with Outrider() as client:
+    agent = client.machines.get("laptop").launch("claude-code", dir="/srv/app")
+    print(agent.ask("Write a test").text)
+```
+
+    asynchronous/   the client, with I/O; synchronous/ is generated from it
+    operations, decoding, retry_policy, turn     what both share, free of I/O
+    errors, results                              what they raise and return, beside `contract`
+    webhooks                                     for receivers of webhooks
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from outrider.contract.errors import OutriderError
+from outrider.contract.resources import Message
+from outrider.sdk.errors import (
+    ApiError,
+    ApprovalRequired,
+    AskTimeout,
+    AuthenticationError,
+    CommandTimeout,
+    Conflict,
+    ConnectionFailed,
+    MachineOffline,
+    MissingApiKey,
+    NotFound,
+    PermissionDenied,
+    RateLimited,
+    ResponseTimeout,
+    SessionEnded,
+    UnexpectedResponse,
+)
+from outrider.sdk.results import Delta, Event, Reply
+from outrider.sdk.synchronous.agent import Agent
+from outrider.sdk.synchronous.client import Outrider
+from outrider.sdk.synchronous.machine import Machine
+
+if TYPE_CHECKING:
+    from outrider.sdk.asynchronous.agent import AsyncAgent
+    from outrider.sdk.asynchronous.client import AsyncOutrider
+    from outrider.sdk.asynchronous.machine import AsyncMachine
+
+__all__ = [
+    "Agent",
+    "ApiError",
+    "ApprovalRequired",
+    "AskTimeout",
+    "AsyncAgent",
+    "AsyncMachine",
+    "AsyncOutrider",
+    "AuthenticationError",
+    "CommandTimeout",
+    "Conflict",
+    "ConnectionFailed",
+    "Delta",
+    "Event",
+    "Machine",
+    "MachineOffline",
+    "Message",
+    "MissingApiKey",
+    "NotFound",
+    "Outrider",
+    "OutriderError",
+    "PermissionDenied",
+    "RateLimited",
+    "Reply",
+    "ResponseTimeout",
+    "SessionEnded",
+    "UnexpectedResponse",
+]
+
+
+_ASYNCHRONOUS = {"AsyncAgent": "agent", "AsyncMachine": "machine", "AsyncOutrider": "client"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the asynchronous client when it is used: asyncio takes a third of the import."""
+    module = _ASYNCHRONOUS.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.asynchronous.{module}"), name)

@@ -11,8 +11,8 @@ import pytest
 from outrider.cloud.access.rate_limits import RateLimit, RateLimits
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit, Who, bind
 from outrider.cloud.api.openapi import describe
-from outrider.cloud.api.responses import Done
 from outrider.cloud.api.table import ENDPOINTS
+from outrider.contract.outcomes import Done
 from tests.conftest import StartSite, early_in_a_window
 from tests.rig.errors import assert_error
 from tests.rig.people import dashboard, person

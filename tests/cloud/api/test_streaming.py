@@ -14,9 +14,9 @@ from starlette.types import Message
 from outrider.cloud.api.docs import page
 from outrider.cloud.api.endpoint import Call, Endpoint, StreamKind, bind
 from outrider.cloud.api.openapi import describe
-from outrider.cloud.api.responses import Done
 from outrider.cloud.api.streaming import Stream, Streams
 from outrider.cloud.api.table import ENDPOINTS
+from outrider.contract.outcomes import Done
 from outrider.contract.structs import Wire
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error

@@ -1,18 +1,10 @@
 """The principal of a request: the owner of its credential, and the scopes that it has."""
 
-from enum import StrEnum
 from typing import Literal, NamedTuple
 
+from outrider.contract.account import Scope
 
-class Scope(StrEnum):
-    """What a credential may be allowed to do."""
-
-    IDE_READ = "ide:read"
-    IDE_CONTROL = "ide:control"
-    AGENT_READ = "agent:read"
-    AGENT_CONTROL = "agent:control"
-    TERMINAL_EXEC = "terminal:exec"
-    WEBHOOK_MANAGE = "webhook:manage"
+__all__ = ["ALL_SCOPES", "Principal", "Scope", "SessionRef"]
 
 
 ALL_SCOPES = frozenset(Scope)

@@ -9,81 +9,19 @@ from msgspec import Meta
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses
-from outrider.cloud.access.principal import Scope
 from outrider.cloud.access.quota import PLANS, Quota
 from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.api.auth import set_cookie
 from outrider.cloud.api.endpoint import Call, Endpoint
-from outrider.cloud.api.responses import Deleted
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import api_keys, usage
 from outrider.cloud.store.database import Database
+from outrider.contract.account import Account, KeyView, Limits, Usage
 from outrider.contract.errors import not_found
 from outrider.contract.ids import is_id
+from outrider.contract.outcomes import Deleted
 from outrider.contract.structs import Wire
 from outrider.contract.text import AUDIT_ID
-
-
-class Usage(Wire, kw_only=True):
-    """The calls of this calendar month (UTC)."""
-
-    month: str
-    """The month."""
-    calls: int
-    """Calls by API key so far."""
-    limit: int | None
-    """Calls that the plan allows in a month; null for any number."""
-
-
-class Limits(Wire, kw_only=True):
-    """The limits that hold, by setting and by plan."""
-
-    requests_per_minute_per_key: int
-    """Requests per minute of one API key."""
-    requests_per_minute_per_session: int
-    """Requests per minute of one dashboard session."""
-    requests_per_minute_per_ip: int
-    """Requests per minute of one address."""
-    auth_requests_per_five_minutes: int
-    """Requests per 5 minutes of one address to routes that take credentials."""
-    calls_per_month: int | None
-    """Calls that the plan allows in a month; null for any number."""
-    webhooks: int | None
-    """Webhooks that the plan allows; null for any number."""
-
-
-class KeyView(Wire, kw_only=True):
-    """An API key that works: all but the key itself."""
-
-    id: str
-    """The key's id."""
-    name: str
-    """What the key is called."""
-    prefix: str
-    """The beginning of the key."""
-    scopes: list[Annotated[str, Meta(extra_json_schema={"enum": sorted(Scope)})]]
-    """What the key may do."""
-    created_at: int
-    """When it was made, in epoch milliseconds."""
-    expires_at: int | None
-    """When it expires, in epoch milliseconds; null for never."""
-    last_used_at: int | None
-    """When it was last used, in epoch milliseconds; null for never."""
-
-
-class Account(Wire, kw_only=True):
-    """The account."""
-
-    id: str
-    """The account's id."""
-    plan: Annotated[str, Meta(extra_json_schema={"enum": list(PLANS)})]
-    """The account's plan."""
-    usage: Usage
-    """What was used of the plan this month."""
-    limits: Limits
-    """The limits that hold."""
-    keys: list[KeyView]
-    """The keys that work: all of them for a session, its own for a key."""
 
 
 class SessionView(Wire, kw_only=True):

@@ -13,7 +13,6 @@ from outrider.cloud.access.passwords import LONGEST, SHORTEST
 from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn, Sessions
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit
-from outrider.cloud.api.responses import Done
 from outrider.cloud.base_path import base_path
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.store.sessions import Origin
@@ -28,6 +27,7 @@ from outrider.contract.enrollment import (
     TokenRequest,
     WaitingDevice,
 )
+from outrider.contract.outcomes import Done
 from outrider.contract.structs import Wire
 from outrider.contract.text import Name, printable
 

@@ -16,7 +16,6 @@ from msgspec import Raw
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.api.request_body import decode_body, fields_as_sent
-from outrider.cloud.api.responses import Done
 from outrider.cloud.api.shortcuts import answer_of
 from outrider.cloud.api.targets import check_machine, names_as_sent
 from outrider.cloud.fleet import views
@@ -50,6 +49,7 @@ from outrider.contract.commands import (
     TerminalOutput,
 )
 from outrider.contract.errors import bad_request, not_found
+from outrider.contract.outcomes import Done
 from outrider.contract.resources import ApprovalList, DaemonList, DaemonStatus
 from outrider.contract.structs import Wire
 from outrider.contract.text import EXPLANATIONS, TERMINAL_NAME

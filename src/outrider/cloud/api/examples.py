@@ -9,16 +9,12 @@ from msgspec import Struct
 
 from outrider.cloud.access.sessions import LoggedIn, UserView
 from outrider.cloud.api.account import (
-    Account,
     AuditQuery,
     AuditRecord,
     AuditTrail,
-    KeyView,
-    Limits,
     SessionList,
     SessionsEnded,
     SessionView,
-    Usage,
 )
 from outrider.cloud.api.auth import LoginRequest, PasswordChange, PasswordRequest, PasswordReset
 from outrider.cloud.api.daemons import (
@@ -31,14 +27,10 @@ from outrider.cloud.api.daemons import (
     SendChatCommand,
     StopCliCommand,
 )
-from outrider.cloud.api.responses import Deleted, Done
-from outrider.cloud.api.session_history import (
-    MachineSessionsQuery,
-    SessionPage,
-    SessionsQuery,
-)
+from outrider.cloud.api.session_history import MachineSessionsQuery, SessionsQuery
 from outrider.cloud.api.shortcuts import ChatQuery, LaunchRequest, StopRequest
-from outrider.cloud.api.waiting import Waited, WaitQuery
+from outrider.cloud.api.waiting import WaitQuery
+from outrider.contract.account import Account, KeyView, Limits, Usage
 from outrider.contract.commands import (
     Accepted,
     AgentState,
@@ -94,6 +86,7 @@ from outrider.contract.enrollment import (
 from outrider.contract.errors import ErrorBody, ErrorDetail
 from outrider.contract.event_stream import AccountEvent, EventPage, EventQuery
 from outrider.contract.events import EventName
+from outrider.contract.outcomes import Deleted, Done
 from outrider.contract.resources import (
     ActionOption,
     AgentSummary,
@@ -110,12 +103,14 @@ from outrider.contract.resources import (
     PendingAction,
     Provider,
     Session,
+    SessionPage,
     SummaryItem,
     SummaryMetadata,
     Workspace,
     Worktree,
 )
 from outrider.contract.structs import Wire
+from outrider.contract.waiting import Waited
 from outrider.contract.webhooks import (
     Attempt,
     Delivered,

@@ -13,24 +13,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.contract.errors import ErrorBody
-from outrider.contract.structs import Wire
-
-
-class Done(Wire, kw_only=True):
-    """The operation succeeded."""
-
-    success: bool = True
-    """Always true: an error has another body."""
-
-
-class Deleted(Wire, kw_only=True):
-    """The resource has been deleted."""
-
-    success: bool = True
-    """Always true: an error has another body."""
-    id: str
-    """The id of what was deleted."""
-
 
 _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
 

@@ -9,7 +9,7 @@ from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.session_history import SessionHistory
-from outrider.contract.resources import Session
+from outrider.contract.resources import SessionPage
 from outrider.contract.structs import Wire
 from outrider.contract.text import NO_NUL
 
@@ -30,13 +30,6 @@ class SessionsQuery(MachineSessionsQuery, kw_only=True):
 
     q: Annotated[str, Meta(max_length=200, pattern=NO_NUL)] | None = None
     """Text that the title, the directory, the type or the machine's name has; case is ignored."""
-
-
-class SessionPage(Wire, kw_only=True):
-    """Sessions, the newest launch first."""
-
-    sessions: list[Session]
-    """The sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.access.quota import PLANS
 from outrider.cloud.api.endpoint import Call, Endpoint
-from outrider.cloud.api.responses import Deleted
 from outrider.cloud.store import deliveries, usage
 from outrider.cloud.store.database import Database
 from outrider.cloud.webhooks import retry_policy
@@ -14,6 +13,7 @@ from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
 from outrider.cloud.webhooks.event_intake import EventIntake
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.errors import not_found
+from outrider.contract.outcomes import Deleted
 from outrider.contract.webhooks import (
     Delivered,
     DeliveryList,

@@ -1,15 +1,16 @@
 """Accounts and their users."""
 
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, Table, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from outrider.cloud.store import account_changes, tables, webhooks
 from outrider.cloud.store.database import Database
+from outrider.contract.account import PlanName
 from outrider.contract.errors import OutriderError
 
-Plan = Literal["free", "pro", "team", "enterprise"]
+Plan = PlanName
 
 _accounts = tables.accounts
 _users = tables.users

@@ -21,6 +21,7 @@ import msgspec
 
 from outrider.contract.events import (
     MAX_EVENT_CONTENT,
+    TRUNCATION_NOTE,
     Answer,
     ChatMessage,
     EventName,
@@ -37,8 +38,6 @@ UPDATE_INTERVAL: Final = 1000
 
 MAX_LATER: Final = 256
 """Messages after an incomplete one that are emitted before it; further ones wait for it."""
-
-TRUNCATION_NOTE: Final = "\n[outrider: the rest is left out here; the chat has it]"
 
 AT_THE_MACHINE: Final = Answer(action=None, option_id=None, by=Respondent(kind="terminal"))
 """An answer that was given in the agent's own terminal or window."""

@@ -1,0 +1,377 @@
+"""One agent: talk to it, wait for it, answer it, see what it did."""
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+from outrider.contract.commands import (
+    Accepted,
+    AgentState,
+    Changes,
+    Chat,
+    ChatDebugged,
+    ChatInput,
+    Delivery,
+    Directory,
+    FileContents,
+    Interrupted,
+    QueuedMessage,
+    Resolved,
+    Screen,
+    Stopped,
+    TurnEnd,
+    Withdrawn,
+)
+from outrider.contract.event_stream import StreamHeartbeat, StreamReady
+from outrider.contract.resources import Message
+from outrider.contract.targets import Target, parse_target
+from outrider.contract.waiting import Waited
+from outrider.sdk import operations
+from outrider.sdk.asynchronous.event_stream import frames
+from outrider.sdk.asynchronous.transport import AsyncTransport
+from outrider.sdk.decoding import directory_or_file
+from outrider.sdk.errors import NotFound, ResponseTimeout
+from outrider.sdk.results import Delta, Event, Reply
+from outrider.sdk.turn import STREAMED, StreamedTurn, Turn, may_end_turn, wait_times
+
+DEFAULT_TIMEOUT: Final = 600.0
+"""Seconds that a turn may take, unless the caller says otherwise."""
+
+_SETTLE_SECONDS: Final = 5
+
+
+class AsyncAgent:
+    """An agent of a machine, by its target id. Making one sends no request.
+
+    Attributes:
+        id: the target id. `<machine>:session:<session>` names one session exactly,
+            `<machine>:cli:<type>` the one of that type which was used last.
+        type: the agent's type, if it is known.
+        agent_type: which agent of an IDE with several; without it, the one used last.
+    """
+
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        target_id: str,
+        *,
+        type: str | None = None,  # noqa: A002  # the API's name
+        agent_type: str | None = None,
+    ) -> None:
+        self._transport = transport
+        self.id = target_id
+        self.type = type
+        self.agent_type = agent_type
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    @property
+    def machine_id(self) -> str:
+        """The id of the agent's machine."""
+        return self.id.partition(":")[0]
+
+    @property
+    def session_id(self) -> str | None:
+        """The session's id; None if the target id names a type."""
+        target = parse_target(self.id)
+        return target.name if target is not None and target.kind == "session" else None
+
+    async def send(
+        self,
+        text: str | None = None,
+        *,
+        input: ChatInput | None = None,  # noqa: A002  # the API's name
+        controls: Mapping[str, str | bool] | None = None,
+        delivery: Delivery = "queue",
+    ) -> Accepted:
+        """Send a message, and return once the agent has it, not once it has answered.
+
+        Args:
+            text: the message.
+            input: the message in parts, with pictures, in place of `text`.
+            controls: settings of the agent to change first, such as its mode; a message is then
+                not required.
+            delivery: while the agent is generating, `queue` the message, `interrupt` the turn, or
+                `reject` the message.
+
+        Raises:
+            Conflict: `AGENT_BUSY` with `reject`; `APPROVAL_PENDING`: the agent asks a question.
+        """
+        body = {
+            "message": text,
+            "input": input,
+            "controls": controls,
+            "delivery": delivery,
+            "agentType": self.agent_type,
+        }
+        return await self._send(operations.SEND, body=body)
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        delivery: Delivery = "queue",
+    ) -> Reply:
+        """Send a message and wait for the reply.
+
+        Args:
+            timeout: seconds, including those in the agent's queue.
+            delivery: see `send`.
+
+        Raises:
+            ApprovalRequired: the agent asks a question; answer it and call `reply(error.cursor)`.
+            AskTimeout: the turn was not over in time; it goes on.
+            MachineOffline: the machine went offline.
+            SessionEnded: the session was stopped, or the agent ended.
+        """
+        deadline = time.monotonic() + timeout
+        accepted = await self.send(text, delivery=delivery)
+        return await self._exactly(accepted.session_id)._reply(accepted.cursor, deadline, timeout)
+
+    async def reply(self, cursor: str | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> Reply:
+        """Wait for the reply to a message that was sent.
+
+        Args:
+            cursor: the `cursor` of `send`, of an `ApprovalRequired` or of an `AskTimeout`. Without
+                it, the present turn.
+            timeout: seconds.
+
+        Raises:
+            OutriderError: as `ask`.
+        """
+        return await self._reply(cursor, time.monotonic() + timeout, timeout)
+
+    async def stream(
+        self,
+        text: str,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        delivery: Delivery = "queue",
+    ) -> AsyncGenerator[Delta | Message, None]:
+        """Send a message and yield the reply as it comes, until the turn is over.
+
+        Yields `Delta` while the agent writes, for agents that have them, and each `Message` when it
+        is complete. The message is sent when the iteration begins.
+
+        Args:
+            timeout: seconds for the whole turn, checked at least every 10 seconds.
+            delivery: see `send`.
+
+        Raises:
+            OutriderError: as `ask`, after what was said until then.
+        """
+        deadline = time.monotonic() + timeout
+        exact = self if self.session_id is not None else self._at((await self.status()).id)
+        query = {"events": ",".join(STREAMED), "target": exact.id, "deltas": "true"}
+        accepted: Accepted | None = None
+        turn, streamed = Turn(None), StreamedTurn(None)
+        async with aclosing(frames(self._transport, query)) as received:
+            async for frame in received:
+                if accepted is None:
+                    # The stream has begun, so that nothing of the reply is missed.
+                    accepted = await exact.send(text, delivery=delivery)
+                    turn, streamed = Turn(accepted.cursor), StreamedTurn(accepted)
+                    continue
+                if not isinstance(frame, StreamReady | StreamHeartbeat):
+                    part = streamed.receive(frame)
+                    if part is not None:
+                        yield part
+                left = deadline - time.monotonic()
+                if may_end_turn(frame) or left <= 0:
+                    # An event of its own turn: the agent is idle at once, or in a moment.
+                    is_event = isinstance(frame, Event) and streamed.has_begun
+                    seconds = min(_SETTLE_SECONDS, max(0, int(left))) if is_event else 0
+                    waited = await exact.wait(after=accepted.cursor, timeout=seconds)
+                    if waited.reason != "timeout":
+                        for message in streamed.rest(waited.messages):
+                            yield message
+                        turn.receive(waited)
+                        return
+                    if left <= 0:
+                        raise turn.timed_out(timeout)
+
+    async def wait(
+        self,
+        *,
+        after: str | None = None,
+        until: list[TurnEnd] | None = None,
+        timeout: int = 25,
+    ) -> Waited:
+        """Wait once, for up to 60 seconds. `ask` and `reply` wait until the turn is over.
+
+        Args:
+            after: the cursor of a message or of an earlier wait; without it, the present state.
+            until: the statuses to wait for; all of them by default.
+            timeout: seconds, from 0 to 60.
+        """
+        return await self._wait(after, until, timeout, timeout + 15.0)
+
+    async def chat(
+        self, *, limit: int | None = None, after: str | None = None, before: str | None = None
+    ) -> Chat:
+        """Read the chat, also of a session that has ended.
+
+        Args:
+            limit: how many messages, 1 to 1000: the last ones, or with `after` the first ones.
+            after: the id of a message: only those behind it.
+            before: the id of a message: only those before it.
+        """
+        query = {
+            "limit": limit,
+            "after": after,
+            "before": before,
+            "agentType": self.agent_type,
+        }
+        return await self._send(operations.READ_CHAT, query=query)
+
+    async def status(self) -> AgentState:
+        """Read what the agent is doing."""
+        return await self._send(operations.STATUS, query={"agentType": self.agent_type})
+
+    async def approve(
+        self, *, action_id: str | None = None, option_id: str | None = None
+    ) -> Resolved:
+        """Approve what the agent asks.
+
+        Args:
+            action_id: the question, so that no other one is answered. Without it, the open one.
+            option_id: the option to choose. Without it, the first that allows it once.
+
+        Raises:
+            Conflict: `NO_PENDING_ACTION`, or it was answered elsewhere.
+        """
+        return await self._answer("approve", action_id, option_id)
+
+    async def reject(
+        self, *, action_id: str | None = None, option_id: str | None = None
+    ) -> Resolved:
+        """Reject what the agent asks; as `approve`."""
+        return await self._answer("reject", action_id, option_id)
+
+    async def interrupt(self) -> Interrupted:
+        """Stop the current turn.
+
+        Raises:
+            Conflict: `NOT_GENERATING`.
+        """
+        return await self._send(operations.INTERRUPT, body={"agentType": self.agent_type})
+
+    async def queue(self) -> list[QueuedMessage]:
+        """Return the messages that wait for the agent, in their order."""
+        return (await self._send(operations.READ_QUEUE)).messages
+
+    async def withdraw(self, message_id: str) -> Withdrawn:
+        """Take a message out of the queue.
+
+        Raises:
+            Conflict: `ALREADY_SENT`.
+        """
+        operation = operations.WITHDRAW
+        path = operation.url(ideId=self.id, messageId=message_id)
+        return await self._transport.send(operation, path)
+
+    async def diff(self, base: str | None = None) -> Changes:
+        """Return the uncommitted and untracked changes in the session's directory.
+
+        Args:
+            base: the commit, branch or tag to compare with; `HEAD` by default.
+
+        Raises:
+            Conflict: `NO_REPOSITORY`.
+        """
+        return await self._send(operations.READ_DIFF, query={"base": base})
+
+    async def files(self, path: str | None = None) -> Directory | FileContents:
+        """List a directory or read a file of the session.
+
+        Args:
+            path: relative to the session's directory, which it is by default.
+        """
+        return directory_or_file(await self._send(operations.READ_FILES, query={"path": path}))
+
+    async def screen(self) -> Screen:
+        """Return what the terminal of a CLI agent shows."""
+        return await self._send(operations.READ_SCREEN)
+
+    async def debug(self, frontend_snapshot: Mapping[str, Any] | None = None) -> ChatDebugged:
+        """Return the session's debug bundle, and the same as text for an issue report.
+
+        Args:
+            frontend_snapshot: what a client shows, to be added to the bundle.
+        """
+        if frontend_snapshot is None:
+            return await self._send(operations.READ_DEBUG, query={"agentType": self.agent_type})
+        body = {"frontendSnapshot": frontend_snapshot, "agentType": self.agent_type}
+        return await self._send(operations.SEND_DEBUG, body=body)
+
+    async def stop(self) -> Stopped:
+        """Stop the session, leaving nothing of it running."""
+        if self.type is None:
+            self.type = (await self.chat(limit=1)).type
+        operation = operations.STOP
+        body = {"type": self.type, "target": self.id}
+        return await self._transport.send(
+            operation, operation.url(daemonId=self.machine_id), body=body
+        )
+
+    async def _reply(self, cursor: str | None, deadline: float, timeout: float) -> Reply:
+        turn = Turn(cursor)
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise turn.timed_out(timeout)
+            times = wait_times(left)
+            try:
+                waited = await self._wait(turn.cursor, None, times.service, times.client)
+            except ResponseTimeout:
+                if times.client < left:
+                    raise
+                continue
+            except NotFound as error:
+                if cursor is None:
+                    raise
+                raise turn.ended() from error  # it was there when the message was sent
+            reply = turn.receive(waited)
+            if reply is not None:
+                return reply
+
+    async def _wait(
+        self, after: str | None, until: list[TurnEnd] | None, seconds: int, timeout: float
+    ) -> Waited:
+        query = {
+            "after": after,
+            "until": None if until is None else ",".join(until),
+            "timeout": seconds,
+            "agentType": self.agent_type,
+        }
+        return await self._send(operations.WAIT, query=query, timeout=timeout)
+
+    async def _answer(self, action: str, action_id: str | None, option_id: str | None) -> Resolved:
+        body = {
+            "action": action,
+            "actionId": action_id,
+            "optionId": option_id,
+            "agentType": self.agent_type,
+        }
+        return await self._send(operations.ANSWER, body=body)
+
+    async def _send(
+        self,
+        operation: operations.Operation[operations.T],
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> operations.T:
+        path = operation.url(ideId=self.id)
+        return await self._transport.send(operation, path, query=query, body=body, timeout=timeout)
+
+    def _exactly(self, session_id: str) -> "AsyncAgent":
+        """Return this session: a target by type may name another one by now."""
+        return self._at(str(Target(self.machine_id, "session", session_id)))
+
+    def _at(self, target_id: str) -> "AsyncAgent":
+        return type(self)(self._transport, target_id, type=self.type, agent_type=self.agent_type)

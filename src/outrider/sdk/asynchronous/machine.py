@@ -1,0 +1,152 @@
+"""One machine: launch agents on it, run commands, see its sessions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from outrider.contract.commands import (
+    Launched,
+    OpenTerminal,
+    Picture,
+    Stopped,
+    TerminalClosed,
+    TerminalOutput,
+)
+from outrider.contract.outcomes import Done
+from outrider.contract.resources import Daemon, DaemonStatus, Session, SessionState
+from outrider.sdk import operations
+from outrider.sdk.asynchronous.agent import AsyncAgent
+from outrider.sdk.asynchronous.transport import AsyncTransport
+from outrider.sdk.decoding import converted
+from outrider.sdk.machine_fields import MachineFields
+
+
+class AsyncMachine(MachineFields):
+    """A machine of the account. Its fields are as they were when it was read."""
+
+    def __init__(self, transport: AsyncTransport, daemon: Daemon) -> None:
+        super().__init__(daemon)
+        self._transport = transport
+
+    async def status(self) -> DaemonStatus:
+        """Read the machine's present state: hardware, sessions, what it can launch."""
+        return await self._send(operations.MACHINE_STATUS)
+
+    async def launch(
+        self,
+        type: str,  # noqa: A002  # the API's name
+        *,
+        dir: str | None = None,  # noqa: A002  # the API's name
+        model: str | None = None,
+        resume: str | None = None,
+    ) -> AsyncAgent:
+        """Start an agent or IDE, and return once it is ready for a message.
+
+        Args:
+            type: the type, as `status().available_providers` has it.
+            dir: the directory on the machine that it works in; the home directory by default.
+            model: the model, by the agent's own name for it.
+            resume: the id of an ended session to continue; without `dir` and `model`.
+
+        Raises:
+            ApiError: 400, the agent is not installed, or `dir` does not exist.
+            Conflict: `NOT_RESUMABLE`.
+        """
+        body = {"type": type, "dir": dir, "model": model, "resume": resume}
+        launched: Launched = await self._send(operations.LAUNCH, body=body)
+        return self._agent(launched)
+
+    async def stop(
+        self,
+        type: str,  # noqa: A002  # the API's name
+        *,
+        session_id: str | None = None,
+        target: str | None = None,
+        dir: str | None = None,  # noqa: A002  # the API's name
+    ) -> Stopped:
+        """Stop a session of a type. Of several, the session, target or directory says which."""
+        body = {"type": type, "sessionId": session_id, "target": target, "dir": dir}
+        return await self._send(operations.STOP, body=body)
+
+    async def run(
+        self, command: str, *, cwd: str | None = None, name: str | None = None
+    ) -> TerminalOutput:
+        """Run a shell command, and return its output and exit code.
+
+        Args:
+            cwd: the directory to run it in; the home directory by default.
+            name: a terminal that lives on, with its directory and variables. Without it, a new one.
+
+        Raises:
+            CommandTimeout: it took longer than the service waits (60 seconds by default).
+        """
+        body = {"command": command, "cwd": cwd, "name": name}
+        return await self._send(operations.RUN, body=body)
+
+    async def terminals(self) -> list[OpenTerminal]:
+        """Return the named terminals that are open."""
+        return (await self._send(operations.LIST_TERMINALS)).terminals
+
+    async def close_terminal(self, name: str) -> TerminalClosed:
+        """Close a named terminal with all that runs in it."""
+        operation = operations.CLOSE_TERMINAL
+        path = operation.url(daemonId=self.id, name=name)
+        return await self._transport.send(operation, path)
+
+    async def sessions(
+        self,
+        *,
+        state: SessionState | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[Session]:
+        """Return the machine's sessions, the newest first; as `client.sessions.list`."""
+        query = {"state": state, "limit": limit, "before": before}
+        return (await self._send(operations.MACHINE_SESSIONS, query=query)).sessions
+
+    async def command(self, type: str, payload: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
+        """Send one of the seven public commands, and return its result as it came.
+
+        Args:
+            type: such as `screenshot`.
+            payload: the command's fields, in camelCase as in the API.
+        """
+        body = {"type": type, "payload": payload}
+        return await self._send(operations.COMMAND, body=body)
+
+    async def screenshot(self, target: str | None = None, *, width: int | None = None) -> Picture:
+        """Take a picture of an IDE.
+
+        Args:
+            target: the target id of the IDE; the session that was used last by default.
+            width: the width of the picture in pixels.
+        """
+        payload = {"target": target, "width": width}
+        present = {name: one for name, one in payload.items() if one is not None}
+        return converted(await self.command("screenshot", present), Picture)
+
+    async def disconnect(self) -> Done:
+        """Close the machine's connection; it may come back by itself.
+
+        The API wants a dashboard session with a recent login for this, not an API key.
+        """
+        return await self._send(operations.DISCONNECT)
+
+    async def revoke(self) -> Done:
+        """Revoke the machine's token: it has to be set up again.
+
+        The API wants a dashboard session with a recent login for this, not an API key.
+        """
+        return await self._send(operations.REVOKE)
+
+    def _agent(self, launched: Launched) -> AsyncAgent:
+        return AsyncAgent(self._transport, launched.session_target_id, type=launched.type)
+
+    async def _send(
+        self,
+        operation: operations.Operation[operations.T],
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> operations.T:
+        path = operation.url(daemonId=self.id)
+        return await self._transport.send(operation, path, query=query, body=body)

@@ -1,0 +1,158 @@
+"""What a client has beside its machines: sessions, approvals, webhooks."""
+
+from collections.abc import Iterable
+
+from outrider.contract.outcomes import Deleted
+from outrider.contract.resources import Approval, Session, SessionState
+from outrider.contract.webhooks import Delivered, Delivery, Replayed, Webhook, WebhookWithSecret
+from outrider.sdk import operations
+from outrider.sdk.asynchronous.machine import AsyncMachine
+from outrider.sdk.asynchronous.transport import AsyncTransport
+from outrider.sdk.errors import Conflict, NotFound
+
+DeliveryRows = list[Delivery]
+"""Inside the class, `list` is its method."""
+
+
+class AsyncMachines:
+    """The machines of the account."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def list(self, *, state: str | None = None) -> list[AsyncMachine]:
+        """Return the connected machines.
+
+        Args:
+            state: `all` also returns those that are offline, in their last state.
+        """
+        operation = operations.LIST_MACHINES
+        found = await self._transport.send(operation, operation.url(), query={"state": state})
+        return [AsyncMachine(self._transport, daemon) for daemon in found.daemons]
+
+    async def get(self, name: str) -> AsyncMachine:
+        """Return a machine by its id or nickname, also one that is offline.
+
+        Raises:
+            NotFound: there is none.
+            Conflict: several machines have the nickname.
+        """
+        machines = await self.list(state="all")
+        found = [machine for machine in machines if machine.id == name]
+        found = found or [machine for machine in machines if machine.nickname == name]
+        if not found:
+            raise NotFound(f"No machine {name!r} in this account", status=404)
+        if len(found) > 1:
+            ids = ", ".join(machine.id for machine in found)
+            raise Conflict(f"Several machines are called {name!r}: use an id of {ids}", status=409)
+        return found[0]
+
+
+class AsyncSessions:
+    """The sessions of the account, running and ended, also of machines that are offline."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def list(
+        self,
+        *,
+        state: SessionState | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[Session]:
+        """Return sessions, the newest first.
+
+        Args:
+            state: `running` or `ended`; both by default.
+            q: text in the title, the directory, the type or the machine's name.
+            limit: how many, 1 to 1000; 100 by default.
+            before: the id of a session, for the next page: only those launched earlier.
+        """
+        operation = operations.LIST_SESSIONS
+        query = {"state": state, "q": q, "limit": limit, "before": before}
+        return (await self._transport.send(operation, operation.url(), query=query)).sessions
+
+
+class AsyncApprovals:
+    """What the agents of the account ask."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def pending(self) -> list[Approval]:
+        """Return the open questions, the oldest first.
+
+        Answer one with `client.agent(approval.target_id).approve(action_id=approval.action.id)`.
+        """
+        operation = operations.LIST_APPROVALS
+        return (await self._transport.send(operation, operation.url())).approvals
+
+
+class AsyncWebhooks:
+    """The webhooks of the account. `outrider.sdk.webhooks.verify` is for their receivers.
+
+    The API wants a dashboard session with a recent login for all but `list` and `deliveries`, not
+    an API key.
+    """
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def list(self) -> list[Webhook]:
+        """Return the webhooks, the oldest first."""
+        operation = operations.LIST_WEBHOOKS
+        return (await self._transport.send(operation, operation.url())).webhooks
+
+    async def create(self, url: str, events: Iterable[str]) -> WebhookWithSecret:
+        """Subscribe a URL to events; `*` stands for all. The secret is shown this once."""
+        operation = operations.CREATE_WEBHOOK
+        body = {"url": url, "events": [*events]}
+        return await self._transport.send(operation, operation.url(), body=body)
+
+    async def update(self, webhook_id: str, *, active: bool) -> Webhook:
+        """Switch a webhook on or off."""
+        operation = operations.CHANGE_WEBHOOK
+        path = operation.url(webhookId=webhook_id)
+        return await self._transport.send(operation, path, body={"active": active})
+
+    async def delete(self, webhook_id: str) -> Deleted:
+        """Delete a webhook with its history."""
+        operation = operations.DELETE_WEBHOOK
+        return await self._transport.send(operation, operation.url(webhookId=webhook_id))
+
+    async def deliveries(
+        self, webhook_id: str, *, limit: int | None = None, before: str | None = None
+    ) -> DeliveryRows:
+        """Return deliveries, the newest first.
+
+        Args:
+            limit: how many, 1 to 100; 20 by default.
+            before: the id of a delivery: only older ones.
+        """
+        operation = operations.LIST_DELIVERIES
+        path, query = operation.url(webhookId=webhook_id), {"limit": limit, "before": before}
+        return (await self._transport.send(operation, path, query=query)).deliveries
+
+    async def test(self, webhook_id: str) -> Delivered:
+        """Send a test event, and return its delivery after the first attempt."""
+        operation = operations.TEST_WEBHOOK
+        return await self._transport.send(operation, operation.url(webhookId=webhook_id))
+
+    async def resend(self, webhook_id: str, delivery_id: str) -> Delivered:
+        """Deliver an event again."""
+        operation = operations.RESEND
+        path = operation.url(webhookId=webhook_id, deliveryId=delivery_id)
+        return await self._transport.send(operation, path)
+
+    async def replay(self, webhook_id: str, *, since: int) -> Replayed:
+        """Deliver again what has failed since a time, in epoch milliseconds."""
+        operation = operations.REPLAY
+        path = operation.url(webhookId=webhook_id)
+        return await self._transport.send(operation, path, body={"since": since})
+
+    async def rotate_secret(self, webhook_id: str) -> WebhookWithSecret:
+        """Give a webhook a new secret; the old one stays valid for 24 hours."""
+        operation = operations.ROTATE_SECRET
+        return await self._transport.send(operation, operation.url(webhookId=webhook_id))

@@ -1,0 +1,189 @@
+"""Sends requests, with retries, and decodes the responses."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+
+from outrider.contract.errors import OutriderError
+from outrider.sdk.configuration import Configuration
+from outrider.sdk.decoding import error_of, result
+from outrider.sdk.errors import (
+    ConnectionFailed,
+    ResponseTimeout,
+    UnexpectedResponse,
+)
+from outrider.sdk.operations import Operation
+from outrider.sdk.retry_policy import RetryPolicy
+
+T = TypeVar("T")
+
+_encode = msgspec.json.encode
+_CONNECT_SECONDS = 10.0
+
+
+class AsyncTransport:
+    """The connection to one service.
+
+    Args:
+        http_client: sends the requests; without it, one that is closed with the transport.
+        timeout: seconds that a request may take.
+
+    Attributes:
+        retries: decides whether and when a request is sent again.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        retries: RetryPolicy,
+        timeout: float,
+        http_client: httpx2.AsyncClient | None,
+    ) -> None:
+        self._url = configuration.api_url
+        self._headers = configuration.headers
+        self.retries = retries
+        self._timeout = timeout
+        self._is_owner = http_client is None
+        # Loading the certificates takes 80 ms; without https there is nothing to verify, because
+        # redirects are not followed.
+        has_tls = not configuration.api_url.startswith("http://")
+        self._http = http_client or httpx2.AsyncClient(verify=has_tls)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._is_owner:
+            await self._http.aclose()
+
+    async def send(
+        self,
+        operation: Operation[T],
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> T:
+        """Send a request and return the result.
+
+        Args:
+            path: the operation's path with its parameters.
+            query: the query parameters; those that are None are left out.
+            body: the fields of the body; those that are None are left out.
+            timeout: seconds, in place of the client's.
+
+        Raises:
+            OutriderError: see `outrider.sdk.errors`.
+        """
+        headers = self._headers
+        if operation.method == "POST":
+            headers = {**headers, "Idempotency-Key": secrets.token_hex(16)}
+        content: bytes | None = None
+        if body is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+            content = _encode({name: one for name, one in body.items() if one is not None})
+        request = self._http.build_request(
+            operation.method,
+            self._url + path,
+            params=_present(query),
+            headers=headers,
+            content=content,
+            timeout=_limits(self._timeout if timeout is None else timeout),
+        )
+        response = await self._attempt(request, is_stream=False)
+        return result(operation, response.status_code, response.headers, response.content)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, Any], silence: float
+    ) -> AsyncIterator[httpx2.EventSource]:
+        """Open a stream of server-sent events.
+
+        Args:
+            silence: seconds without a byte after which the connection counts as lost.
+
+        Raises:
+            OutriderError: see `outrider.sdk.errors`; ConnectionFailed also while it is read.
+        """
+        request = self._http.build_request(
+            "GET",
+            self._url + path,
+            params=_present(query),
+            headers={**self._headers, "Accept": "text/event-stream"},
+            timeout=_limits(silence),
+        )
+        response = await self._attempt(request, is_stream=True)
+        try:
+            yield httpx2.EventSource(response, max_event_size=_MAX_EVENT)
+        except httpx2.SSEError as error:
+            text = f"The answer is not a stream of events: {error}"
+            raise UnexpectedResponse(text, status=response.status_code) from error
+        except httpx2.TransportError as error:
+            raise _failure(request, error) from error
+        finally:
+            await response.aclose()
+
+    async def _attempt(self, request: httpx2.Request, *, is_stream: bool) -> httpx2.Response:
+        """Send a request until it succeeds or the policy gives up; raise the error then."""
+        retries = 0
+        while True:
+            failure: OutriderError
+            try:
+                response = await self._http.send(request, stream=is_stream)
+                if response.is_error and is_stream:
+                    await response.aread()
+                    await response.aclose()
+            except httpx2.DecodingError as error:
+                raise UnexpectedResponse(f"The answer cannot be read: {error}") from error
+            except httpx2.TransportError as error:
+                failure = _failure(request, error)
+                delay = self._delay_after(retries, request, error)
+                if delay is None:
+                    raise failure from error
+            except (httpx2.InvalidURL, httpx2.HTTPError) as error:
+                raise ConnectionFailed(f"{request.url} cannot be requested: {error}") from error
+            else:
+                if not response.is_error:
+                    return response
+                failure = error_of(response.status_code, response.headers, response.content)
+                delay = self.retries.after_response(
+                    retries, response.status_code, response.headers, failure.code
+                )
+                if delay is None:
+                    raise failure
+            await asyncio.sleep(delay)
+            retries += 1
+
+    def _delay_after(
+        self, retries: int, request: httpx2.Request, error: httpx2.TransportError
+    ) -> float | None:
+        was_connected = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+        if was_connected and isinstance(error, httpx2.TimeoutException):
+            return None  # the time that the caller allows is over
+        if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+            return None
+        return self.retries.after_failure(retries, request.method, was_sent=was_connected)
+
+
+_MAX_EVENT = 16 * 1024 * 1024
+"""Bytes of one event, which has a session or a message of 64 KiB at most."""
+
+
+def _present(query: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if query is None else {k: one for k, one in query.items() if one is not None}
+
+
+def _limits(timeout: float) -> httpx2.Timeout:
+    return httpx2.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS))
+
+
+def _failure(request: httpx2.Request, error: httpx2.TransportError) -> ConnectionFailed:
+    url = f"{request.url.scheme}://{request.url.netloc.decode()}"
+    if isinstance(error, httpx2.TimeoutException):
+        return ResponseTimeout(f"{url} did not answer in time ({type(error).__name__})")
+    reason = str(error) or type(error).__name__
+    return ConnectionFailed(f"No answer from {url}: {reason}")

@@ -1,0 +1,1 @@
+"""The synchronous client, generated from `outrider.sdk.asynchronous`: change that one."""

@@ -1,0 +1,156 @@
+"""Collects the reply to a message, from waits and from events. Free of I/O."""
+
+import math
+from typing import Final, NamedTuple
+
+from outrider.contract.commands import Accepted
+from outrider.contract.event_stream import StreamHeartbeat, StreamReady
+from outrider.contract.events import TRUNCATION_NOTE, EventName
+from outrider.contract.resources import Message
+from outrider.contract.waiting import Waited
+from outrider.sdk.decoding import converted
+from outrider.sdk.errors import ApprovalRequired, AskTimeout, MachineOffline, SessionEnded
+from outrider.sdk.results import Delta, Event, Reply
+
+MAX_WAIT: Final = 60
+"""Seconds that one request may wait."""
+
+STREAMED: Final = (
+    EventName.CHAT_MESSAGE,
+    EventName.GENERATING_COMPLETED,
+    EventName.ERROR,
+    EventName.WAITING_APPROVAL,
+    EventName.SESSION_ENDED,
+)
+"""The events that a stream of one turn needs."""
+
+_SECONDS_BEYOND: Final = 10.0
+"""How much longer than its wait a request may take."""
+
+
+class WaitTimes(NamedTuple):
+    """For one request: the seconds that the service waits, and those that the client does."""
+
+    service: int
+    client: float
+
+
+def wait_times(left: float) -> WaitTimes:
+    """Return the times of a wait when `left` seconds are left of the whole.
+
+    The service waits whole seconds; within the last one, the client ends the request.
+    """
+    seconds = min(MAX_WAIT, math.floor(left))
+    if seconds < 1:
+        return WaitTimes(1, max(left, 0.001))
+    return WaitTimes(seconds, seconds + _SECONDS_BEYOND)
+
+
+class Turn:
+    """The reply to one message, as far as it is known.
+
+    Args:
+        cursor: the cursor of the message, or of an earlier wait.
+    """
+
+    def __init__(self, cursor: str | None) -> None:
+        self.cursor = cursor
+        self._messages: dict[str, Message] = {}
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages of the reply so far."""
+        return list(self._messages.values())
+
+    def receive(self, waited: Waited) -> Reply | None:
+        """Take the answer of a wait; return the reply if the turn is over.
+
+        Raises:
+            ApprovalRequired: the agent asks a question.
+            MachineOffline: the machine is offline.
+            SessionEnded: the session was stopped, or its agent ended.
+        """
+        for message in waited.messages:  # an incomplete one comes again, under the same id
+            self._messages[message.id] = message
+        self.cursor = waited.cursor or self.cursor
+        match waited.reason:
+            case "idle" | "error":
+                return Reply(messages=self.messages, status=waited.reason, cursor=self.cursor)
+            case "waiting_approval":
+                action = waited.pending_action
+                raise ApprovalRequired(
+                    "The agent asks for approval" + (f": {action.message}" if action else ""),
+                    action=action,
+                    cursor=self.cursor,
+                    messages=self.messages,
+                )
+            case "offline":
+                raise MachineOffline(
+                    "The machine went offline before the turn was over", status=500
+                )
+            case "ended":
+                raise self.ended()
+            case _:
+                return None
+
+    def ended(self) -> SessionEnded:
+        """Return the error for a session that ended before the turn was over."""
+        text = "The session ended before the turn was over"
+        return SessionEnded(text, messages=self.messages)
+
+    def timed_out(self, timeout: float) -> AskTimeout:
+        """Return the error for a turn that was not over in time."""
+        return AskTimeout(
+            f"The turn was not over after {timeout:g} seconds; it goes on",
+            cursor=self.cursor,
+            messages=self.messages,
+        )
+
+
+class StreamedTurn:
+    """Selects from a session's events what belongs to the reply to one message.
+
+    Args:
+        accepted: the answer to the message, None if it is not sent yet. If it is in the queue, the
+            messages before the user's message in the chat belong to another turn.
+    """
+
+    def __init__(self, accepted: Accepted | None) -> None:
+        self._message_id = None if accepted is None else accepted.message_id
+        self.has_begun = accepted is not None and not accepted.queued
+        self._first_index = 0
+        self._seen: set[str] = set()
+
+    def receive(self, frame: Event | Delta) -> Delta | Message | None:
+        """Return what a consumer gets for this frame, None for nothing."""
+        if isinstance(frame, Delta):
+            return frame if self.has_begun and frame.message_id not in self._seen else None
+        if frame.event != EventName.CHAT_MESSAGE:
+            return None
+        message = converted(frame.payload.get("message"), Message)
+        if message.id == self._message_id:
+            self.has_begun, self._first_index = True, message.index
+            return None
+        # A message that was cut for its event comes whole with the end of the turn.
+        is_whole = not message.content.endswith(TRUNCATION_NOTE)
+        return message if self.has_begun and is_whole and self._is_new(message) else None
+
+    def rest(self, messages: list[Message]) -> list[Message]:
+        """Return those of the whole reply that the consumer has not got."""
+        return [message for message in messages if self._is_new(message)]
+
+    def _is_new(self, message: Message) -> bool:
+        if message.role == "user" or message.index < self._first_index or message.id in self._seen:
+            return False
+        self._seen.add(message.id)
+        return True
+
+
+def may_end_turn(frame: Event | Delta | StreamReady | StreamHeartbeat) -> bool:
+    """Return whether the turn may be over with this frame, so that a wait tells.
+
+    Also after a heartbeat, every 10 seconds: an event may have been missed.
+    """
+    if isinstance(frame, Event):
+        return frame.event in STREAMED and frame.event != EventName.CHAT_MESSAGE
+    return isinstance(frame, StreamHeartbeat)

@@ -1,0 +1,323 @@
+"""Both clients against a real service, with a real machine and the demo agent.
+
+The synchronous client is generated from the asynchronous one; one test takes its whole way.
+"""
+
+import asyncio
+from contextlib import aclosing, closing
+from pathlib import Path
+
+import pytest
+
+from outrider.contract.commands import Directory, FileContents
+from outrider.contract.resources import Message
+from outrider.sdk import (
+    ApiError,
+    ApprovalRequired,
+    AskTimeout,
+    AsyncAgent,
+    AsyncMachine,
+    AsyncOutrider,
+    AuthenticationError,
+    Conflict,
+    Delta,
+    Event,
+    MissingApiKey,
+    NotFound,
+    Outrider,
+    OutriderError,
+    PermissionDenied,
+    SessionEnded,
+)
+from tests.rig.patience import PATIENCE
+from tests.sdk.conftest import Workplace
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_machines_by_id_and_by_nickname(
+    client: AsyncOutrider, machine: AsyncMachine, workplace: Workplace
+) -> None:
+    assert (machine.id, machine.nickname) == (workplace.machine_id, "laptop")
+    assert machine.connected
+    assert (await client.machines.get(machine.id)).id == machine.id
+    assert [one.id for one in await client.machines.list()] == [machine.id]
+    assert (await machine.status()).machine is not None
+    for name in ("no-such-machine", "machine_x", ""):
+        with pytest.raises(NotFound) as caught:
+            await client.machines.get(name)
+        assert caught.value.status == 404
+
+
+async def test_an_agent_answers(agent: AsyncAgent) -> None:
+    reply = await agent.ask("Write a test", timeout=PATIENCE)
+    assert reply.status == "idle"
+    assert reply.text.endswith("You said: Write a test")
+    assert [message.role for message in reply.messages] == ["assistant"]
+    assert (await agent.chat(limit=1)).messages == reply.messages
+    assert (await agent.status()).status == "idle"
+
+
+async def test_the_reply_of_a_turn_has_only_its_own_messages(agent: AsyncAgent) -> None:
+    first, second = await asyncio.gather(
+        agent.ask("messages 3", timeout=PATIENCE), agent.ask("messages 2", timeout=PATIENCE)
+    )
+    assert (len(first.messages), len(second.messages)) == (3, 2)
+    assert {one.id for one in first.messages}.isdisjoint(one.id for one in second.messages)
+
+
+async def test_a_failed_turn_is_a_reply_with_its_status(agent: AsyncAgent) -> None:
+    assert (await agent.ask("fail", timeout=PATIENCE)).status == "error"
+    assert (await agent.ask("Better?", timeout=PATIENCE)).status == "idle"
+
+
+async def test_an_approval_interrupts_an_ask(agent: AsyncAgent, client: AsyncOutrider) -> None:
+    with pytest.raises(ApprovalRequired) as caught:
+        await agent.ask("tool", timeout=PATIENCE)
+    action = caught.value.action
+    assert action is not None
+    assert "demo.txt" in action.message
+    assert "demo.txt" in str(caught.value)
+    with pytest.raises(Conflict) as pending:
+        await agent.send("Hello?")
+    assert pending.value.code == "APPROVAL_PENDING"
+    assert pending.value.request_id
+    asked = [one for one in await client.approvals.pending() if one.action.id == action.id]
+    assert [one.target_id for one in asked] == [agent.id]
+    assert (await agent.approve(action_id=action.id)).option_id
+    assert (await agent.reply(caught.value.cursor, timeout=PATIENCE)).text == "Approved."
+
+
+async def test_a_rejection_by_option(agent: AsyncAgent) -> None:
+    with pytest.raises(ApprovalRequired) as caught:
+        await agent.ask("tool", timeout=PATIENCE)
+    assert caught.value.action is not None
+    (option,) = (one for one in caught.value.action.options if one.kind == "reject_once")
+    await agent.reject(option_id=option.id)
+    assert (await agent.reply(caught.value.cursor, timeout=PATIENCE)).text == "Rejected."
+
+
+async def test_an_ask_that_takes_too_long_goes_on(agent: AsyncAgent) -> None:
+    with pytest.raises(AskTimeout) as caught:
+        await agent.ask("silent 600", timeout=0.5)
+    assert isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value, OutriderError)
+    assert (await agent.interrupt()).status == "idle"
+    assert (await agent.reply(caught.value.cursor, timeout=PATIENCE)).status == "idle"
+
+
+async def test_a_stream_has_deltas_and_then_the_message(agent: AsyncAgent) -> None:
+    texts: dict[str, str] = {}
+    messages: list[Message] = []
+    async for part in agent.stream("stream 1", timeout=PATIENCE):
+        if isinstance(part, Delta):
+            before = texts.get(part.message_id, "") if part.op == "append" else ""
+            texts[part.message_id] = before + part.text
+        else:
+            messages.append(part)
+    (message,) = messages
+    assert message.content.endswith("Done streaming.")
+    assert texts.keys() == {message.id}
+    assert message.content.startswith(texts[message.id])
+
+
+async def test_a_stream_has_every_message_once(agent: AsyncAgent) -> None:
+    parts = [part async for part in agent.stream("messages 50", timeout=PATIENCE)]
+    contents = [part.id for part in parts if isinstance(part, Message)]
+    assert len(contents) == len(set(contents)) == 50
+
+
+async def test_a_stream_ends_with_an_approval(agent: AsyncAgent) -> None:
+    with pytest.raises(ApprovalRequired) as caught:
+        [part async for part in agent.stream("edit", timeout=PATIENCE)]
+    await agent.reject()
+    assert (await agent.reply(caught.value.cursor, timeout=PATIENCE)).status == "idle"
+
+
+async def test_a_stream_past_its_timeout(agent: AsyncAgent) -> None:
+    with pytest.raises(AskTimeout):
+        [part async for part in agent.stream("stream 600", timeout=0.1)]
+    await agent.interrupt()
+
+
+async def test_a_session_that_ends_before_its_turn(
+    machine: AsyncMachine, workplace: Workplace
+) -> None:
+    agent = await machine.launch("demo", dir=str(workplace.project))
+    accepted = await agent.send("silent 600")
+    asking = asyncio.create_task(agent.reply(accepted.cursor, timeout=PATIENCE))
+    await agent.stop()
+    with pytest.raises(SessionEnded):
+        await asking
+    assert (await agent.chat()).state == "ended"
+    ended = await machine.sessions(state="ended")
+    assert agent.session_id in [session.id for session in ended]
+    with pytest.raises(NotFound):
+        await agent.status()
+
+
+async def test_the_queue_and_deliveries(agent: AsyncAgent) -> None:
+    await agent.send("silent 600")
+    queued = await agent.send("Later")
+    assert queued.queued
+    assert [one.message_id for one in await agent.queue()] == [queued.message_id]
+    with pytest.raises(Conflict) as busy:
+        await agent.send("Now", delivery="reject")
+    assert busy.value.code == "AGENT_BUSY"
+    assert queued.message_id is not None
+    assert (await agent.withdraw(queued.message_id)).message_id == queued.message_id
+    reply = await agent.ask("Now!", delivery="interrupt", timeout=PATIENCE)
+    assert reply.text.endswith("You said: Now!")
+    with pytest.raises(Conflict) as idle:
+        await agent.interrupt()
+    assert idle.value.code == "NOT_GENERATING"
+
+
+async def test_files_and_changes(agent: AsyncAgent, workplace: Workplace) -> None:
+    (workplace.project / "notes.txt").write_text("Hello\n")
+    listed = await agent.files()
+    assert isinstance(listed, Directory)
+    assert "notes.txt" in [entry.name for entry in listed.entries]
+    file = await agent.files("notes.txt")
+    assert isinstance(file, FileContents)
+    assert file.text == "Hello\n"
+    with pytest.raises(Conflict) as caught:
+        await agent.diff()
+    assert caught.value.code == "NO_REPOSITORY"
+
+
+async def test_an_agent_stops_by_its_target_alone(
+    machine: AsyncMachine, client: AsyncOutrider, workplace: Workplace
+) -> None:
+    launched = await machine.launch("demo", dir=str(workplace.project))
+    agent = client.agent(launched.id)
+    assert agent.machine_id == machine.id
+    assert (await agent.stop()).stopped == [launched.session_id]
+    ended = await client.sessions.list(state="ended")
+    assert launched.session_id in [session.id for session in ended]
+
+
+async def test_commands_of_a_machine(machine: AsyncMachine, tmp_path: Path) -> None:
+    done = await machine.run("pwd; exit 3", cwd=str(tmp_path))
+    assert (done.output.strip(), done.exit_code) == (str(tmp_path), 3)
+    await machine.run("cd /", name="kept")
+    assert (await machine.run("pwd", name="kept")).output.strip() == "/"
+    assert [one.name for one in await machine.terminals()] == ["kept"]
+    await machine.close_terminal("kept")
+    with pytest.raises(ApiError) as caught:
+        await machine.run("ls", cwd=str(tmp_path / "nothing"))
+    assert caught.value.status == 400
+
+
+async def test_events_from_now_on_and_after_one(client: AsyncOutrider, agent: AsyncAgent) -> None:
+    async def follow(after: str | None = None) -> Event:
+        names = ["agent:generating_completed"]
+        async with aclosing(client.events(names, target=agent.id, after=after)) as events:
+            async with asyncio.timeout(PATIENCE):
+                return await anext(events)
+
+    before = await last_cursor(client, agent)
+    following = asyncio.create_task(follow(before))
+    await agent.ask("One", timeout=PATIENCE)
+    first = await following
+    assert (first.event, first.target_id) == ("agent:generating_completed", agent.id)
+    assert first.duration is not None
+    assert first.payload["ideType"] == "demo"
+    await agent.ask("Two", timeout=PATIENCE)
+    second = await follow(first.cursor)
+    assert second.cursor > first.cursor
+    assert await follow(before) == first
+
+
+async def last_cursor(client: AsyncOutrider, agent: AsyncAgent) -> str:
+    """Return the cursor of an event that has just happened."""
+    async with aclosing(client.events("session:*,agent:*,chat:*", target=agent.id)) as events:
+        following = asyncio.create_task(anext(events))
+        while not following.done():
+            await agent.ask("Say something", timeout=PATIENCE)
+        return (await following).cursor
+
+
+async def test_an_unknown_cursor_is_a_gap(client: AsyncOutrider, agent: AsyncAgent) -> None:
+    gaps: list[bool] = []
+    received = client.events(target=agent.id, after="none", on_gap=lambda: gaps.append(True))
+    async with aclosing(received) as events:
+        following = asyncio.create_task(anext(events))
+        while not following.done():
+            await agent.ask("Say something", timeout=PATIENCE)
+        await following
+    assert gaps == [True]
+
+
+async def test_webhooks_are_listed_and_not_created_with_a_key(client: AsyncOutrider) -> None:
+    assert await client.webhooks.list() == []
+    with pytest.raises(PermissionDenied) as caught:
+        await client.webhooks.create("https://example.org", ["*"])
+    assert caught.value.code == "RECENT_LOGIN_REQUIRED"
+    assert (await client.account()).keys[0].name == "test"
+
+
+async def test_wrong_and_missing_keys(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncOutrider(workplace.site.url, "ork_wrong") as stranger:
+        with pytest.raises(AuthenticationError):
+            await stranger.machines.list()
+        with pytest.raises(AuthenticationError):
+            await anext(stranger.events())
+    with pytest.raises(MissingApiKey, match="OUTRIDER_API_KEY"):
+        AsyncOutrider(workplace.site.url)
+    monkeypatch.setenv("OUTRIDER_URL", workplace.site.url + "/api/v1/")
+    monkeypatch.setenv("OUTRIDER_API_KEY", workplace.key + "\n")
+    async with AsyncOutrider() as client:
+        assert await client.machines.list()
+
+
+@pytest.mark.parametrize("target", ["machine_x:cli:demo", "x", "a/b", "ä 1"])
+async def test_targets_that_are_none(client: AsyncOutrider, target: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        await client.agent(target).status()
+    assert caught.value.status in {400, 404}
+
+
+@pytest.mark.parametrize("target", ["", ".", ".."])
+async def test_targets_that_would_be_another_path(client: AsyncOutrider, target: str) -> None:
+    with pytest.raises(ValueError, match="ideId"):
+        await client.agent(target).status()
+
+
+def whole_way(client: Outrider, project: str) -> list[str]:
+    """Do with the synchronous client what the contract shows."""
+    steps: list[str] = []
+    with client:
+        machine = client.machines.get("laptop")
+        agent = machine.launch("demo", dir=project)
+        steps.append(agent.ask("Write a test", timeout=PATIENCE).text.splitlines()[-1])
+        received = list(agent.stream("And now?", timeout=PATIENCE))
+        steps += [part.content.splitlines()[-1] for part in received if isinstance(part, Message)]
+        try:
+            agent.ask("tool", timeout=PATIENCE)
+        except ApprovalRequired as error:
+            agent.approve()
+            steps.append(agent.reply(error.cursor, timeout=PATIENCE).text)
+        agent.send("silent 600")
+        steps.append(agent.interrupt().status)
+        steps.append(machine.run("echo $((6 * 7))", cwd=project).output.strip())
+        agent.stop()
+        steps.append(agent.chat(limit=1).state)
+        with closing(client.events(["session:ended"], target=agent.id, after="0")) as events:
+            steps.append(next(events).event)
+    return steps
+
+
+async def test_the_synchronous_client(workplace: Workplace) -> None:
+    steps = await asyncio.to_thread(whole_way, workplace.synchronous(), str(workplace.project))
+    assert steps == [
+        "You said: Write a test",
+        "You said: And now?",
+        "Approved.",
+        "idle",
+        "42",
+        "ended",
+        "session:ended",
+    ]
