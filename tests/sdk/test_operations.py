@@ -48,8 +48,12 @@ CALLS: dict[str, Callable[[Outrider], Any]] = {
     "MACHINE_SESSIONS": lambda c: machine(c).sessions(state="ended", limit=1, before="session_2"),
     "LIST_SESSIONS": lambda c: c.sessions.list(state="ended", q="a", limit=1, before="session_2"),
     "LIST_APPROVALS": lambda c: c.approvals.pending(),
-    "LAUNCH": lambda c: machine(c).launch("demo", dir="/srv", model="big", resume="session_1"),
-    "STOP": lambda c: machine(c).stop("demo", session_id="session_1", target=T, dir="/srv"),
+    "LAUNCH": lambda c: machine(c).launch(
+        "demo", dir="/srv", model="big", resume="session_1", worktree="new"
+    ),
+    "STOP": lambda c: machine(c).stop(
+        "demo", session_id="session_1", target=T, dir="/srv", remove_worktree=True
+    ),
     "SEND": lambda c: agent(c).send(
         "Hi", input=ChatInput(parts=[TextPart(text="Hi")]), controls={"mode": "plan"}
     ),

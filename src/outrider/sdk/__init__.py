@@ -17,6 +17,7 @@ with Outrider() as client:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from outrider.contract.commands import NewWorktree
 from outrider.contract.errors import OutriderError
 from outrider.contract.resources import Message
 from outrider.sdk.errors import (
@@ -64,6 +65,7 @@ __all__ = [
     "MachineOffline",
     "Message",
     "MissingApiKey",
+    "NewWorktree",
     "NotFound",
     "Outrider",
     "OutriderError",

@@ -50,6 +50,8 @@ class Event(Wire, kw_only=True):
     """The length of the turn in seconds. Only with `agent:generating_completed`."""
     payload: dict[str, Any] = {}
     """What is specific to this kind of event."""
+    body: str = ""
+    """The JSON exactly as the service sent it: the body that a webhook gets."""
 
 
 class Delta(ChatDelta, kw_only=True):

@@ -7,14 +7,20 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contract.events import MAX_EVENT_CONTENT, Answer, EventName, QueueEntry, Respondent
+from outrider.contract.events import (
+    MAX_EVENT_CONTENT,
+    TRUNCATION_NOTE,
+    Answer,
+    EventName,
+    QueueEntry,
+    Respondent,
+)
 from outrider.contract.resources import Control, Message, PendingAction, Session
 from outrider.daemon.agents.chat_log import json_size
 from outrider.daemon.agents.core_protocol import Emit
 from outrider.daemon.agents.state_events import (
     AT_THE_MACHINE,
     MAX_LATER,
-    TRUNCATION_NOTE,
     UPDATE_INTERVAL,
     SessionState,
     StateEvents,

@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from outrider.cloud.api.endpoint import Method
 from outrider.cloud.api.schemas import REFERENCE, Schema, Schemas, field_docs
-from outrider.cloud.api.waiting import Waited
 from outrider.contract.commands import (
     Accepted,
     AgentState,
@@ -29,6 +28,7 @@ from outrider.contract.resources import ApprovalList, Daemon, Session
 from outrider.contract.structs import Wire
 from outrider.contract.targets import parse_target
 from outrider.contract.text import Name, Path, TargetId
+from outrider.contract.waiting import Waited
 
 LONGEST_WAIT: Final = 45
 """Seconds that `wait_agent` waits at most: less than the 60 after which proxies and clients give

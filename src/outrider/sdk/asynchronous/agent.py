@@ -16,6 +16,7 @@ from outrider.contract.commands import (
     Directory,
     FileContents,
     Interrupted,
+    Launched,
     QueuedMessage,
     Resolved,
     Screen,
@@ -49,6 +50,7 @@ class AsyncAgent:
             `<machine>:cli:<type>` the one of that type which was used last.
         type: the agent's type, if it is known.
         agent_type: which agent of an IDE with several; without it, the one used last.
+        launched: the response of the launch, if this is what `launch` returned.
     """
 
     def __init__(
@@ -58,11 +60,13 @@ class AsyncAgent:
         *,
         type: str | None = None,  # noqa: A002  # the API's name
         agent_type: str | None = None,
+        launched: Launched | None = None,
     ) -> None:
         self._transport = transport
         self.id = target_id
         self.type = type
         self.agent_type = agent_type
+        self.launched = launched
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
@@ -307,12 +311,23 @@ class AsyncAgent:
         body = {"frontendSnapshot": frontend_snapshot, "agentType": self.agent_type}
         return await self._send(operations.SEND_DEBUG, body=body)
 
-    async def stop(self) -> Stopped:
-        """Stop the session, leaving nothing of it running."""
+    async def stop(self, *, remove_worktree: bool = False) -> Stopped:
+        """Stop the session, leaving nothing of it running.
+
+        Args:
+            remove_worktree: whether to remove the session's git worktree too.
+
+        Raises:
+            Conflict: `WORKTREE_DIRTY`: it has changes, and nothing was done.
+        """
         if self.type is None:
             self.type = (await self.chat(limit=1)).type
         operation = operations.STOP
-        body = {"type": self.type, "target": self.id}
+        body = {
+            "type": self.type,
+            "target": self.id,
+            "removeWorktree": remove_worktree or None,
+        }
         return await self._transport.send(
             operation, operation.url(daemonId=self.machine_id), body=body
         )

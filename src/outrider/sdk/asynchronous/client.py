@@ -107,6 +107,7 @@ class AsyncOutrider:
         target: str | None = ...,
         deltas: Literal[False] = ...,
         after: str | None = ...,
+        on_open: Callable[[], None] | None = ...,
         on_gap: Callable[[], None] | None = ...,
     ) -> AsyncGenerator[Event, None]: ...
 
@@ -119,6 +120,7 @@ class AsyncOutrider:
         target: str | None = ...,
         deltas: bool,
         after: str | None = ...,
+        on_open: Callable[[], None] | None = ...,
         on_gap: Callable[[], None] | None = ...,
     ) -> AsyncGenerator[Event | Delta, None]: ...
 
@@ -130,6 +132,7 @@ class AsyncOutrider:
         target: str | None = None,
         deltas: bool = False,
         after: str | None = None,
+        on_open: Callable[[], None] | None = None,
         on_gap: Callable[[], None] | None = None,
     ) -> AsyncGenerator[Event | Delta, None]:
         """Yield events as they happen, without end.
@@ -142,6 +145,8 @@ class AsyncOutrider:
             target: only those of this session, by its target id.
             deltas: also yield a `Delta` for each part of a message that an agent writes.
             after: the `cursor` of an event, to begin after it; by default with what happens now.
+            on_open: called when it has connected, also again: a state that is read then misses no
+                event.
             on_gap: called if events may have been missed, because they are older than the service
                 keeps.
 
@@ -160,3 +165,5 @@ class AsyncOutrider:
             async for frame in received:
                 if not isinstance(frame, StreamReady | StreamHeartbeat):
                     yield frame
+                elif isinstance(frame, StreamReady) and on_open is not None:
+                    on_open()

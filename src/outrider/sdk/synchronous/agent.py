@@ -17,6 +17,7 @@ from outrider.contract.commands import (
     Directory,
     FileContents,
     Interrupted,
+    Launched,
     QueuedMessage,
     Resolved,
     Screen,
@@ -50,6 +51,7 @@ class Agent:
             `<machine>:cli:<type>` the one of that type which was used last.
         type: the agent's type, if it is known.
         agent_type: which agent of an IDE with several; without it, the one used last.
+        launched: the response of the launch, if this is what `launch` returned.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Agent:
         *,
         type: str | None = None,  # noqa: A002  # the API's name
         agent_type: str | None = None,
+        launched: Launched | None = None,
     ) -> None:
         self._transport = transport
         self.id = target_id
         self.type = type
         self.agent_type = agent_type
+        self.launched = launched
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
@@ -304,12 +308,23 @@ class Agent:
         body = {"frontendSnapshot": frontend_snapshot, "agentType": self.agent_type}
         return self._send(operations.SEND_DEBUG, body=body)
 
-    def stop(self) -> Stopped:
-        """Stop the session, leaving nothing of it running."""
+    def stop(self, *, remove_worktree: bool = False) -> Stopped:
+        """Stop the session, leaving nothing of it running.
+
+        Args:
+            remove_worktree: whether to remove the session's git worktree too.
+
+        Raises:
+            Conflict: `WORKTREE_DIRTY`: it has changes, and nothing was done.
+        """
         if self.type is None:
             self.type = (self.chat(limit=1)).type
         operation = operations.STOP
-        body = {"type": self.type, "target": self.id}
+        body = {
+            "type": self.type,
+            "target": self.id,
+            "removeWorktree": remove_worktree or None,
+        }
         return self._transport.send(operation, operation.url(daemonId=self.machine_id), body=body)
 
     def _reply(self, cursor: str | None, deadline: float, timeout: float) -> Reply:

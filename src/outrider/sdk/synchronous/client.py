@@ -108,6 +108,7 @@ class Outrider:
         target: str | None = ...,
         deltas: Literal[False] = ...,
         after: str | None = ...,
+        on_open: Callable[[], None] | None = ...,
         on_gap: Callable[[], None] | None = ...,
     ) -> Generator[Event, None, None]: ...
 
@@ -120,6 +121,7 @@ class Outrider:
         target: str | None = ...,
         deltas: bool,
         after: str | None = ...,
+        on_open: Callable[[], None] | None = ...,
         on_gap: Callable[[], None] | None = ...,
     ) -> Generator[Event | Delta, None, None]: ...
 
@@ -131,6 +133,7 @@ class Outrider:
         target: str | None = None,
         deltas: bool = False,
         after: str | None = None,
+        on_open: Callable[[], None] | None = None,
         on_gap: Callable[[], None] | None = None,
     ) -> Generator[Event | Delta, None, None]:
         """Yield events as they happen, without end.
@@ -143,6 +146,8 @@ class Outrider:
             target: only those of this session, by its target id.
             deltas: also yield a `Delta` for each part of a message that an agent writes.
             after: the `cursor` of an event, to begin after it; by default with what happens now.
+            on_open: called when it has connected, also again: a state that is read then misses no
+                event.
             on_gap: called if events may have been missed, because they are older than the service
                 keeps.
 
@@ -161,3 +166,5 @@ class Outrider:
             for frame in received:
                 if not isinstance(frame, StreamReady | StreamHeartbeat):
                     yield frame
+                elif isinstance(frame, StreamReady) and on_open is not None:
+                    on_open()

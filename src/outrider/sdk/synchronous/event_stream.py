@@ -115,5 +115,5 @@ def _decode(one: httpx2.ServerSentEvent) -> Frame | StreamEnd | None:
     except msgspec.DecodeError as error:
         raise UnexpectedResponse(f"An event has another form than expected: {error}") from error
     if isinstance(frame, Event):
-        frame.cursor = one.id
+        frame.cursor, frame.body = one.id, one.data
     return frame

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outrider.contract.commands import (
-    Launched,
+    NewWorktree,
     OpenTerminal,
     Picture,
     Stopped,
@@ -39,6 +39,7 @@ class Machine(MachineFields):
         dir: str | None = None,  # noqa: A002  # the API's name
         model: str | None = None,
         resume: str | None = None,
+        worktree: NewWorktree | str | None = None,
     ) -> Agent:
         """Start an agent or IDE, and return once it is ready for a message.
 
@@ -46,15 +47,19 @@ class Machine(MachineFields):
             type: the type, as `status().available_providers` has it.
             dir: the directory on the machine that it works in; the home directory by default.
             model: the model, by the agent's own name for it.
-            resume: the id of an ended session to continue; without `dir` and `model`.
+            resume: the id of an ended session to continue; without the others.
+            worktree: the branch, with the commit that it begins at, of a git worktree of its own.
 
         Raises:
             ApiError: 400, the agent is not installed, or `dir` does not exist.
             Conflict: `NOT_RESUMABLE`.
         """
-        body = {"type": type, "dir": dir, "model": model, "resume": resume}
-        launched: Launched = self._send(operations.LAUNCH, body=body)
-        return self._agent(launched)
+        branch = NewWorktree(branch=worktree) if isinstance(worktree, str) else worktree
+        body = {"type": type, "dir": dir, "model": model, "resume": resume, "worktree": branch}
+        launched = self._send(operations.LAUNCH, body=body)
+        return Agent(
+            self._transport, launched.session_target_id, type=launched.type, launched=launched
+        )
 
     def stop(
         self,
@@ -63,9 +68,23 @@ class Machine(MachineFields):
         session_id: str | None = None,
         target: str | None = None,
         dir: str | None = None,  # noqa: A002  # the API's name
+        remove_worktree: bool = False,
     ) -> Stopped:
-        """Stop a session of a type. Of several, the session, target or directory says which."""
-        body = {"type": type, "sessionId": session_id, "target": target, "dir": dir}
+        """Stop a session of a type. Of several, the session, target or directory says which.
+
+        Args:
+            remove_worktree: whether to remove the session's git worktree too.
+
+        Raises:
+            Conflict: `WORKTREE_DIRTY`: it has changes, and nothing was done.
+        """
+        body = {
+            "type": type,
+            "sessionId": session_id,
+            "target": target,
+            "dir": dir,
+            "removeWorktree": remove_worktree or None,
+        }
         return self._send(operations.STOP, body=body)
 
     def run(
@@ -138,9 +157,6 @@ class Machine(MachineFields):
         The API wants a dashboard session with a recent login for this, not an API key.
         """
         return self._send(operations.REVOKE)
-
-    def _agent(self, launched: Launched) -> Agent:
-        return Agent(self._transport, launched.session_target_id, type=launched.type)
 
     def _send(
         self,
