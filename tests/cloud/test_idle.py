@@ -57,8 +57,7 @@ async def loaded(data_dir: Path) -> set[str]:
 
 
 async def test_an_idle_service_loads_what_it_uses(tmp_path: Path) -> None:
-    first = await loaded(tmp_path / "data")
-    assert {"outrider.cloud.app", "alembic"} <= first
-    # Only migrations load these, which a new database needs.
-    assert UNUSED.keys() & first == {"alembic", "sqlalchemy.dialects.postgresql"}
-    assert UNUSED.keys() & await loaded(tmp_path / "data") == set()
+    """Also on its first start: a new database needs no migrations."""
+    modules = await loaded(tmp_path / "data")
+    assert "outrider.cloud.app" in modules
+    assert UNUSED.keys() & modules == set()

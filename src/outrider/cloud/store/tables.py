@@ -261,7 +261,6 @@ events = Table(
     # release stored, and those older than the log that still have deliveries.
     Column("cursor", BigInteger, nullable=True),
 )
-# Of rows with a cursor, and of rows without one; see `ix_deliveries_due`.
 Index("ix_events_account_id_cursor", events.c.account_id, events.c.cursor, unique=True)
 Index("ix_events_created_at", events.c.created_at)
 
@@ -284,6 +283,12 @@ deliveries = Table(
     Column("claimed_until", BigInteger, nullable=False),
     Index("ix_deliveries_webhook_id_id", "webhook_id", "id"),
 )
-# Only of pending rows: the migration says so. An option of PostgreSQL here would load its dialect.
 Index("ix_deliveries_due", deliveries.c.next_attempt_at)
 Index("ix_deliveries_completed_at", deliveries.c.completed_at)
+
+PARTIAL_INDEXES = {
+    "ix_deliveries_due": "status = 'pending'",
+    "ix_events_account_id_cursor": "cursor IS NOT NULL",
+    "ix_events_created_at": "cursor IS NULL",
+}
+"""The rows that these indexes have. As options of the indexes they would load every dialect."""
