@@ -202,11 +202,6 @@ def decode(data: bytes) -> tuple[int, Message | None]:
         raise StreamError(stream, f"Not a valid {kind.name} message: {error}"[:200]) from error
 
 
-def renumbered(message: bytes, stream: int) -> bytes:
-    """Return a message that `decode` has accepted with another stream's number, for a relay."""
-    return _HEADER.pack(message[0], stream) + message[_HEADER.size :]
-
-
 # Events: what the caller has to know.
 
 
