@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Without bytecode, each program that a test starts would compile all of Outrider first.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up web test checks-beside pytest test-openapi test-faults test-security test-agents test-ides fuzz lint bench clean
+.PHONY: up web client test checks-beside pytest test-openapi test-faults test-security test-agents test-ides fuzz lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
@@ -17,6 +17,13 @@ up: $(READY)  ## Start the service and this machine's agent.
 
 web:  ## Build the dashboard if it is missing or stale.
 	@PYTHON=$(PYTHON) scripts/build-dashboard
+
+client: $(READY)  ## Generate the types of clients/typescript from the API's description.
+	@scripts/system-packages npm
+	@sh tests/openapi/install.sh .cache
+	@$(BIN)/python -m tests.openapi.describe >.cache/openapi/openapi.json
+	@.cache/openapi/node_modules/.bin/openapi-typescript .cache/openapi/openapi.json \
+		--output clients/typescript/src/api.ts
 
 test: $(READY)  ## Pass the checks and the tests.
 	@scripts/system-packages tmux npm

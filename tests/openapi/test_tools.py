@@ -13,6 +13,7 @@ from tests.openapi.conftest import Tools
 pytestmark = pytest.mark.openapi
 
 _HERE: Final = Path(__file__).parent
+_CLIENT: Final = _HERE.parents[1] / "clients" / "typescript" / "src" / "api.ts"
 
 # Imports every module of the generated client; `-W error` has a warning fail it.
 _IMPORT_ALL: Final = """
@@ -42,6 +43,12 @@ def test_openapi_typescript_writes_what_strict_typescript_compiles(tools: Tools)
     tools.run("openapi-typescript", "openapi.json", "--output", "api.d.ts")
     shutil.copy(_HERE / "usage.ts", tools.directory)
     tools.run("tsc", "--strict", "--noEmit", "--module", "nodenext", "api.d.ts", "usage.ts")
+
+
+def test_the_typescript_client_is_of_this_description(tools: Tools) -> None:
+    tools.run("openapi-typescript", "openapi.json", "--output", "api.ts")
+    is_current = (tools.directory / "api.ts").read_text() == _CLIENT.read_text()
+    assert is_current, "The API has changed: `make client` generates the client's types again"
 
 
 def test_openapi_python_client_writes_what_python_imports(tools: Tools) -> None:

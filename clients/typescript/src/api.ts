@@ -13,11 +13,38 @@ export interface paths {
         };
         /**
          * List machines
-         * @description Every connected machine of the account; one that dropped within the grace period counts.
+         * @description The connected machines of the account, or all of them.
+         *
+         *     A machine whose connection was lost within the grace period still counts as connected.
          *
          *     Scope: `ide:read`.
          */
         get: operations["list_daemons"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what agents ask
+         * @description What the agents on the connected machines of the account ask, oldest question first.
+         *
+         *     Answer with `POST /shortcuts/{targetId}/approve` or `reject` and the `actionId`. An IDE asks for
+         *     the agent that was used last.
+         *
+         *     Scope: `agent:read`.
+         */
+        get: operations["approvals"];
         put?: never;
         post?: never;
         delete?: never;
@@ -210,6 +237,53 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the sessions of the account
+         * @description The sessions of the account on all its machines, also on those that are offline.
+         *
+         *     An ended one has `endedAt`, `endReason` and `resumable`, and is kept for 90 days. For the next
+         *     page, give the id of the last session as `before`.
+         *
+         *     Scope: `agent:read`.
+         */
+        get: operations["sessions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/daemons/{daemonId}/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the sessions of a machine
+         * @description The sessions of a machine, also while it is offline; as `GET /sessions`.
+         *
+         *     Scope: `agent:read`.
+         */
+        get: operations["machine_sessions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/shortcuts/{daemonId}/launch": {
         parameters: {
             query?: never;
@@ -221,9 +295,11 @@ export interface paths {
         put?: never;
         /**
          * Launch an agent or IDE
-         * @description Start an IDE, a CLI agent or an ACP agent, as a new session.
+         * @description Start an IDE, a CLI agent or an ACP agent, as a new session or as one that has ended.
          *
-         *     Responds once the agent is ready for a message, or asks a question first.
+         *     Responds once the agent is ready for a message, or asks a question first. With `resume`, the
+         *     agent continues its own record of an ended session. 409 `NOT_RESUMABLE` says why it cannot: the
+         *     session is running, or is being resumed already, or its agent does not offer that.
          *
          *     Scope: `ide:control`.
          */
@@ -265,7 +341,7 @@ export interface paths {
         };
         /**
          * Read the chat
-         * @description Read a chat: the messages behind `after`, or the last `limit`.
+         * @description Read a chat: the messages between `after` and `before`, at most `limit`.
          *
          *     Scope: `agent:read`.
          */
@@ -377,6 +453,57 @@ export interface paths {
          *     Scope: `agent:read`.
          */
         get: operations["read_screen"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/shortcuts/{ideId}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a session's changes
+         * @description Read the uncommitted and untracked changes in the session's directory, with their patch.
+         *
+         *     They are compared with `base`. A branch gives what the session's branch changes in all. 409
+         *     `NO_REPOSITORY`: the directory is in no git repository. No program that the repository names
+         *     is run: hooks, filters, `textconv` and others.
+         *
+         *     Scope: `agent:read`.
+         */
+        get: operations["read_changes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/shortcuts/{ideId}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a session's files
+         * @description List a directory or read a file in the session's directory.
+         *
+         *     A directory has `entries`, a file the other fields. What git ignores does not exist here (404),
+         *     nor does what is outside, through a link either.
+         *
+         *     Scope: `agent:read`.
+         */
+        get: operations["read_files"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1577,6 +1704,110 @@ export interface components {
              */
             status: "error" | "generating" | "idle" | "waiting_approval";
         };
+        /** @description A question that an agent of the account asks, and which agent asks it. */
+        Approval: {
+            /**
+             * @description The question, with the options to answer it.
+             * @example {
+             *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
+             *       "message": "Run `make test`?",
+             *       "options": [
+             *         {
+             *           "id": "1",
+             *           "label": "Yes",
+             *           "kind": "allow_once"
+             *         },
+             *         {
+             *           "id": "3",
+             *           "label": "No",
+             *           "kind": "reject_once"
+             *         }
+             *       ]
+             *     }
+             */
+            action: components["schemas"]["PendingAction"];
+            /**
+             * @description The target id of the session, for the answer.
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             */
+            targetId: string;
+            /**
+             * @description The session's id.
+             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             */
+            sessionId: string;
+            /**
+             * @description The provider's type.
+             * @example claude-code
+             */
+            type: string;
+            /**
+             * @description The chat's title; null if it has none.
+             * @example Fix the tests
+             */
+            title: string | null;
+            /**
+             * @description The directory that the agent works in.
+             * @example {
+             *       "path": "/home/ada/project",
+             *       "name": "project"
+             *     }
+             */
+            workspace: components["schemas"]["Workspace"] | null;
+            /**
+             * @description The machine's id.
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd
+             */
+            daemonId: string;
+            /**
+             * @description What its user calls the machine.
+             * @example laptop
+             */
+            nickname: string;
+            /**
+             * @description When the agent asked, or was last sent a message after that, in epoch milliseconds.
+             * @example 1763674272500
+             */
+            createdAt: number;
+        };
+        /** @description Every question that an agent of the account waits to have answered. */
+        ApprovalList: {
+            /**
+             * @description The questions, oldest first.
+             * @example [
+             *       {
+             *         "action": {
+             *           "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
+             *           "message": "Run `make test`?",
+             *           "options": [
+             *             {
+             *               "id": "1",
+             *               "label": "Yes",
+             *               "kind": "allow_once"
+             *             },
+             *             {
+             *               "id": "3",
+             *               "label": "No",
+             *               "kind": "reject_once"
+             *             }
+             *           ]
+             *         },
+             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "type": "claude-code",
+             *         "title": "Fix the tests",
+             *         "workspace": {
+             *           "path": "/home/ada/project",
+             *           "name": "project"
+             *         },
+             *         "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "nickname": "laptop",
+             *         "createdAt": 1763674272500
+             *       }
+             *     ]
+             */
+            approvals: components["schemas"]["Approval"][];
+        };
         /** @description One attempt to deliver an event. */
         Attempt: {
             /**
@@ -1672,6 +1903,88 @@ export interface components {
              */
             records: components["schemas"]["AuditRecord"][];
         };
+        /** @description A file that differs from the base. */
+        ChangedFile: {
+            /**
+             * @description Its path, relative to the session's directory.
+             * @example src/parser.py
+             */
+            path: string;
+            /**
+             * @description The path that a renamed file has in the base; null for others.
+             * @example src/reader.py
+             */
+            oldPath: string | null;
+            /**
+             * @description What has happened to it. `untracked`: it is new, and git does not track it yet.
+             * @example modified
+             * @enum {unknown}
+             */
+            status: "added" | "deleted" | "modified" | "renamed" | "untracked";
+            /**
+             * @description The number of lines that were added.
+             * @example 1
+             */
+            additions: number;
+            /**
+             * @description The number of lines that were removed.
+             * @example 0
+             */
+            deletions: number;
+            /**
+             * @description Whether it is a binary file: its contents are not in the patch, and no lines are counted.
+             * @example false
+             */
+            binary: boolean;
+        };
+        /** @description What differs from the base, in the directory of a session. */
+        Changes: {
+            /**
+             * @description Always true: errors have another body.
+             * @example true
+             */
+            success: boolean;
+            /**
+             * @description The current branch; null if `HEAD` is detached.
+             * @example main
+             */
+            branch: string | null;
+            /**
+             * @description What was compared with.
+             * @example HEAD
+             */
+            base: string;
+            /**
+             * @description The number of commits that the current branch has and the base has not.
+             * @example 0
+             */
+            ahead: number;
+            /**
+             * @description The files that differ, in the order of their paths; 2,000 at most.
+             * @example [
+             *       {
+             *         "path": "src/parser.py",
+             *         "oldPath": null,
+             *         "status": "modified",
+             *         "additions": 1,
+             *         "deletions": 0,
+             *         "binary": false
+             *       }
+             *     ]
+             */
+            files: components["schemas"]["ChangedFile"][];
+            /**
+             * @description The changes as a patch of git, with untracked files as new ones; 1 MiB at most.
+             * @example diff --git a/src/parser.py b/src/parser.py
+             *     …
+             */
+            patch: string;
+            /**
+             * @description Whether files or a part of the patch were left out.
+             * @example false
+             */
+            truncated: boolean;
+        };
         /** @description A chat's contents. */
         Chat: {
             /**
@@ -1744,6 +2057,22 @@ export interface components {
              * @example 1
              */
             totalMessages: number;
+            /**
+             * @description The type of the session's agent or IDE; empty from machine agents of an older release.
+             * @example claude-code
+             */
+            type: string;
+            /**
+             * @description Whether the session is running or has ended; then `status` is the last one.
+             * @example running
+             * @enum {unknown}
+             */
+            state: "ended" | "running";
+            /**
+             * @description Whether an ended session can be continued. False while it is running.
+             * @example false
+             */
+            resumable: boolean;
         };
         /** @description One entry of a chat. Its id, index and timestamp never change. */
         Message: {
@@ -2201,6 +2530,11 @@ export interface components {
              * @example 1763674272500
              */
             lastSeenAt: number | null;
+            /**
+             * @description Whether the machine is connected; only in the list of all machines (`state=all`).
+             * @example true
+             */
+            connected?: boolean;
         };
         /** @description A running IDE, as the list of machines shows it. */
         IdeEntry: {
@@ -2265,7 +2599,7 @@ export interface components {
              */
             agents: components["schemas"]["AgentSummary"][];
         };
-        /** @description Every connected machine of the account. */
+        /** @description The connected machines of the account, or all of them. */
         DaemonList: {
             /**
              * @description The machines.
@@ -2317,7 +2651,8 @@ export interface components {
              *         "acps": [],
              *         "version": "1.0.0",
              *         "connectedAt": 1763670672500,
-             *         "lastSeenAt": 1763674272500
+             *         "lastSeenAt": 1763674272500,
+             *         "connected": true
              *       }
              *     ]
              */
@@ -2476,7 +2811,12 @@ export interface components {
              *         },
              *         "error": null,
              *         "cdpConnected": false,
-             *         "agents": []
+             *         "agents": [],
+             *         "state": "running",
+             *         "endedAt": null,
+             *         "endReason": null,
+             *         "resumable": false,
+             *         "notResumable": null
              *       }
              *     ]
              */
@@ -2655,6 +2995,32 @@ export interface components {
              * @example []
              */
             agents: components["schemas"]["AgentSummary"][];
+            /**
+             * @description Whether the session is running or has ended; then `status` is the last one.
+             * @example running
+             * @enum {unknown}
+             */
+            state: "ended" | "running";
+            /**
+             * @description When the session ended, in epoch milliseconds; null while it is running.
+             * @example 1763674272500
+             */
+            endedAt: number | null;
+            /**
+             * @description Why the session ended; null while it is running, or if the machine did not say it.
+             * @example stopped
+             */
+            endReason: ("crashed" | "exited" | "machine_restarted" | "stopped") | null;
+            /**
+             * @description Whether an ended session can be continued. False while it is running.
+             * @example false
+             */
+            resumable: boolean;
+            /**
+             * @description Why an ended session cannot be continued; null if it can, or is running.
+             * @example Gemini CLI (ACP) cannot open an earlier session again
+             */
+            notResumable: string | null;
         };
         /** @description A kind of agent or IDE that a machine can launch. */
         Provider: {
@@ -2689,6 +3055,11 @@ export interface components {
              * @example true
              */
             verified: boolean;
+            /**
+             * @description Whether it is the demo agent, which needs no account. Absent if it is not.
+             * @example false
+             */
+            demo?: boolean;
             /**
              * @description The error in the provider file: it cannot be launched until the file is corrected. Absent if there is no error.
              * @example The receiver did not answer within 10 s
@@ -2910,6 +3281,54 @@ export interface components {
              */
             action?: "approve" | "reject";
         };
+        /** @description A directory. */
+        Directory: {
+            /**
+             * @description Always true: errors have another body.
+             * @example true
+             */
+            success: boolean;
+            /**
+             * @description Its path, relative to the session's directory; empty for that directory.
+             * @example src
+             */
+            path: string;
+            /**
+             * @description What it has, in the order of the names; 2,000 at most.
+             * @example [
+             *       {
+             *         "name": "parser.py",
+             *         "type": "file",
+             *         "size": 1204
+             *       }
+             *     ]
+             */
+            entries: components["schemas"]["FileEntry"][];
+            /**
+             * @description Whether entries were left out.
+             * @example false
+             */
+            truncated: boolean;
+        };
+        /** @description An entry of a directory. */
+        FileEntry: {
+            /**
+             * @description Its name.
+             * @example parser.py
+             */
+            name: string;
+            /**
+             * @description Whether it is a file, a directory or a symbolic link.
+             * @example file
+             * @enum {unknown}
+             */
+            type: "dir" | "file" | "link";
+            /**
+             * @description The size of a file in bytes; of others, 0.
+             * @example 1204
+             */
+            size: number;
+        };
         /** @description The operation succeeded. */
         Done: {
             /**
@@ -2997,7 +3416,7 @@ export interface components {
          * @description Machine-readable causes, for the errors that have one.
          * @enum {unknown}
          */
-        ErrorCode: "AGENT_BUSY" | "ALREADY_SENT" | "AMBIGUOUS_TARGET" | "API_LIMIT_EXCEEDED" | "APPROVAL_PENDING" | "AUTH_FORBIDDEN" | "AUTH_INVALID" | "AUTH_REQUIRED" | "IDEMPOTENCY_IN_FLIGHT" | "NOT_GENERATING" | "NO_PENDING_ACTION" | "PLAN_LIMIT_EXCEEDED" | "RATE_LIMITED" | "RECENT_LOGIN_REQUIRED" | "STREAM_LIMIT" | "access_denied" | "authorization_pending" | "expired_token" | "slow_down";
+        ErrorCode: "AGENT_BUSY" | "ALREADY_SENT" | "AMBIGUOUS_TARGET" | "API_LIMIT_EXCEEDED" | "APPROVAL_PENDING" | "AUTH_FORBIDDEN" | "AUTH_INVALID" | "AUTH_REQUIRED" | "IDEMPOTENCY_IN_FLIGHT" | "NOT_GENERATING" | "NOT_RESUMABLE" | "NO_PENDING_ACTION" | "NO_REPOSITORY" | "PLAN_LIMIT_EXCEEDED" | "RATE_LIMITED" | "RECENT_LOGIN_REQUIRED" | "STREAM_LIMIT" | "access_denied" | "authorization_pending" | "expired_token" | "slow_down";
         /** @description An invalid field: its path in the body or query, and what to do about it. */
         ErrorDetail: {
             /**
@@ -3047,6 +3466,40 @@ export interface components {
              * @enum {unknown}
              */
             resume: "fresh" | "gap" | "ok";
+        };
+        /** @description A file. */
+        FileContents: {
+            /**
+             * @description Always true: errors have another body.
+             * @example true
+             */
+            success: boolean;
+            /**
+             * @description Its path, relative to the session's directory.
+             * @example src/parser.py
+             */
+            path: string;
+            /**
+             * @description Its size in bytes.
+             * @example 1204
+             */
+            size: number;
+            /**
+             * @description Its text, 512 KiB at most; null if it is binary.
+             * @example import re
+             *     …
+             */
+            text: string | null;
+            /**
+             * @description Whether the end of the text was left out.
+             * @example false
+             */
+            truncated: boolean;
+            /**
+             * @description Whether it is binary: it has a NUL byte.
+             * @example false
+             */
+            binary: boolean;
         };
         /** @description Stop the current turn of an agent. */
         Interrupt: {
@@ -3205,6 +3658,11 @@ export interface components {
              * @example opus
              */
             model?: string | null;
+            /**
+             * @description The id of an ended session of this type to continue, in place of a new one. It keeps its id, directory, model and chat. Not together with `dir` or `model`.
+             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             */
+            resume?: string | null;
         };
         /** @description A session that is ready for a message, or waits for an answer to a dialog. */
         Launched: {
@@ -3498,6 +3956,11 @@ export interface components {
              * @example msg_01kan68v9pf1etbs7q4h2d6w3y
              */
             after?: string | null;
+            /**
+             * @description The id of a message: return only those before it.
+             * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+             */
+            before?: string | null;
         };
         /** @description Read a chat. */
         ReadChatCommand: {
@@ -3833,6 +4296,40 @@ export interface components {
              * @example true
              */
             current: boolean;
+        };
+        /** @description Sessions, the newest launch first. */
+        SessionPage: {
+            /**
+             * @description The sessions.
+             * @example [
+             *       {
+             *         "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "kind": "cli",
+             *         "type": "claude-code",
+             *         "name": "Claude Code",
+             *         "status": "idle",
+             *         "title": "Fix the tests",
+             *         "workspace": {
+             *           "path": "/home/ada/project",
+             *           "name": "project"
+             *         },
+             *         "model": "opus",
+             *         "createdAt": 1763674200000,
+             *         "lastActivityAt": 1763674267500,
+             *         "pendingAction": null,
+             *         "error": null,
+             *         "cdpConnected": false,
+             *         "agents": [],
+             *         "state": "ended",
+             *         "endedAt": 1763674272500,
+             *         "endReason": "stopped",
+             *         "resumable": true,
+             *         "notResumable": null
+             *       }
+             *     ]
+             */
+            sessions: components["schemas"]["Session"][];
         };
         /** @description How many sessions were ended. */
         SessionsEnded: {
@@ -4575,14 +5072,20 @@ export type $defs = Record<string, never>;
 export interface operations {
     list_daemons: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description `all` also lists offline machines, in their last state, and says which are `connected`. Default: `"connected"`.
+                 * @example all
+                 */
+                state?: "all" | "connected";
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Every connected machine of the account. */
+            /** @description The connected machines of the account, or all of them. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -4641,12 +5144,83 @@ export interface operations {
                      *           "acps": [],
                      *           "version": "1.0.0",
                      *           "connectedAt": 1763670672500,
-                     *           "lastSeenAt": 1763674272500
+                     *           "lastSeenAt": 1763674272500,
+                     *           "connected": true
                      *         }
                      *       ]
                      *     }
                      */
                     "application/json": components["schemas"]["DaemonList"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["Failed"];
+            501: components["responses"]["NotSupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
+    approvals: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Every question that an agent of the account waits to have answered. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "approvals": [
+                     *         {
+                     *           "action": {
+                     *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
+                     *             "message": "Run `make test`?",
+                     *             "options": [
+                     *               {
+                     *                 "id": "1",
+                     *                 "label": "Yes",
+                     *                 "kind": "allow_once"
+                     *               },
+                     *               {
+                     *                 "id": "3",
+                     *                 "label": "No",
+                     *                 "kind": "reject_once"
+                     *               }
+                     *             ]
+                     *           },
+                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "type": "claude-code",
+                     *           "title": "Fix the tests",
+                     *           "workspace": {
+                     *             "path": "/home/ada/project",
+                     *             "name": "project"
+                     *           },
+                     *           "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "nickname": "laptop",
+                     *           "createdAt": 1763674272500
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ApprovalList"];
                 };
             };
             400: components["responses"]["BadRequest"];
@@ -4786,7 +5360,12 @@ export interface operations {
                      *           },
                      *           "error": null,
                      *           "cdpConnected": false,
-                     *           "agents": []
+                     *           "agents": [],
+                     *           "state": "running",
+                     *           "endedAt": null,
+                     *           "endReason": null,
+                     *           "resumable": false,
+                     *           "notResumable": null
                      *         }
                      *       ],
                      *       "availableProviders": [
@@ -5199,6 +5778,181 @@ export interface operations {
             504: components["responses"]["TimedOut"];
         };
     };
+    sessions: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Only those that run, or that have ended. Without it, both.
+                 * @example ended
+                 */
+                state?: "ended" | "running";
+                /**
+                 * @description How many sessions, at most. Default: `100`.
+                 * @example 100
+                 */
+                limit?: number;
+                /**
+                 * @description The id of a session: only those behind it, that is, launched earlier.
+                 * @example session_01kan62c1fej3s8x9c4kq7w2hb
+                 */
+                before?: string;
+                /**
+                 * @description Text that the title, the directory, the type or the machine's name has; case is ignored.
+                 * @example parser
+                 */
+                q?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Sessions, the newest launch first. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "sessions": [
+                     *         {
+                     *           "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "kind": "cli",
+                     *           "type": "claude-code",
+                     *           "name": "Claude Code",
+                     *           "status": "idle",
+                     *           "title": "Fix the tests",
+                     *           "workspace": {
+                     *             "path": "/home/ada/project",
+                     *             "name": "project"
+                     *           },
+                     *           "model": "opus",
+                     *           "createdAt": 1763674200000,
+                     *           "lastActivityAt": 1763674267500,
+                     *           "pendingAction": null,
+                     *           "error": null,
+                     *           "cdpConnected": false,
+                     *           "agents": [],
+                     *           "state": "ended",
+                     *           "endedAt": 1763674272500,
+                     *           "endReason": "stopped",
+                     *           "resumable": true,
+                     *           "notResumable": null
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SessionPage"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["Failed"];
+            501: components["responses"]["NotSupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
+    machine_sessions: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Only those that run, or that have ended. Without it, both.
+                 * @example ended
+                 */
+                state?: "ended" | "running";
+                /**
+                 * @description How many sessions, at most. Default: `100`.
+                 * @example 100
+                 */
+                limit?: number;
+                /**
+                 * @description The id of a session: only those behind it, that is, launched earlier.
+                 * @example session_01kan62c1fej3s8x9c4kq7w2hb
+                 */
+                before?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description A machine's id, as the list of machines gives it.
+                 * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd
+                 */
+                daemonId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Sessions, the newest launch first. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "sessions": [
+                     *         {
+                     *           "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "kind": "cli",
+                     *           "type": "claude-code",
+                     *           "name": "Claude Code",
+                     *           "status": "idle",
+                     *           "title": "Fix the tests",
+                     *           "workspace": {
+                     *             "path": "/home/ada/project",
+                     *             "name": "project"
+                     *           },
+                     *           "model": "opus",
+                     *           "createdAt": 1763674200000,
+                     *           "lastActivityAt": 1763674267500,
+                     *           "pendingAction": null,
+                     *           "error": null,
+                     *           "cdpConnected": false,
+                     *           "agents": [],
+                     *           "state": "ended",
+                     *           "endedAt": 1763674272500,
+                     *           "endReason": "stopped",
+                     *           "resumable": true,
+                     *           "notResumable": null
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SessionPage"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["Failed"];
+            501: components["responses"]["NotSupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
     launch: {
         parameters: {
             query?: never;
@@ -5350,6 +6104,11 @@ export interface operations {
                  * @example msg_01kan68v9pf1etbs7q4h2d6w3y
                  */
                 after?: string;
+                /**
+                 * @description The id of a message: only those before it.
+                 * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+                 */
+                before?: string;
             };
             header?: never;
             path: {
@@ -5406,7 +6165,10 @@ export interface operations {
                      *           }
                      *         ]
                      *       },
-                     *       "totalMessages": 1
+                     *       "totalMessages": 1,
+                     *       "type": "claude-code",
+                     *       "state": "running",
+                     *       "resumable": false
                      *     }
                      */
                     "application/json": components["schemas"]["Chat"];
@@ -5697,6 +6459,120 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["Screen"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["Failed"];
+            501: components["responses"]["NotSupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
+    read_changes: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The commit, branch or tag to compare with. Without it, `HEAD`.
+                 * @example main
+                 */
+                base?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description A target id. `<daemonId>:cli:<type>`, `:acp:<type>` and `:ide:<name>` mean the session of that type which was used last, `:session:<sessionId>` means exactly one.
+                 * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code
+                 */
+                ideId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What differs from the base, in the directory of a session. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "success": true,
+                     *       "branch": "main",
+                     *       "base": "HEAD",
+                     *       "ahead": 0,
+                     *       "files": [
+                     *         {
+                     *           "path": "src/parser.py",
+                     *           "oldPath": null,
+                     *           "status": "modified",
+                     *           "additions": 1,
+                     *           "deletions": 0,
+                     *           "binary": false
+                     *         }
+                     *       ],
+                     *       "patch": "diff --git a/src/parser.py b/src/parser.py\n…",
+                     *       "truncated": false
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Changes"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["Failed"];
+            501: components["responses"]["NotSupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
+    read_files: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The path inside the session's directory. Without it, that directory.
+                 * @example src/parser.py
+                 */
+                path?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description A target id. `<daemonId>:cli:<type>`, `:acp:<type>` and `:ide:<name>` mean the session of that type which was used last, `:session:<sessionId>` means exactly one.
+                 * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code
+                 */
+                ideId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What came of it; which of these it is depends on the request. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Directory"] | components["schemas"]["FileContents"];
                 };
             };
             400: components["responses"]["BadRequest"];

@@ -70,7 +70,7 @@ export function MachinesPage() {
 }
 
 function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
-  const full = "connected" in machine ? machine : undefined;
+  const full = "sessions" in machine ? machine : undefined;
   const system = full?.machine;
   return (
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2.5 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
