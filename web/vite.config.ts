@@ -9,7 +9,12 @@ export default defineConfig({
   base: "./",
   plugins: [react(), tailwindcss()],
   resolve: {
-    alias: { "rehype-raw": path("./no-raw-html.ts"), "@": path("./src"), "outrider-client": path("../clients/typescript/src/client.ts") },
+    alias: {
+      "@": path("./src"),
+      "outrider-client": path("../clients/typescript/src/client.ts"),
+      // The diff view uses a few functions of lodash, which only this build of it has one by one.
+      lodash: "lodash-es",
+    },
   },
   build: {
     outDir: path("../src/outrider/cloud/static"),

@@ -61,8 +61,10 @@ const session = createRoute({
   getParentRoute: () => shell,
   path: "/sessions/$targetId",
   component: lazyRouteComponent(() => import("./session/page"), "SessionPage"),
-  validateSearch: (search: Record<string, unknown>): { tab?: Tab } =>
-    TABS.includes(search.tab as Tab) && search.tab !== "chat" ? { tab: search.tab as Tab } : {},
+  validateSearch: (search: Record<string, unknown>): { tab?: Tab; path?: string } => ({
+    ...(TABS.includes(search.tab as Tab) && search.tab !== "chat" ? { tab: search.tab as Tab } : {}),
+    ...(search.tab === "files" && search.path ? { path: String(search.path) } : {}),
+  }),
 });
 const account = createRoute({
   getParentRoute: () => shell,
@@ -70,8 +72,8 @@ const account = createRoute({
   component: lazyRouteComponent(() => import("./routes/account"), "AccountPage"),
 });
 
-export type Tab = "chat" | "terminal" | "debug";
-const TABS: Tab[] = ["chat", "terminal", "debug"];
+export type Tab = "chat" | "terminal" | "changes" | "files" | "debug";
+const TABS: Tab[] = ["chat", "terminal", "changes", "files", "debug"];
 
 export const router = createRouter({
   routeTree: root.addChildren([login, shell.addChildren([sessions, inbox, machines, machine, session, account])]),

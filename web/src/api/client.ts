@@ -9,6 +9,7 @@ export type Daemon = Schemas["Daemon"];
 export type DaemonStatus = Schemas["DaemonStatus"];
 export type PendingAction = Schemas["PendingAction"];
 export type ActionOption = Schemas["ActionOption"];
+export type Chat = Schemas["Chat"];
 export type Message = Schemas["Message"];
 export type Control = Schemas["Control"];
 export type Provider = Schemas["Provider"];

@@ -1,9 +1,11 @@
 import { queryOptions, QueryClient, useQueries, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { api, ApiError, type DaemonStatus, type Session } from "./client";
+import { keepEarlier } from "@/live/messages";
+import { api, ApiError, type Chat, type DaemonStatus, type Session } from "./client";
 
-/** How many messages of a chat are read at first. */
-export const FIRST_MESSAGES = 200;
+/** How many messages of a chat are read at first, and how many when somebody scrolls up. */
+const FIRST_MESSAGES = 200;
+const EARLIER_MESSAGES = 500;
 
 export const queryClient = new QueryClient({
   defaultOptions: {
@@ -53,8 +55,35 @@ export const statusQuery = (ideId: string) =>
 export const chatQuery = (ideId: string) =>
   queryOptions({
     queryKey: ["chat", ideId],
-    queryFn: ({ signal }) =>
-      api.get("/api/v1/shortcuts/{ideId}/chat", { path: { ideId }, query: { limit: FIRST_MESSAGES }, signal }),
+    queryFn: async ({ signal }) => {
+      const query = { limit: FIRST_MESSAGES };
+      const end = await api.get("/api/v1/shortcuts/{ideId}/chat", { path: { ideId }, query, signal });
+      return keepEarlier(queryClient.getQueryData<Chat>(["chat", ideId]), end);
+    },
+  });
+
+/** Read the messages before the first one that is known. */
+export async function readEarlier(ideId: string): Promise<void> {
+  const { queryKey } = chatQuery(ideId);
+  const first = queryClient.getQueryData(queryKey)?.messages[0];
+  if (!first || first.index === 0) return;
+  const query = { before: first.id, limit: EARLIER_MESSAGES };
+  const page = await api.get("/api/v1/shortcuts/{ideId}/chat", { path: { ideId }, query });
+  queryClient.setQueryData(queryKey, (chat) =>
+    chat && chat.messages[0]?.id === first.id ? { ...chat, messages: [...page.messages, ...chat.messages] } : chat,
+  );
+}
+
+/** An ended session, as the history has it: why it ended, and whether it can be continued. */
+export const endedQuery = (daemonId: string, sessionId: string) =>
+  queryOptions({
+    queryKey: ["ended", sessionId],
+    gcTime: 0,
+    queryFn: async ({ signal }) => {
+      const query = { state: "ended" as const, limit: 1000 };
+      const { sessions } = await api.get("/api/v1/daemons/{daemonId}/sessions", { path: { daemonId }, query, signal });
+      return sessions.find((one) => one.id === sessionId) ?? null;
+    },
   });
 
 export const queueQuery = (ideId: string) =>

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Message } from "@/api/client";
-import { withMessage } from "./messages";
+import { keepEarlier, withMessage } from "./messages";
 
 const message = (index: number, content = `${index}`): Message => ({
   ...{ id: `msg_${index}`, index, content, timestamp: 0 },
@@ -21,4 +21,11 @@ test("a message goes where its index says, once", () => {
 test("a message behind the last one counts", () => {
   expect(withMessage(chat(8), message(12)).totalMessages).toBe(13);
   expect(withMessage(chat(8), message(8)).totalMessages).toBe(9);
+});
+
+test("messages that were read before stay when the chat's end is read again", () => {
+  expect(indexes(keepEarlier(chat(2, 3, 4, 5), chat(4, 5, 6)))).toEqual([2, 3, 4, 5, 6]);
+  expect(indexes(keepEarlier(chat(2, 3), chat(6, 7)))).toEqual([6, 7]);
+  expect(indexes(keepEarlier(undefined, chat(6)))).toEqual([6]);
+  expect(indexes(keepEarlier(chat(1), chat()))).toEqual([]);
 });

@@ -14,3 +14,15 @@ export function withMessage<C extends Chat>(chat: C, message: Message): C {
   const next = [...messages.slice(0, known ? at - 1 : at), message, ...messages.slice(at)];
   return { ...chat, messages: next, totalMessages: Math.max(chat.totalMessages, message.index + 1) };
 }
+
+/**
+ * Return what was read of a chat's end, together with the messages before it that had been read
+ * already.
+ */
+export function keepEarlier<C extends Chat>(known: C | undefined, read: C): C {
+  const first = read.messages[0];
+  if (!known || !first) return read;
+  const earlier = known.messages.filter((message) => message.index < first.index);
+  if (earlier.at(-1)?.index !== first.index - 1) return read;
+  return { ...read, messages: [...earlier, ...read.messages] };
+}

@@ -1,4 +1,4 @@
-import { useCallback, useRef, useState, type FormEvent } from "react";
+import { useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
@@ -6,31 +6,11 @@ import { Dialog } from "@/ui/dialog";
 import { Alert } from "@/ui/feedback";
 import { Field } from "@/ui/field";
 
-interface Prompt {
-  open: boolean;
-  ask: () => Promise<boolean>;
-  finish: (given: boolean) => void;
-}
-
 /** Asks for the password in place when an action needs a recent login. */
-export function usePasswordPrompt(): Prompt {
-  const [open, setOpen] = useState(false);
-  const waiting = useRef<((given: boolean) => void)[]>([]);
-  const ask = useCallback(() => {
-    setOpen(true);
-    return new Promise<boolean>((resolve) => waiting.current.push(resolve));
-  }, []);
-  const finish = useCallback((given: boolean) => {
-    setOpen(false);
-    waiting.current.splice(0).forEach((resolve) => resolve(given));
-  }, []);
-  return { open, ask, finish };
-}
-
-export function PasswordPrompt({ prompt }: { prompt: Prompt }) {
+export default function PasswordPrompt({ finish }: { finish: (given: boolean) => void }) {
   return (
-    <Dialog open={prompt.open} onOpenChange={(open) => !open && prompt.finish(false)} title={t("recent.title")}>
-      <PasswordForm finish={prompt.finish} />
+    <Dialog open onOpenChange={(open) => !open && finish(false)} title={t("recent.title")}>
+      <PasswordForm finish={finish} />
     </Dialog>
   );
 }

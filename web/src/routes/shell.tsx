@@ -8,9 +8,10 @@ import { t } from "@/text";
 import { clockTime } from "@/text/format";
 import { cn } from "@/ui/cn";
 import { Mark } from "@/ui/mark";
-import { PasswordPrompt, usePasswordPrompt } from "./password-prompt";
 import { useShortcuts } from "./shortcuts";
+import { usePasswordPrompt } from "./use-password-prompt";
 
+const PasswordPrompt = lazy(() => import("./password-prompt"));
 const Switcher = lazy(() => import("./switcher"));
 const Keys = lazy(() => import("./keys"));
 
@@ -66,8 +67,8 @@ export function Shell() {
         </div>
       </main>
       <TabBar />
-      <PasswordPrompt prompt={prompt} />
       <Suspense>
+        {prompt.open && <PasswordPrompt finish={prompt.finish} />}
         {open === "switcher" && <Switcher onClose={() => setOpen(undefined)} />}
         {open === "keys" && <Keys onClose={() => setOpen(undefined)} />}
       </Suspense>

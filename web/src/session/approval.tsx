@@ -1,12 +1,12 @@
 import { CircleHelp } from "lucide-react";
-import { useState } from "react";
+import { Suspense, useState } from "react";
 import { api, ApiError, explain, type ActionOption, type PendingAction } from "@/api/client";
 import { machineOf, queryClient } from "@/api/queries";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
-import { Confirm } from "@/ui/dialog";
 import { Alert } from "@/ui/feedback";
+import { Confirm } from "@/ui/lazy-confirm";
 import { Menu } from "@/ui/menu";
 
 type Answer = { action: "approve" | "reject"; optionId?: string };
@@ -30,7 +30,7 @@ export function otherOptions(action: PendingAction): ActionOption[] {
  * Answer a question. The answer counts as given only when the service says so; the question leaves
  * the page with the event or the state that no longer has it.
  */
-export function useAnswer(targetId: string, action: PendingAction) {
+export function useAnswer(targetId: string, action: PendingAction, onElsewhere?: (text: string) => void) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
   const [always, setAlways] = useState<ActionOption>();
@@ -45,7 +45,10 @@ export function useAnswer(targetId: string, action: PendingAction) {
       });
     } catch (failure) {
       setBusy(false);
-      setError(failure instanceof ApiError && failure.status === 409 ? t("approval.elsewhere") : explain(failure));
+      const elsewhere = failure instanceof ApiError && failure.status === 409;
+      setError(elsewhere ? t("approval.elsewhere") : explain(failure));
+      // The card goes with its question; the sentence has to be read all the same.
+      if (elsewhere) onElsewhere?.(t("approval.elsewhere"));
     }
     // Not awaited by the buttons: they stay disabled until the question has gone.
     await Promise.all([
@@ -122,23 +125,35 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
           />
         )}
       </div>
-      <Confirm
-        open={answer.always !== undefined}
-        onOpenChange={(open) => !open && answer.setAlways(undefined)}
-        title={t("approval.always")}
-        why={t("approval.alwaysWhy", answer.always?.label ?? "")}
-        action={answer.always?.label ?? t("approval.approve")}
-        danger={false}
-        onConfirm={async () => {
-          const option = answer.always;
-          answer.setAlways(undefined);
-          if (option) await answer.give({ action: "approve", optionId: option.id });
-        }}
-      />
+      <Suspense>
+        {answer.always && (
+          <Confirm
+            open
+            onOpenChange={(open) => !open && answer.setAlways(undefined)}
+            title={t("approval.always")}
+            why={t("approval.alwaysWhy", answer.always.label)}
+            action={answer.always.label}
+            danger={false}
+            onConfirm={async () => {
+              const option = answer.always;
+              answer.setAlways(undefined);
+              if (option) await answer.give({ action: "approve", optionId: option.id });
+            }}
+          />
+        )}
+      </Suspense>
     </section>
   );
 }
 
-export function SessionApproval({ targetId, action, name }: { targetId: string; action: PendingAction; name: string }) {
-  return <ApprovalCard targetId={targetId} action={action} name={name} answer={useAnswer(targetId, action)} />;
+interface SessionApprovalProps {
+  targetId: string;
+  action: PendingAction;
+  name: string;
+  /** Called with a sentence if the question was answered by somebody else. */
+  onElsewhere: (text: string) => void;
+}
+
+export function SessionApproval({ targetId, action, name, onElsewhere }: SessionApprovalProps) {
+  return <ApprovalCard targetId={targetId} action={action} name={name} answer={useAnswer(targetId, action, onElsewhere)} />;
 }

@@ -1,44 +1,64 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown, Brain, ChevronRight, Loader2, MessageSquare, Wrench } from "lucide-react";
 import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
-import { api, explain, type Message } from "@/api/client";
-import { chatQuery } from "@/api/queries";
+import { explain, type Message } from "@/api/client";
+import { chatQuery, readEarlier } from "@/api/queries";
 import { useDrafts } from "@/live";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Age } from "@/ui/time";
+import { CodeBlock, FIRST_CHARACTERS } from "./code";
 import { chatItems, readCall, type Item } from "./items";
-import { CodeBlock, Markdown } from "./markdown";
+import { Markdown } from "./markdown";
 
 interface ChatProps {
   targetId: string;
   name: string;
   generating: boolean;
+  ended?: boolean;
+}
+
+/** This close to the beginning of what has been read, the messages before it are read too. */
+const READ_AHEAD = 4000;
+
+/** Guess the height of an item that has not been drawn yet, so that the scrollbar hardly jumps. */
+function guessHeight(item: Item | undefined): number {
+  if (item?.kind !== "message") return 34;
+  if (item.message.kind !== "text") return 34;
+  const { content, role } = item.message;
+  const lines = content.length > 5000 ? content.length / 60 : content.split("\n").reduce((sum, line) => sum + 1 + Math.floor(line.length / 95), 0);
+  return (role === "user" ? 64 : 42) + 22 * Math.min(400, lines);
 }
 
 /** The chat of a session: it stays at its newest message unless somebody has scrolled up. */
-export function Chat({ targetId, name, generating }: ChatProps) {
-  const client = useQueryClient();
+export function Chat({ targetId, name, generating, ended }: ChatProps) {
   const chat = useQuery(chatQuery(targetId));
   const drafts = useDrafts(targetId);
   const messages = chat.data?.messages;
   const items = useMemo(() => chatItems(messages ?? [], drafts), [messages, drafts]);
+  const latest = useRef(items);
+  latest.current = items;
   const scroller = useRef<HTMLDivElement>(null);
   const [atEnd, setAtEnd] = useState(true);
   const stick = useRef(true);
-  const [loadingAll, setLoadingAll] = useState(false);
-  const earlier = (chat.data?.totalMessages ?? 0) - (messages?.length ?? 0);
+  const [reading, setReading] = useState(false);
+  const [unread, setUnread] = useState<string>();
+  const earlier = messages?.[0]?.index ?? 0;
 
   const virtual = useVirtualizer({
     count: items.length,
     getScrollElement: () => scroller.current,
-    estimateSize: () => 96,
-    getItemKey: (i) => items[i]?.id ?? i,
-    overscan: 8,
-    paddingStart: 16,
+    // These two are the same functions in each render: otherwise all would be measured again.
+    estimateSize: useCallback((i: number) => guessHeight(latest.current[i]), []),
+    getItemKey: useCallback((i: number) => latest.current[i]?.id ?? i, []),
+    // What is looked at stays where it is when earlier messages come before it.
+    anchorTo: "end",
+    initialOffset: 1e9,
+    overscan: 10,
+    paddingStart: earlier > 0 ? 56 : 16,
     paddingEnd: 24,
   });
   const height = virtual.getTotalSize();
@@ -60,26 +80,31 @@ export function Chat({ targetId, name, generating }: ChatProps) {
     return () => observer.disconnect();
   }, [toEnd, chat.isPending]);
 
+  async function readBefore() {
+    setReading(true);
+    setUnread(undefined);
+    try {
+      await readEarlier(targetId);
+    } catch (failure) {
+      setUnread(explain(failure));
+    }
+    setReading(false);
+  }
+
+  const readIfNear = () => {
+    const element = scroller.current;
+    if (element && earlier > 0 && !reading && !unread && element.scrollTop < READ_AHEAD) void readBefore();
+  };
+  useEffect(readIfNear);
+
   const onScroll = () => {
     const element = scroller.current;
     if (!element) return;
     const end = element.scrollHeight - element.scrollTop - element.clientHeight < 48;
     stick.current = end;
     setAtEnd(end);
+    readIfNear();
   };
-
-  async function loadAll() {
-    const element = scroller.current;
-    const fromEnd = element ? element.scrollHeight - element.scrollTop : 0;
-    setLoadingAll(true);
-    try {
-      const all = await api.get("/api/v1/shortcuts/{ideId}/chat", { path: { ideId: targetId } });
-      client.setQueryData(chatQuery(targetId).queryKey, all);
-      requestAnimationFrame(() => element && (element.scrollTop = element.scrollHeight - fromEnd));
-    } finally {
-      setLoadingAll(false);
-    }
-  }
 
   if (chat.isPending) return <Skeleton rows={6} />;
   return (
@@ -89,21 +114,34 @@ export function Chat({ targetId, name, generating }: ChatProps) {
         onScroll={onScroll}
         role="log"
         aria-label={t("session.chat")}
+        aria-busy={reading || undefined}
         tabIndex={0}
-        className="h-full overflow-y-auto overscroll-contain -outline-offset-2"
+        className="h-full overflow-y-auto overscroll-contain -outline-offset-2 [overflow-anchor:none]"
       >
         {chat.error && <Alert className="m-4">{explain(chat.error)}</Alert>}
-        {earlier > 0 && (
-          <div className="flex justify-center pt-4">
-            <Button busy={loadingAll} onClick={() => void loadAll()}>
-              {t("session.earlier", earlier)}
-            </Button>
-          </div>
-        )}
         {items.length === 0 && !chat.error && !generating && (
-          <Empty icon={<MessageSquare />} title={t("session.empty")} hint={t("session.emptyHint")} />
+          <Empty
+            icon={<MessageSquare />}
+            title={t(ended ? "session.noMessages" : "session.empty")}
+            hint={ended ? undefined : t("session.emptyHint")}
+          />
         )}
         <div className="relative w-full" style={{ height }}>
+          {earlier > 0 && (
+            <div className="absolute inset-x-0 top-3 flex h-8 items-center justify-center gap-2 text-sm text-faint">
+              {unread ? (
+                <>
+                  {unread}
+                  <Button onClick={() => void readBefore()}>{t("app.retry")}</Button>
+                </>
+              ) : (
+                <>
+                  <Loader2 className="size-3.5 animate-turn" aria-hidden />
+                  {t("session.earlier", earlier)}
+                </>
+              )}
+            </div>
+          )}
           {virtual.getVirtualItems().map((row) => {
             const item = items[row.index];
             return (
@@ -153,13 +191,13 @@ const ItemView = memo(function ItemView({ item, name, generating }: { item: Item
       </Row>
     );
   }
-  if (item.kind === "tool") return <ToolCall call={item.call} result={item.result} running={generating} />;
+  if (item.kind === "tool") return <ToolCall call={item.call} result={item.result} running={generating && item.open} />;
   const { message } = item;
   if (message.kind === "thinking") {
     return (
       <Fold icon={<Brain className="size-3.5" aria-hidden />} summary={t("session.thinking")} more={firstLine(message.content)}>
         <div className="text-sm text-soft">
-          <Markdown text={message.content} />
+          <Long text={message.content}>{(text) => <Markdown text={text} />}</Long>
         </div>
       </Fold>
     );
@@ -176,7 +214,7 @@ const ItemView = memo(function ItemView({ item, name, generating }: { item: Item
       <Row>
         <div className="rounded-lg border border-line bg-sunken px-3.5 py-2.5">
           <Byline who={t("session.you")} at={message.timestamp} />
-          <p className="whitespace-pre-wrap wrap-anywhere">{message.content}</p>
+          <Long text={message.content}>{(text) => <p className="whitespace-pre-wrap wrap-anywhere">{text}</p>}</Long>
         </div>
       </Row>
     );
@@ -184,10 +222,24 @@ const ItemView = memo(function ItemView({ item, name, generating }: { item: Item
   return (
     <Row>
       <Byline who={message.role === "system" ? "system" : name} at={message.timestamp} />
-      <Markdown text={message.content} />
+      <Long text={message.content}>{(text) => <Markdown text={text} />}</Long>
     </Row>
   );
 });
+
+/** The beginning of a very long text, and all of it when somebody wants that. */
+function Long({ text, children }: { text: string; children: (text: string) => React.ReactNode }) {
+  const [whole, setWhole] = useState(false);
+  if (whole || text.length <= FIRST_CHARACTERS) return children(text);
+  return (
+    <>
+      {children(text.slice(0, FIRST_CHARACTERS))}
+      <Button look="quiet" onClick={() => setWhole(true)}>
+        {t("session.cut")}
+      </Button>
+    </>
+  );
+}
 
 const Row = ({ children, tight }: { children: React.ReactNode; tight?: boolean }) => (
   <div className={cn("mx-auto max-w-3xl", tight ? "py-0.5" : "py-2.5")}>{children}</div>
@@ -234,7 +286,7 @@ function Fold({ icon, summary, more, note, children }: FoldProps) {
 }
 
 function ToolCall({ call, result, running }: { call: Message; result: Message | undefined; running: boolean }) {
-  const { name, summary, input } = useMemo(() => readCall(call.content), [call.content]);
+  const { name, summary, input, language } = useMemo(() => readCall(call.content), [call.content]);
   return (
     <Fold
       icon={<Wrench className="size-3.5" aria-hidden />}
@@ -249,7 +301,7 @@ function ToolCall({ call, result, running }: { call: Message; result: Message | 
         ) : null
       }
     >
-      <CodeBlock text={input} />
+      <CodeBlock text={input} language={language} />
       {result && (
         <>
           <div className="text-xs font-semibold text-faint">{t("session.result")}</div>

@@ -39,3 +39,19 @@ test.each([
 ])("the call %j is %j", (content, name, summary) => {
   expect(readCall(content)).toMatchObject({ name, summary });
 });
+
+test("what has not changed is the same item, so that it is not drawn again", () => {
+  const messages = [message("text", "x"), message("tool_call", "c")];
+  const [text, call] = chatItems(messages, []);
+  const again = chatItems([...messages, message("text", "y")], []);
+  expect(again[0]).toBe(text);
+  expect(again[1]).toBe(call);
+  const done = chatItems([...messages, message("tool_result", "r", "tool")], []);
+  expect(done[1]).toMatchObject({ open: false, result: { id: "r" } });
+});
+
+test("a call without a result is open only in the newest turn", () => {
+  const turns = [message("tool_call", "old"), message("text", "next", "user"), message("tool_call", "new")];
+  const open = chatItems(turns, []).map((item) => item.kind === "tool" && item.open);
+  expect(open).toEqual([false, false, true]);
+});

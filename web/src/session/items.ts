@@ -4,30 +4,56 @@ import type { Draft } from "@/live/deltas";
 /** What the chat shows in one place: a message, or a tool call with its result. */
 export type Item =
   | { kind: "message"; id: string; message: Message }
-  | { kind: "tool"; id: string; call: Message; result: Message | undefined }
+  | { kind: "tool"; id: string; call: Message; result: Message | undefined; open: boolean }
   | { kind: "draft"; id: string; draft: Draft };
 
+type ToolItem = Extract<Item, { kind: "tool" }>;
+
+/** The items of messages that have been shown: what has not changed is not drawn again. */
+const known = new WeakMap<Message, Item>();
+
+function itemOf(message: Message): Item {
+  const item = known.get(message) ?? { kind: "message", id: message.id, message };
+  known.set(message, item);
+  return item;
+}
+
+function toolItem({ call, result, open }: Omit<ToolItem, "kind" | "id">): Item {
+  const old = known.get(call);
+  if (old?.kind === "tool" && old.result === result && old.open === open) return old;
+  const item: Item = { kind: "tool", id: call.id, call, result, open };
+  known.set(call, item);
+  return item;
+}
+
 /**
- * Return what to show for messages. A result belongs to the oldest call before it that has none; a
- * message that is being written is shown from its draft, which is newer.
+ * Return what to show for messages. A result belongs to the oldest call of its turn that has none,
+ * and `open` says that a call of the newest turn has none yet. A message that is being written is
+ * shown from its draft, which is newer.
  */
 export function chatItems(messages: readonly Message[], drafts: readonly Draft[]): Item[] {
   const writing = new Set(drafts.map((draft) => draft.messageId));
-  const items: Item[] = [];
-  const open: Extract<Item, { kind: "tool" }>[] = [];
+  const shown: (Message | { call: Message; result: Message | undefined; open: boolean })[] = [];
+  let waiting: { call: Message; result: Message | undefined; open: boolean }[] = [];
   for (const message of messages) {
     if (writing.has(message.id)) continue;
     if (message.kind === "tool_call") {
-      const item: Item = { kind: "tool", id: message.id, call: message, result: undefined };
-      items.push(item);
-      open.push(item);
-    } else if (message.kind === "tool_result" && open.length > 0) {
-      (open.shift() as (typeof open)[number]).result = message;
+      const tool = { call: message, result: undefined, open: true };
+      shown.push(tool);
+      waiting.push(tool);
+    } else if (message.kind === "tool_result" && waiting.length > 0) {
+      const tool = waiting.shift() as (typeof waiting)[number];
+      tool.result = message;
+      tool.open = false;
     } else {
-      if (message.role === "user") open.length = 0;
-      items.push({ kind: "message", id: message.id, message });
+      if (message.role === "user") {
+        for (const tool of waiting) tool.open = false;
+        waiting = [];
+      }
+      shown.push(message);
     }
   }
+  const items = shown.map((one) => ("call" in one ? toolItem(one) : itemOf(one)));
   for (const draft of drafts) items.push({ kind: "draft", id: draft.messageId, draft });
   return items;
 }
@@ -38,6 +64,8 @@ export interface Call {
   name: string;
   summary: string;
   input: string;
+  /** The language of the input, if that is known. */
+  language: string | undefined;
 }
 
 /**
@@ -50,9 +78,11 @@ export function readCall(content: string): Call {
     parsed = JSON.parse(content);
   } catch {
     const [first = "", ...rest] = content.split("\n");
-    return { id: undefined, name: first.slice(0, 80), summary: rest.join(" ").slice(0, 200), input: content };
+    return { id: undefined, name: first.slice(0, 80), summary: rest.join(" ").slice(0, 200), input: content, language: undefined };
   }
-  if (typeof parsed !== "object" || parsed === null) return { id: undefined, name: content.slice(0, 80), summary: "", input: content };
+  if (typeof parsed !== "object" || parsed === null) {
+    return { id: undefined, name: content.slice(0, 80), summary: "", input: content, language: undefined };
+  }
   const { id, name, input } = parsed as Record<string, unknown>;
   const label = typeof name === "string" && name ? name : "Tool";
   const values = typeof input === "object" && input !== null ? input : {};
@@ -64,5 +94,6 @@ export function readCall(content: string): Call {
     name: label,
     summary: summary.slice(0, 200),
     input: typeof input === "string" ? input : input === undefined ? content : JSON.stringify(input, null, 2),
+    language: typeof input === "string" ? undefined : "json",
   };
 }

@@ -1,12 +1,33 @@
-import { memo, type ComponentProps, type ReactNode } from "react";
-import { defaultRehypePlugins, Streamdown, type StreamdownProps } from "streamdown";
-import { CopyButton } from "@/ui/copy";
+import { Lexer, type MarkedToken, type Token, type Tokens } from "marked";
+import { memo, useMemo, type ReactNode } from "react";
+import { CodeBlock } from "./code";
+import { decodeEntities } from "./entities";
 import { safeLink } from "./links";
 
-// Raw HTML stays text: without this plugin it is never parsed.
-const { raw: _raw, ...SAFE } = defaultRehypePlugins;
-const REHYPE = Object.values(SAFE);
-function Anchor({ href, children }: ComponentProps<"a">) {
+/** Deeper than this, text is shown as it was written: nobody nests so, but a hostile agent may. */
+const MAX_DEPTH = 24;
+
+let mend: ((text: string) => string) | undefined;
+
+/** Close what is still open in a text that is being written, as soon as what does it is loaded. */
+function closed(text: string): string {
+  if (mend) return mend(text);
+  void import("remend").then(({ default: remend }) => {
+    mend = (text) => remend(text, { htmlTags: false, images: false });
+  });
+  return text;
+}
+
+/** Return the blocks of a Markdown text; one that cannot be parsed is a single piece of text. */
+export function parse(text: string, streaming: boolean): Token[] {
+  try {
+    return new Lexer({ gfm: true }).lex(streaming ? closed(text) : text);
+  } catch {
+    return [{ type: "html", raw: text, text } as Token];
+  }
+}
+
+function Anchor({ href, children }: { href: string | undefined; children: ReactNode }) {
   const address = safeLink(href);
   if (!address) return <span title={href}>{children}</span>;
   return (
@@ -16,88 +37,130 @@ function Anchor({ href, children }: ComponentProps<"a">) {
   );
 }
 
-/** Images are not loaded: an address in an agent's text could tell somebody what was read. */
-function Picture({ src, alt }: ComponentProps<"img">) {
-  const address = typeof src === "string" ? safeLink(src) : undefined;
-  return <Anchor href={address}>{alt || address || "image"}</Anchor>;
+function inline(tokens: Token[] | undefined, depth: number): ReactNode {
+  if (!tokens) return null;
+  if (depth > MAX_DEPTH) return tokens.map((token) => token.raw).join("");
+  return tokens.map((token, i) => <Inline key={i} token={token} depth={depth + 1} />);
 }
 
-function textOf(node: ReactNode): string {
-  if (typeof node === "string" || typeof node === "number") return String(node);
-  if (Array.isArray(node)) return node.map(textOf).join("");
-  if (node && typeof node === "object" && "props" in node) return textOf((node.props as { children?: ReactNode }).children);
-  return "";
+function Inline({ token: any, depth }: { token: Token; depth: number }): ReactNode {
+  const token = any as MarkedToken;
+  switch (token.type) {
+    case "text":
+      return token.tokens ? inline(token.tokens, depth) : decodeEntities(token.text);
+    case "escape":
+      return token.text;
+    case "strong":
+      return <strong>{inline(token.tokens, depth)}</strong>;
+    case "em":
+      return <em>{inline(token.tokens, depth)}</em>;
+    case "del":
+      return <del>{inline(token.tokens, depth)}</del>;
+    case "codespan":
+      return <code>{token.text}</code>;
+    case "br":
+      return <br />;
+    case "checkbox":
+      return <input type="checkbox" checked={token.checked} disabled aria-label={token.checked ? "☑" : "☐"} />;
+    case "link":
+      return <Anchor href={token.autolink ? token.href : decodeEntities(token.href)}>{inline(token.tokens, depth)}</Anchor>;
+    case "image":
+      // Images are not loaded: an address in an agent's text could tell somebody what was read.
+      return <Anchor href={decodeEntities(token.href)}>{token.text || token.href}</Anchor>;
+    default:
+      return (token as Token).raw; // HTML too: it stays text
+  }
 }
 
-function Pre({ children }: ComponentProps<"pre">) {
-  return <CodeBlock text={textOf(children).replace(/\n$/, "")} />;
+function blocks(tokens: Token[], depth: number): ReactNode {
+  if (depth > MAX_DEPTH) return <p>{tokens.map((token) => token.raw).join("")}</p>;
+  return tokens.map((token, i) => <Block key={i} token={token} depth={depth + 1} />);
 }
 
-export function CodeBlock({ text }: { text: string }) {
+function table(token: Tokens.Table, depth: number): ReactNode {
+  const style = (align: "center" | "left" | "right" | null) => (align ? { textAlign: align } : undefined);
   return (
-    <div className="group/code relative">
-      <pre className="overflow-x-auto rounded-md border border-line bg-sunken px-3 py-2.5" tabIndex={0}>
-        <code className="font-mono text-sm">{text}</code>
-      </pre>
-      <div className="absolute top-1 right-1 rounded-md bg-sunken opacity-0 group-focus-within/code:opacity-100 group-hover/code:opacity-100">
-        <CopyButton text={text} />
-      </div>
+    <div className="overflow-x-auto" tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            {token.header.map((cell, i) => (
+              <th key={i} style={style(cell.align)}>
+                {inline(cell.tokens, depth)}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {token.rows.map((row, i) => (
+            <tr key={i}>
+              {row.map((cell, j) => (
+                <td key={j} style={style(cell.align)}>
+                  {inline(cell.tokens, depth)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
     </div>
   );
 }
 
-const plain =
-  <T extends keyof React.JSX.IntrinsicElements>(Tag: T) =>
-  ({ children }: { children?: ReactNode }) => {
-    const Element = Tag as "p";
-    return <Element>{children}</Element>;
-  };
+function list(token: Tokens.List, depth: number): ReactNode {
+  const items = token.items.map((item, i) => (
+    <li key={i} className={item.task ? "task" : undefined}>
+      {blocks(item.tokens, depth)}
+    </li>
+  ));
+  return token.ordered ? <ol start={token.start === "" ? 1 : token.start}>{items}</ol> : <ul>{items}</ul>;
+}
 
-const Table = ({ children }: { children?: ReactNode }) => (
-  <div className="overflow-x-auto">
-    <table>{children}</table>
-  </div>
+interface BlockProps {
+  token: Token;
+  depth: number;
+}
+
+// A message that is being written grows at its end: the blocks before stay as they are.
+const Block = memo(
+  function Block({ token: any, depth }: BlockProps): ReactNode {
+    const token = any as MarkedToken;
+    switch (token.type) {
+      case "space":
+      case "def":
+        return null;
+      case "heading": {
+        const Heading = `h${Math.min(token.depth + 2, 6)}` as "h3";
+        return <Heading>{inline(token.tokens, depth)}</Heading>;
+      }
+      case "code":
+        return <CodeBlock text={token.text} language={token.lang} />;
+      case "blockquote":
+        return <blockquote>{blocks(token.tokens, depth)}</blockquote>;
+      case "list":
+        return list(token, depth);
+      case "hr":
+        return <hr />;
+      case "table":
+        return table(token, depth);
+      case "paragraph":
+        return <p>{inline(token.tokens, depth)}</p>;
+      case "html":
+        return <p className="whitespace-pre-wrap">{token.raw.trimEnd()}</p>;
+      default:
+        return <Inline token={token} depth={depth} />;
+    }
+  },
+  (one, other) => one.token.raw === other.token.raw && one.token.type === other.token.type && one.depth === other.depth,
 );
 
-// Our own elements in place of Streamdown's, so that its classes and controls are not needed.
-const COMPONENTS = {
-  a: Anchor,
-  img: Picture,
-  pre: Pre,
-  table: Table,
-  code: plain("code"),
-  h1: plain("h3"),
-  h2: plain("h4"),
-  h3: plain("h5"),
-  h4: plain("h6"),
-  h5: plain("h6"),
-  h6: plain("h6"),
-  ul: plain("ul"),
-  ol: ({ children, start }: ComponentProps<"ol">) => <ol start={start}>{children}</ol>,
-  li: plain("li"),
-  blockquote: plain("blockquote"),
-  hr: () => <hr />,
-  strong: plain("strong"),
-  thead: plain("thead"),
-  tbody: plain("tbody"),
-  tr: plain("tr"),
-  th: plain("th"),
-  td: plain("td"),
-} as unknown as NonNullable<StreamdownProps["components"]>;
-
 /** Markdown of an agent. `streaming`: it is still being written. */
-export const Markdown = memo(function Markdown({ text, streaming }: { text: string; streaming?: boolean }) {
+export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
+  const tokens = useMemo(() => parse(text, streaming), [text, streaming]);
+  // The key has blocks drawn anew once the whole is known: a link may be defined further down.
   return (
-    <Streamdown
-      className="prose"
-      mode={streaming ? "streaming" : "static"}
-      parseIncompleteMarkdown={streaming ?? false}
-      rehypePlugins={REHYPE}
-      components={COMPONENTS}
-      controls={false}
-      linkSafety={{ enabled: false }}
-    >
-      {text}
-    </Streamdown>
+    <div className="prose" key={String(streaming)}>
+      {blocks(tokens, 0)}
+    </div>
   );
 });

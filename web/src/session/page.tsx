@@ -1,23 +1,28 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { ArrowLeft, CircleDashed, Power } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { ArrowLeft, CircleDashed, Play, Power } from "lucide-react";
+import { lazy, Suspense, useEffect, useState } from "react";
 import { api, ApiError, explain, type Control } from "@/api/client";
-import { machineOf, machineQuery, queryClient, statusQuery } from "@/api/queries";
+import { chatQuery, endedQuery, machineOf, machineQuery, queryClient, statusQuery } from "@/api/queries";
 import type { Tab } from "@/router";
 import { t } from "@/text";
 import { Button, buttonClass } from "@/ui/button";
 import { cn } from "@/ui/cn";
-import { Confirm } from "@/ui/dialog";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
+import { Confirm } from "@/ui/lazy-confirm";
 import { Select } from "@/ui/field";
 import { useTitle } from "@/ui/page";
 import { Status } from "@/ui/status";
-import { SessionApproval } from "./approval";
-import { Chat } from "./chat";
 import { Composer } from "./composer";
 
+// The chat is loaded beside this page, not after it; the menu of an approval only with one.
+const loadChat = () => import("./chat");
+if (!new URLSearchParams(location.search).has("tab")) void loadChat();
+const Chat = lazy(() => loadChat().then((module) => ({ default: module.Chat })));
+const SessionApproval = lazy(() => import("./approval").then((module) => ({ default: module.SessionApproval })));
 const Terminal = lazy(() => import("./terminal"));
+const Changes = lazy(() => import("./changes"));
+const Files = lazy(() => import("./files"));
 const Debug = lazy(() => import("./debug"));
 
 const route = getRouteApi("/shell/sessions/$targetId");
@@ -28,32 +33,24 @@ export function SessionPage() {
 }
 
 function Session({ targetId }: { targetId: string }) {
-  const { tab = "chat" } = route.useSearch();
+  const { tab = "chat", path = "" } = route.useSearch();
   const status = useQuery(statusQuery(targetId));
   const daemonId = machineOf(targetId);
   const machine = useQuery(machineQuery(daemonId)).data;
   const session = machine?.sessions.find((one) => one.id === status.data?.sessionId);
   const [stopping, setStopping] = useState(false);
   const [error, setError] = useState<string>();
+  const [notice, setNotice] = useState<string>();
   const state = status.data;
   const title = state?.title ?? session?.type ?? state?.agentType ?? t("nav.sessions");
   useTitle(title);
 
-  const gone = status.error instanceof ApiError && status.error.status === 404;
-  if (!state || gone) {
-    if (gone) {
-      return (
-        <Empty icon={<CircleDashed />} title={t("session.ended")} hint={t("session.endedHint")}>
-          <Link to="/" className={buttonClass("primary")}>
-            {t("app.home")}
-          </Link>
-        </Empty>
-      );
-    }
+  if (status.error instanceof ApiError && status.error.status === 404) return <Ended targetId={targetId} />;
+  if (!state) {
     return status.error ? (
       <div className="p-4">
         <Alert>{explain(status.error)}</Alert>
-        <Button className="mt-3" onClick={() => void status.refetch()}>
+        <Button className="mt-3" busy={status.isFetching} onClick={() => void status.refetch()}>
           {t("app.retry")}
         </Button>
       </div>
@@ -66,38 +63,38 @@ function Session({ targetId }: { targetId: string }) {
   const tabs: { id: Tab; label: string }[] = [
     { id: "chat", label: t("session.chat") },
     ...(session?.kind === "cli" ? [{ id: "terminal" as const, label: t("session.terminal") }] : []),
+    { id: "changes", label: t("session.changes") },
+    { id: "files", label: t("session.files") },
     { id: "debug", label: t("session.debug") },
   ];
 
   return (
     <div className="flex h-full flex-col">
-      <header className="shrink-0 border-b border-line">
-        <div className="flex items-center gap-2 px-2 pt-2 sm:px-6">
-          <Link to="/" aria-label={t("session.back")} className={cn(buttonClass("quiet", true), "md:hidden")}>
-            <ArrowLeft className="size-4" aria-hidden />
-          </Link>
-          <h1 className="min-w-0 truncate text-base">{title}</h1>
-          <Status value={state.status} />
-          <div className="ml-auto flex shrink-0 items-center gap-1">
-            <Button look="quiet" icon={<Power className="size-4" aria-hidden />} onClick={() => setStopping(true)}>
-              {t("session.stop")}
-            </Button>
-          </div>
-        </div>
-        <p className="truncate px-4 text-xs text-faint sm:px-6">
-          {[name, state.workspace?.path, machine?.nickname].filter(Boolean).join(" · ")}
-        </p>
+      <Header
+        title={title}
+        status={state.status}
+        facts={[name, state.workspace?.path, machine?.nickname]}
+        action={
+          <Button look="quiet" icon={<Power className="size-4" aria-hidden />} onClick={() => setStopping(true)}>
+            {t("session.stop")}
+          </Button>
+        }
+      >
         <div className="flex flex-wrap items-center justify-between gap-x-4 px-2 sm:px-4">
           <Tabs tabs={tabs} current={tab} targetId={targetId} />
-          <Controls targetId={targetId} controls={state.controls} onError={setError} />
+          <Controls targetId={targetId} controls={state.controls} onError={setError} phone={tab === "chat"} />
         </div>
-      </header>
+      </Header>
       {machine && !machine.connected && <p className="border-b border-line bg-sunken px-4 py-1.5 text-sm text-soft sm:px-6">{t("session.offline")}</p>}
       {error && <Alert className="m-3">{error}</Alert>}
       <div role="tabpanel" aria-label={tabs.find((one) => one.id === tab)?.label} className="min-h-0 grow">
         <Suspense fallback={<Skeleton />}>
           {tab === "terminal" ? (
             <Terminal path={`/api/v1/shortcuts/${encodeURIComponent(targetId)}/terminal`} />
+          ) : tab === "changes" ? (
+            <Changes targetId={targetId} status={state.status} />
+          ) : tab === "files" ? (
+            <Files targetId={targetId} path={path} root={state.workspace?.name || t("session.files")} />
           ) : tab === "debug" ? (
             <Debug targetId={targetId} />
           ) : (
@@ -109,30 +106,154 @@ function Session({ targetId }: { targetId: string }) {
         <div className="shrink-0 px-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
           <div className="mx-auto max-w-3xl space-y-2">
             {state.status === "error" && state.error && <Alert>{`${t("session.error")}: ${state.error}`}</Alert>}
+            {notice && <Notice text={notice} onEnd={() => setNotice(undefined)} />}
             {state.pendingAction && (
-              <SessionApproval key={state.pendingAction.id} targetId={targetId} action={state.pendingAction} name={name} />
+              <Suspense>
+                <SessionApproval
+                  key={state.pendingAction.id}
+                  targetId={targetId}
+                  action={state.pendingAction}
+                  name={name}
+                  onElsewhere={setNotice}
+                />
+              </Suspense>
             )}
             <Composer targetId={targetId} status={state.status} name={name} />
           </div>
         </div>
       )}
-      <Confirm
-        open={stopping}
-        onOpenChange={setStopping}
-        title={t("session.stopTitle")}
-        why={t("session.stopWhy")}
-        action={t("session.stop")}
-        onConfirm={async () => {
-          await api.post("/api/v1/shortcuts/{daemonId}/stop", {
-            path: { daemonId },
-            body: { type: session?.type ?? state.agentType, sessionId: state.sessionId },
-          });
-          await Promise.all([
-            queryClient.invalidateQueries({ queryKey: ["machine", daemonId] }),
-            queryClient.invalidateQueries({ queryKey: ["status", targetId] }),
-          ]);
-        }}
+      <Suspense>
+        {stopping && (
+          <Confirm
+            open
+            onOpenChange={setStopping}
+            title={t("session.stopTitle")}
+            why={t("session.stopWhy")}
+            action={t("session.stop")}
+            onConfirm={async () => {
+              const body = { type: session?.type ?? state.agentType, sessionId: state.sessionId };
+              await api.post("/api/v1/shortcuts/{daemonId}/stop", { path: { daemonId }, body });
+              await Promise.all([
+                queryClient.invalidateQueries({ queryKey: ["machine", daemonId] }),
+                queryClient.invalidateQueries({ queryKey: ["status", targetId] }),
+              ]);
+            }}
+          />
+        )}
+      </Suspense>
+    </div>
+  );
+}
+
+/** A sentence that goes by itself. */
+function Notice({ text, onEnd }: { text: string; onEnd: () => void }) {
+  useEffect(() => {
+    const timer = setTimeout(onEnd, 10_000);
+    return () => clearTimeout(timer);
+  });
+  return <Alert>{text}</Alert>;
+}
+
+interface HeaderProps {
+  title: string;
+  status: string;
+  /** What is known of the session, such as its agent, directory and machine. */
+  facts: (string | undefined)[];
+  action: React.ReactNode;
+  children?: React.ReactNode;
+}
+
+function Header({ title, status, facts, action, children }: HeaderProps) {
+  return (
+    <header className="shrink-0 border-b border-line">
+      <div className="flex items-center gap-2 px-2 pt-2 sm:px-6">
+        <Link to="/" aria-label={t("session.back")} className={cn(buttonClass("quiet", true), "md:hidden")}>
+          <ArrowLeft className="size-4" aria-hidden />
+        </Link>
+        <h1 className="min-w-0 truncate text-base">{title}</h1>
+        <Status value={status} />
+        <div className="ml-auto flex shrink-0 items-center gap-1">{action}</div>
+      </div>
+      <p className={cn("truncate px-4 text-xs text-faint sm:px-6", !children && "pb-2")}>{facts.filter(Boolean).join(" · ")}</p>
+      {children}
+    </header>
+  );
+}
+
+/** A session that has ended: its chat stays, and it can be resumed where its agent can do that. */
+function Ended({ targetId }: { targetId: string }) {
+  const daemonId = machineOf(targetId);
+  // What was read while it ran does not say that it has ended.
+  const chat = useQuery({ ...chatQuery(targetId), refetchOnMount: "always" });
+  const machine = useQuery(machineQuery(daemonId)).data;
+  const sessionId = chat.data?.sessionId ?? "";
+  const ended = useQuery({ ...endedQuery(daemonId, sessionId), enabled: sessionId !== "" }).data;
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<string>();
+  const title = chat.data?.title ?? chat.data?.type ?? t("nav.sessions");
+  useTitle(title);
+
+  async function resume(type: string) {
+    setBusy(true);
+    setError(undefined);
+    try {
+      const body = { type, resume: sessionId };
+      await api.post("/api/v1/shortcuts/{daemonId}/launch", { path: { daemonId }, body });
+      void queryClient.invalidateQueries({ queryKey: ["machine", daemonId] });
+      void queryClient.invalidateQueries({ queryKey: ["chat", targetId] });
+      await queryClient.invalidateQueries({ queryKey: ["status", targetId] });
+    } catch (failure) {
+      setError(explain(failure));
+    }
+    setBusy(false);
+  }
+
+  if (chat.isPending || (chat.isFetching && chat.data?.state !== "ended")) return <Skeleton />;
+  if (chat.error || chat.data.state !== "ended") {
+    const gone = !chat.error || (chat.error instanceof ApiError && chat.error.status === 404);
+    return gone ? (
+      <Empty icon={<CircleDashed />} title={t("session.gone")} hint={t("session.goneHint")}>
+        <Link to="/" className={buttonClass("primary")}>
+          {t("app.home")}
+        </Link>
+      </Empty>
+    ) : (
+      <div className="p-4">
+        <Alert>{explain(chat.error)}</Alert>
+        <Button className="mt-3" busy={chat.isFetching} onClick={() => void chat.refetch()}>
+          {t("app.retry")}
+        </Button>
+      </div>
+    );
+  }
+  const { type, resumable, agentType } = chat.data;
+  const name = ended?.name ?? agentType;
+  const why = ended?.notResumable ? t("session.notResumable", ended.notResumable) : t("session.notResumableUnknown");
+  return (
+    <div className="flex h-full flex-col">
+      <Header
+        title={title}
+        status="ended"
+        facts={[name, ended?.workspace?.path, machine?.nickname]}
+        action={
+          resumable && (
+            <Button look="primary" busy={busy} icon={<Play className="size-4" aria-hidden />} onClick={() => void resume(type)}>
+              {t("session.resume")}
+            </Button>
+          )
+        }
       />
+      <div className="min-h-0 grow">
+        <Suspense fallback={<Skeleton rows={6} />}>
+          <Chat targetId={targetId} name={name} generating={false} ended />
+        </Suspense>
+      </div>
+      <div className="shrink-0 border-t border-line px-4 py-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
+        <div className="mx-auto max-w-3xl text-sm text-soft">
+          {error && <Alert className="mb-2">{error}</Alert>}
+          {ended?.endReason ? t(`session.ended.${ended.endReason}`) : t("session.endedSince")} {!resumable && why}
+        </div>
+      </div>
     </div>
   );
 }
@@ -178,10 +299,12 @@ interface ControlsProps {
   targetId: string;
   controls: Control[];
   onError: (error: string | undefined) => void;
+  /** Whether a phone, too, has room for them. */
+  phone: boolean;
 }
 
 /** The agent's settings, such as its model and mode. What is shown is what the agent reports. */
-function Controls({ targetId, controls, onError }: ControlsProps) {
+function Controls({ targetId, controls, onError, phone }: ControlsProps) {
   const [busy, setBusy] = useState<string>();
   async function set(id: string, value: string | boolean) {
     setBusy(id);
@@ -200,7 +323,10 @@ function Controls({ targetId, controls, onError }: ControlsProps) {
     <div
       role="group"
       aria-label={t("session.controls")}
-      className="flex max-w-full items-center gap-x-3 overflow-x-auto px-2 py-1 max-sm:w-full max-sm:border-t max-sm:border-line sm:flex-wrap [&>*]:shrink-0"
+      className={cn(
+        "flex max-w-full items-center gap-x-3 overflow-x-auto px-2 py-1 max-sm:w-full max-sm:border-t max-sm:border-line sm:flex-wrap [&>*]:shrink-0",
+        !phone && "max-sm:hidden",
+      )}
     >
       {controls.map((control) =>
         control.type === "toggle" ? (

@@ -13,15 +13,15 @@ const LIGHT: ITheme = {
   ...{ green: "#1b7a43", brightGreen: "#1b7a43", cyan: "#0b6f83", brightCyan: "#0b6f83" },
 };
 
-/** The keys that phones do not have. */
-const KEYS: [string, string][] = [
-  ["Esc", "\x1b"],
-  ["Tab", "\t"],
-  ["↑", "\x1b[A"],
-  ["↓", "\x1b[B"],
-  ["←", "\x1b[D"],
-  ["→", "\x1b[C"],
-  ["Enter", "\r"],
+/** The keys that phones do not have: their labels, their names, and what they send. */
+const KEYS: [string, string, string][] = [
+  ["Esc", "Escape", "\x1b"],
+  ["Tab", "Tab", "\t"],
+  ["↑", "Up", "\x1b[A"],
+  ["↓", "Down", "\x1b[B"],
+  ["←", "Left", "\x1b[D"],
+  ["→", "Right", "\x1b[C"],
+  ["Enter", "Enter", "\r"],
 ];
 
 /** Close codes after which connecting again makes sense by itself. */
@@ -99,9 +99,17 @@ export default function Terminal({ path }: { path: string }) {
       if (socket.readyState === WebSocket.OPEN) socket.send(encoder.encode(typed));
     };
     input.current = (text) => {
-      type(text);
+      // Programs such as vim have the terminal send other sequences for the arrows.
+      type(term.modes.applicationCursorKeysMode ? text.replace(/^\x1b\[/, "\x1bO") : text);
       term.focus();
     };
+    // All keys belong to the terminal, also Tab: this one leaves it, as it does `outrider attach`.
+    term.attachCustomKeyEventHandler((event) => {
+      if (!event.ctrlKey || event.key !== "]") return true;
+      const main = element.closest("main");
+      (main?.querySelector<HTMLElement>('[role="tab"][aria-selected="true"]') ?? main)?.focus();
+      return false;
+    });
     term.onData(type);
     term.onResize(resize);
     const observer = new ResizeObserver(() => fit.fit());
@@ -126,7 +134,7 @@ export default function Terminal({ path }: { path: string }) {
           <Button onClick={() => setAttempt(attempt + 1)}>{t("terminal.again")}</Button>
         </div>
       )}
-      <div ref={place} role="region" aria-label={t("terminal.region")} className="min-h-0 grow overflow-hidden p-2" />
+      <div ref={place} role="region" aria-label={t("terminal.region")} aria-description={t("terminal.leave")} title={t("terminal.leave")} className="min-h-0 grow overflow-hidden p-2" />
       <div role="toolbar" aria-label={t("terminal.keys")} className="hidden gap-1 overflow-x-auto border-t border-line p-1.5 max-md:flex">
         <Button
           look={held ? "primary" : "plain"}
@@ -139,8 +147,8 @@ export default function Terminal({ path }: { path: string }) {
         >
           Ctrl
         </Button>
-        {KEYS.map(([label, text]) => (
-          <Button key={label} className="grow px-2!" onClick={() => input.current(text)}>
+        {KEYS.map(([label, name, text]) => (
+          <Button key={label} aria-label={name} className="grow px-2!" onClick={() => input.current(text)}>
             {label}
           </Button>
         ))}

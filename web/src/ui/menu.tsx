@@ -1,6 +1,7 @@
-import { Menu as Base } from "@base-ui/react/menu";
-import type { ReactNode } from "react";
+import { lazy, Suspense, useState, type ReactNode } from "react";
 import { buttonClass } from "./button";
+
+const MenuPopup = lazy(() => import("./menu-popup"));
 
 interface Item {
   label: string;
@@ -9,36 +10,34 @@ interface Item {
   onSelect: () => void;
 }
 
-interface MenuProps {
+export interface MenuProps {
   label: string;
   trigger?: ReactNode;
   items: Item[];
   disabled?: boolean;
 }
 
-/** A button, named `label`, that opens a list of actions. */
-export function Menu({ label, trigger, items, disabled }: MenuProps) {
+/** A button, named `label`, that opens a list of actions; what draws the list is loaded then. */
+export function Menu(props: MenuProps) {
+  const { label, trigger, disabled } = props;
+  const [used, setUsed] = useState(false);
+  const button = (
+    <button
+      type="button"
+      className={buttonClass(trigger ? "quiet" : "plain", !!trigger)}
+      aria-label={label}
+      aria-haspopup="menu"
+      aria-expanded={false}
+      disabled={disabled}
+      onClick={() => setUsed(true)}
+    >
+      {trigger ?? label}
+    </button>
+  );
+  if (!used) return button;
   return (
-    <Base.Root>
-      <Base.Trigger className={buttonClass(trigger ? "quiet" : "plain", !!trigger)} aria-label={label} disabled={disabled}>
-        {trigger ?? label}
-      </Base.Trigger>
-      <Base.Portal>
-        <Base.Positioner sideOffset={4} align="end" className="z-50">
-          <Base.Popup className="max-w-[min(24rem,90vw)] min-w-40 rounded-lg border border-line bg-raised p-1 shadow-float outline-none">
-            {items.map((item) => (
-              <Base.Item
-                key={item.label}
-                onClick={item.onSelect}
-                className={`flex cursor-pointer items-center gap-2 rounded-md px-2.5 py-1.5 text-sm wrap-anywhere outline-none data-highlighted:bg-hover pointer-coarse:py-2.5 ${item.danger ? "text-bad" : ""}`}
-              >
-                {item.icon}
-                {item.label}
-              </Base.Item>
-            ))}
-          </Base.Popup>
-        </Base.Positioner>
-      </Base.Portal>
-    </Base.Root>
+    <Suspense fallback={button}>
+      <MenuPopup {...props} />
+    </Suspense>
   );
 }

@@ -1,0 +1,71 @@
+import { useEffect, useState, type ReactNode } from "react";
+import { t } from "@/text";
+import { Button } from "@/ui/button";
+import { cn } from "@/ui/cn";
+import { CopyButton } from "@/ui/copy";
+import { languageOf, type Language } from "./languages";
+
+/** Longer text is shown without colours, which would take the browser too long. */
+const MAX_HIGHLIGHTED = 100_000;
+/** What is shown of a long text until all of it is asked for. */
+export const FIRST_CHARACTERS = 30_000;
+
+type Highlighter = typeof import("./highlighter");
+let highlighter: Highlighter | undefined;
+
+/**
+ * Return a text with colours, or undefined while there are none. The highlighter and the language
+ * are loaded when they are first needed; text that still changes is coloured when it rests.
+ */
+export function useHighlighted(text: string, language: Language | undefined): ReactNode {
+  const [ready, setReady] = useState<string>();
+  const wanted = language !== undefined && text.length <= MAX_HIGHLIGHTED;
+  const known = wanted ? highlighter?.remembered(text, language) : undefined;
+  useEffect(() => {
+    if (!wanted || known) return;
+    let current = true;
+    const timer = setTimeout(async () => {
+      try {
+        highlighter = await import("./highlighter");
+        await highlighter.highlight(text, language);
+        if (current) setReady(text);
+      } catch {
+        // without the files of the highlighter the text has no colours
+      }
+    }, 120);
+    return () => {
+      current = false;
+      clearTimeout(timer);
+    };
+  }, [wanted, known, text, language]);
+  return known ?? (ready === text && language ? highlighter?.remembered(text, language) : undefined);
+}
+
+interface CodeProps {
+  text: string;
+  /** What the author calls the language, or the name of a file. */
+  language?: string | undefined;
+}
+
+/** Code with a button that copies it. */
+export function CodeBlock({ text, language }: CodeProps) {
+  const [whole, setWhole] = useState(false);
+  const cut = !whole && text.length > FIRST_CHARACTERS;
+  const shown = cut ? text.slice(0, FIRST_CHARACTERS) : text;
+  const highlighted = useHighlighted(shown, languageOf(language));
+  return (
+    <div className="group/code relative">
+      <pre className={cn("overflow-x-auto rounded-md border border-line bg-sunken px-3 py-2.5", whole && "max-h-[70dvh]")} tabIndex={0}>
+        <code className="font-mono text-sm">{highlighted ?? shown}</code>
+      </pre>
+      <div className="absolute top-1 right-1 rounded-md bg-sunken opacity-0 pointer-coarse:opacity-100 group-focus-within/code:opacity-100 group-hover/code:opacity-100">
+        <CopyButton text={text} />
+      </div>
+      {cut && (
+        <Button look="quiet" onClick={() => setWhole(true)}>
+          {t("session.cut")}
+        </Button>
+      )}
+    </div>
+  );
+}
