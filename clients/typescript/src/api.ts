@@ -301,6 +301,9 @@ export interface paths {
          *     agent continues its own record of an ended session. 409 `NOT_RESUMABLE` says why it cannot: the
          *     session is running, or is being resumed already, or its agent does not offer that.
          *
+         *     With `worktree`, the agent works in a git worktree of its own: 400 if `dir` is in no git
+         *     repository, or the branch cannot be used. No program that the repository names is run.
+         *
          *     Scope: `ide:control`.
          */
         post: operations["launch"];
@@ -322,6 +325,9 @@ export interface paths {
         /**
          * Stop an agent
          * @description Stop a session, leaving nothing of it running.
+         *
+         *     With `removeWorktree`, its git worktree is removed too, if everything in it is committed or
+         *     ignored; the branch stays. 409 `WORKTREE_DIRTY`: it has changes. Then the session goes on.
          *
          *     Scope: `ide:control`.
          */
@@ -2816,7 +2822,12 @@ export interface components {
              *         "endedAt": null,
              *         "endReason": null,
              *         "resumable": false,
-             *         "notResumable": null
+             *         "notResumable": null,
+             *         "worktree": {
+             *           "branch": "topic",
+             *           "path": "/home/ada/project.worktrees/topic",
+             *           "removed": false
+             *         }
              *       }
              *     ]
              */
@@ -3021,6 +3032,33 @@ export interface components {
              * @example Gemini CLI (ACP) cannot open an earlier session again
              */
             notResumable: string | null;
+            /**
+             * @description The git worktree that it was launched in; null if it was launched without one.
+             * @example {
+             *       "branch": "topic",
+             *       "path": "/home/ada/project.worktrees/topic",
+             *       "removed": false
+             *     }
+             */
+            worktree: components["schemas"]["Worktree"] | null;
+        };
+        /** @description The git worktree that a session was launched in. */
+        Worktree: {
+            /**
+             * @description The branch that was checked out in it.
+             * @example topic
+             */
+            branch: string;
+            /**
+             * @description Its absolute path on the machine. The session's directory is this one, or inside it.
+             * @example /home/ada/project.worktrees/topic
+             */
+            path: string;
+            /**
+             * @description Whether it was removed when the session was stopped. The branch stays.
+             * @example false
+             */
+            removed: boolean;
         };
         /** @description A kind of agent or IDE that a machine can launch. */
         Provider: {
@@ -3416,7 +3454,7 @@ export interface components {
          * @description Machine-readable causes, for the errors that have one.
          * @enum {unknown}
          */
-        ErrorCode: "AGENT_BUSY" | "ALREADY_SENT" | "AMBIGUOUS_TARGET" | "API_LIMIT_EXCEEDED" | "APPROVAL_PENDING" | "AUTH_FORBIDDEN" | "AUTH_INVALID" | "AUTH_REQUIRED" | "IDEMPOTENCY_IN_FLIGHT" | "NOT_GENERATING" | "NOT_RESUMABLE" | "NO_PENDING_ACTION" | "NO_REPOSITORY" | "PLAN_LIMIT_EXCEEDED" | "RATE_LIMITED" | "RECENT_LOGIN_REQUIRED" | "STREAM_LIMIT" | "access_denied" | "authorization_pending" | "expired_token" | "slow_down";
+        ErrorCode: "AGENT_BUSY" | "ALREADY_SENT" | "AMBIGUOUS_TARGET" | "API_LIMIT_EXCEEDED" | "APPROVAL_PENDING" | "AUTH_FORBIDDEN" | "AUTH_INVALID" | "AUTH_REQUIRED" | "IDEMPOTENCY_IN_FLIGHT" | "NOT_GENERATING" | "NOT_RESUMABLE" | "NO_PENDING_ACTION" | "NO_REPOSITORY" | "PLAN_LIMIT_EXCEEDED" | "RATE_LIMITED" | "RECENT_LOGIN_REQUIRED" | "STREAM_LIMIT" | "WORKTREE_DIRTY" | "access_denied" | "authorization_pending" | "expired_token" | "slow_down";
         /** @description An invalid field: its path in the body or query, and what to do about it. */
         ErrorDetail: {
             /**
@@ -3659,10 +3697,31 @@ export interface components {
              */
             model?: string | null;
             /**
-             * @description The id of an ended session of this type to continue, in place of a new one. It keeps its id, directory, model and chat. Not together with `dir` or `model`.
+             * @description The id of an ended session of this type to continue, in place of a new one. It keeps its id, directory, model and chat. Not together with `dir`, `model` or `worktree`.
              * @example session_01kan62c1fej3s8x9c4kq7w2hb
              */
             resume?: string | null;
+            /**
+             * @description A git worktree of the repository around `dir` to launch the agent in. Not for IDEs.
+             * @example {
+             *       "branch": "topic",
+             *       "base": "main"
+             *     }
+             */
+            worktree?: components["schemas"]["NewWorktree"] | null;
+        };
+        /** @description The git worktree to launch a session in. */
+        NewWorktree: {
+            /**
+             * @description The branch that is checked out in it. It is created if it does not exist. If it has a worktree already, the session is launched in that.
+             * @example topic
+             */
+            branch: string;
+            /**
+             * @description The commit, branch or tag at which a new branch begins. Without it, `HEAD` of the directory. A branch that exists is not changed by it.
+             * @example main
+             */
+            base?: string | null;
         };
         /** @description A session that is ready for a message, or waits for an answer to a dialog. */
         Launched: {
@@ -4325,7 +4384,8 @@ export interface components {
              *         "endedAt": 1763674272500,
              *         "endReason": "stopped",
              *         "resumable": true,
-             *         "notResumable": null
+             *         "notResumable": null,
+             *         "worktree": null
              *       }
              *     ]
              */
@@ -4344,7 +4404,12 @@ export interface components {
              */
             ended: number;
         };
-        /** @description Stop the session of a type. A session id, target or `dir` selects one of several. */
+        /**
+         * @description Stop the session of a type. A session id, target or `dir` selects one of several.
+         *
+         *     With `STOP_AND_REMOVE_WORKTREE`, its worktree is removed. That is a command of its own: a
+         *     machine that does not know it refuses it, and stops nothing.
+         */
         StopCli: {
             /**
              * @description A target id of this machine. It must not contradict the path.
@@ -4415,6 +4480,11 @@ export interface components {
              * @example /home/ada/project
              */
             dir?: string | null;
+            /**
+             * @description Whether to remove the session's worktree too. If it has changes, nothing is done (409 `WORKTREE_DIRTY`). Default: `false`.
+             * @example false
+             */
+            removeWorktree?: boolean;
         };
         /** @description The sessions that were stopped. */
         Stopped: {
@@ -5365,7 +5435,12 @@ export interface operations {
                      *           "endedAt": null,
                      *           "endReason": null,
                      *           "resumable": false,
-                     *           "notResumable": null
+                     *           "notResumable": null,
+                     *           "worktree": {
+                     *             "branch": "topic",
+                     *             "path": "/home/ada/project.worktrees/topic",
+                     *             "removed": false
+                     *           }
                      *         }
                      *       ],
                      *       "availableProviders": [
@@ -5843,7 +5918,8 @@ export interface operations {
                      *           "endedAt": 1763674272500,
                      *           "endReason": "stopped",
                      *           "resumable": true,
-                     *           "notResumable": null
+                     *           "notResumable": null,
+                     *           "worktree": null
                      *         }
                      *       ]
                      *     }
@@ -5931,7 +6007,8 @@ export interface operations {
                      *           "endedAt": 1763674272500,
                      *           "endReason": "stopped",
                      *           "resumable": true,
-                     *           "notResumable": null
+                     *           "notResumable": null,
+                     *           "worktree": null
                      *         }
                      *       ]
                      *     }
@@ -5977,7 +6054,11 @@ export interface operations {
                 /**
                  * @example {
                  *       "type": "claude-code",
-                 *       "dir": "/home/ada/project"
+                 *       "dir": "/home/ada/project",
+                 *       "worktree": {
+                 *         "branch": "topic",
+                 *         "base": "main"
+                 *       }
                  *     }
                  */
                 "application/json": components["schemas"]["LaunchRequest"];
