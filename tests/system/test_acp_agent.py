@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import pytest_asyncio
 
 from tests.cloud.webhooks.receiver import Taken, receiving
 from tests.daemon.agents.acp.conftest import provider_file
+from tests.daemon.workspace.repositories import Repo, repository
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import environment
 from tests.rig.stores import SQLite
@@ -220,6 +222,42 @@ async def test_a_session_is_resumed(agent: Agent) -> None:
     after = await agent.says({"message": "and on"})
     assert after[: len(before)] == before
     assert after[-1]["content"] == "You said: and on"
+
+
+async def test_a_session_in_a_worktree(agent: Agent, tmp_path: Path) -> None:
+    """contract-2.md, launch {…, worktree} and stop {…, removeWorktree}."""
+    repo = repository(tmp_path / "repo")
+    repo.commit(file="x\n")
+    call, launch = agent.up.call, f"/shortcuts/{agent.machine}/launch"
+    worktree = {"branch": "topic/one", "base": "main"}
+    body = {"type": "scripted", "dir": str(repo.path), "worktree": worktree}
+    await call("POST", launch, body | {"dir": str(tmp_path)}, 400)
+    await call("POST", launch, body | {"worktree": {"branch": "-x"}}, 400)
+    await call("POST", launch, body | {"worktree": {"branch": "main"}}, 409)
+    await call("POST", launch, body | {"worktree": worktree | {"base": "none"}}, 400)
+    session = (await call("POST", launch, body))["sessionId"]
+    machine = await call("GET", f"/daemons/{agent.machine}/status")
+    (state,) = [one for one in machine["sessions"] if one["id"] == session]
+    tree = Repo(tmp_path / "repo.worktrees" / "topic-one")
+    assert state["worktree"] == {
+        "branch": "topic/one",
+        "path": str(tree.path),
+        "removed": False,
+    }
+    assert state["workspace"]["path"] == str(tree.path)
+
+    tree.write("new", "x\n")
+    stop = {"type": "scripted", "sessionId": session, "removeWorktree": True}
+    dirty = await call("POST", f"/shortcuts/{agent.machine}/stop", stop, 409)
+    assert dirty["code"] == "WORKTREE_DIRTY"
+    await call("GET", f"/shortcuts/{agent.machine}:session:{session}/status")
+    tree.commit()
+    await call("POST", f"/shortcuts/{agent.machine}/stop", stop)
+    assert repo.git("worktree", "list").split()[::3] == [str(repo.path)]
+    assert repo.git("show", "topic/one:new") == "x"
+    await call("POST", f"/shortcuts/{agent.machine}/stop", {"type": "scripted"} | {
+        "sessionId": agent.session, "removeWorktree": True
+    }, 400)  # fmt: skip
 
 
 async def test_a_message_of_ten_megabytes(agent: Agent) -> None:
