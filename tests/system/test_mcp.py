@@ -146,7 +146,7 @@ async def test_every_tool_over_http(desk: Desk) -> None:
         await every_tool(client, folder_of(desk, "http"))
 
 
-async def test_every_tool_over_stdio(desk: Desk) -> None:
+async def test_tools_over_stdio(desk: Desk) -> None:
     """The client is one that this agent has started: it cannot answer the agent's approvals."""
     (machine,) = (await desk.up.call("GET", "/daemons"))["daemons"]
     launch = {"type": "demo", "dir": str(folder_of(desk, "own"))}
@@ -166,7 +166,12 @@ async def test_every_tool_over_stdio(desk: Desk) -> None:
         said = error_of(await client.call_tool("respond_approval", answer))
         assert "your own session" in said
         assert "wait_agent" in (client.instructions or "")
-        await every_tool(client, folder_of(desk, "stdio"))
+        assert len((await client.list_tools()).tools) == 13
+        waited = await turn(client, own["sessionTargetId"], "hello there")
+        assert waited["messages"][-1]["content"].endswith("You said: hello there")
+        chat = f"outrider://agents/{own['sessionTargetId']}/chat"
+        assert "hello there" in str((await client.read_resource(chat)).contents)
+        assert (await client.list_resource_templates()).resource_templates
         said = error_of(await client.call_tool("read_chat", {"agent": "a:cli:b", "limit": 0}))
         assert "`limit`" in said
 

@@ -118,7 +118,7 @@ async def test_limits(start_site: StartSite) -> None:
 
 
 async def test_the_service_starts_without_the_sdk() -> None:
-    """It takes 25 MB, which services whose `/mcp` nobody uses do without."""
+    """It takes 30 MB, which services whose `/mcp` nobody uses do without."""
     program = "import sys, outrider.cloud.server; print('mcp' in sys.modules)"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE

@@ -5,5 +5,5 @@
 
 A tool is a request of the API: the row of its endpoint decides about scope, limits, audit and
 result, so no rule is written twice. Every message is a request of its own, without a session, so
-any node answers. The SDK takes 25 MB; only `sdk_server.py` imports it, at the first request.
+any node answers. The SDK takes 30 MB; only `sdk_server.py` imports it, at the first request.
 """

@@ -1,6 +1,6 @@
 """The MCP server, by the official SDK: from its messages to tool calls and back.
 
-Nothing else imports the SDK, which takes 25 MB: a service whose `/mcp` nobody uses does without.
+Nothing else imports the SDK, which takes 30 MB: a service whose `/mcp` nobody uses does without.
 """
 
 import asyncio
