@@ -8,7 +8,8 @@ READY := $(VENV)/.ready
 # Without bytecode, each program that a test starts would compile all of Outrider first.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up web client test checks-beside pytest test-openapi test-faults test-security test-agents test-ides fuzz lint bench clean
+.PHONY: up web client test checks-beside pytest vitest test-openapi test-faults \
+	test-security test-agents test-ides fuzz lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
@@ -25,14 +26,19 @@ client: $(READY)  ## Generate the types of clients/typescript from the API's des
 	@.cache/openapi/node_modules/.bin/openapi-typescript .cache/openapi/openapi.json \
 		--output clients/typescript/src/api.ts
 
-test: $(READY)  ## Pass the checks and the tests.
-	@scripts/system-packages tmux npm
+test:  ## Pass the checks and the tests.
+	@scripts/system-packages venv tmux npm
 	-@scripts/system-packages postgresql redis-server faketime haproxy
+	-@scripts/system-packages chromium
+	@$(MAKE) --no-print-directory --jobs 2 $(READY) web
 	@$(MAKE) --no-print-directory --jobs 2 checks-beside pytest
 
 # mypy takes one core for half a minute, and tests often wait: it gets what they leave.
 checks-beside:
-	@nice $(MAKE) --no-print-directory lint
+	@nice $(MAKE) --no-print-directory lint vitest
+
+vitest:  ## Unit tests of the dashboard; its build checks the types.
+	@PYTHON=$(PYTHON) scripts/in-web npm run --silent test
 
 # Every process collects every file: it is spared directories whose tests all have a mark.
 pytest: $(READY)

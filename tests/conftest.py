@@ -41,6 +41,7 @@ StartSite = Callable[..., Awaitable[Site]]
 
 SLOWEST: Final = (
     "system/",
+    "dashboard/",
     "cloud/webhooks/test_crash.py",
     "cli/",
     "cloud/access/test_quota.py",

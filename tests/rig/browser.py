@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Browser, Page
 
 
 def chromium_program() -> Path:
@@ -25,15 +25,22 @@ def chromium_program() -> Path:
 
 
 @asynccontextmanager
-async def page_at(url: str) -> AsyncIterator["Page"]:
-    """Open a page in a Chromium that ends with the context; `url` is the base of its addresses."""
+async def chromium() -> AsyncIterator["Browser"]:
+    """Start a Chromium that ends with the context."""
     program = chromium_program()
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program)
         try:
-            context = await browser.new_context(base_url=url)
-            yield await context.new_page()
+            yield browser
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def page_at(url: str) -> AsyncIterator["Page"]:
+    """Open a page in a Chromium that ends with the context; `url` is the base of its addresses."""
+    async with chromium() as browser:
+        context = await browser.new_context(base_url=url)
+        yield await context.new_page()

@@ -1,0 +1,49 @@
+"""Fixtures: the built dashboard, and one Chromium for all tests of a process."""
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tests.dashboard.home import Home, at_home
+from tests.rig.browser import chromium
+from tests.rig.patience import PATIENCE
+from tests.rig.stores import SQLite
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def built() -> None:
+    """The dashboard is built from its present sources. `make` has done so before the tests."""
+    subprocess.run([ROOT / "scripts" / "build-dashboard"], check=True)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser(built: None) -> AsyncIterator["Browser"]:
+    """A Chromium; each test has a context of its own in it.
+
+    What a page is expected to show may take as long as anything else in the tests.
+    """
+    async with chromium() as browser:
+        from playwright.async_api import expect
+
+        expect.set_options(timeout=PATIENCE * 1000)
+        yield browser
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def home(
+    built: None, tmp_path_factory: pytest.TempPathFactory, sqlite: SQLite
+) -> AsyncIterator[Home]:
+    """`outrider up`, which the tests of a module share."""
+    folder = tmp_path_factory.mktemp("home")
+    sqlite.migrated(folder / "data")
+    async with at_home(folder) as running:
+        yield running

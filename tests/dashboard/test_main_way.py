@@ -1,0 +1,100 @@
+"""The main way through the dashboard of a real `outrider up`, on a phone and at a desk."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.dashboard.home import Home
+from tests.dashboard.visitor import WIDTHS, Visitor, visiting
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def repository(folder: Path) -> Path:
+    """Make a git repository without a commit."""
+    subprocess.run(["git", "init", "--quiet", folder], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_the_main_way(home: Home, browser: "Browser", width: int) -> None:
+    async with visiting(browser, home.up.url, width) as visitor:
+        await _logs_in(visitor, home)
+        await _launches_chats_and_approves(visitor, repository(home.folder / f"project-{width}"))
+        await _uses_a_terminal(visitor, f"build-{width}")
+
+
+async def _logs_in(visitor: Visitor, home: Home) -> None:
+    """A wrong password first; then the page that was asked for."""
+    from playwright.async_api import expect
+
+    page = visitor.page
+    await page.goto("/machines")
+    await expect(page).to_have_url(re.compile(r"/login\?next="))
+    await visitor.type_login(home.email, "not the password")
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await expect(page.get_by_label("Email", exact=True)).to_have_value(home.email)
+    await visitor.type_login(home.email, home.password)
+    await expect(page.get_by_role("heading", name="Machines", exact=True)).to_be_visible()
+    await expect(page).to_have_url(f"{home.up.url}/machines")
+    await expect(page.get_by_role("status")).to_have_text("online")
+    await visitor.assert_layout_holds()
+
+
+async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
+    from playwright.async_api import expect
+
+    page = visitor.page
+    await page.get_by_role("navigation").get_by_role("link", name="Sessions").click()
+    await page.get_by_role("button", name="Launch", exact=True).first.click()
+    dialog = page.get_by_role("dialog", name="Launch", exact=True)
+    await dialog.get_by_label("Agent", exact=True).select_option("Demo agent")
+    directory = dialog.get_by_role("textbox", name="Directory", exact=True)
+    await directory.fill(f"{project}/missing")
+    await directory.press("Enter")
+    await expect(dialog.get_by_role("alert")).to_be_visible()
+    await expect(directory).to_have_value(f"{project}/missing")
+    await directory.fill(str(project))
+    await dialog.get_by_role("button", name="Launch", exact=True).click()
+
+    await expect(page).to_have_url(re.compile("/sessions/"))
+    status = page.locator("main").get_by_role("status")
+    message = page.get_by_role("textbox", name="Message", exact=True)
+    chat = page.get_by_role("log", name="Chat", exact=True)
+    await expect(status).to_have_text("idle")
+    await message.fill("Hello from a browser")
+    await message.press("Enter")
+    await expect(chat).to_contain_text("You said: Hello from a browser")
+    await expect(page.get_by_role("heading", name="Hello from a browser", level=1)).to_be_visible()
+    await expect(status).to_have_text("idle")
+
+    await message.fill("tool")
+    await page.get_by_role("button", name="Send", exact=True).click()
+    await expect(status).to_have_text("waiting_approval")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+    await expect(chat).to_contain_text("Approved.")
+    assert (project / "demo.txt").read_text() == "Line 1 of the demo agent\n"
+    await visitor.assert_layout_holds()
+
+
+async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
+    from playwright.async_api import expect
+
+    page = visitor.page
+    await page.goto("/machines")
+    await page.get_by_role("list", name="Machines").get_by_role("link").click()
+    await page.get_by_role("textbox", name="Name", exact=True).fill(name)
+    await page.get_by_role("button", name="Open", exact=True).click()
+    terminal = page.get_by_role("region", name="Terminal", exact=True)
+    await expect(terminal).to_contain_text(re.compile(r"[#$]"))  # the shell reads
+    await page.keyboard.type("printf 'wri%s\\n' tten")
+    await page.keyboard.press("Enter")
+    await expect(terminal).to_contain_text("written")
+    await visitor.assert_layout_holds()
