@@ -195,7 +195,10 @@ class ScriptedMachine:
         await self.say(CommandResult(id=command.id, error=failure))
 
     def obliges(self, **results: Any) -> Self:
-        """Answer every command from now on, with these results or good ones of their kind."""
+        """Answer every command from now on, with these results or good ones of their kind.
+
+        A result may also be a function of the command.
+        """
         self._obliging = results
         return self
 
@@ -257,7 +260,8 @@ class ScriptedMachine:
                     continue
                 frame = decode_from_service(message)
                 if self._obliging is not None and isinstance(frame, Command):
-                    await self.answers(frame, self._obliging.get(frame.command))
+                    result = self._obliging.get(frame.command)
+                    await self.answers(frame, result(frame) if callable(result) else result)
                 elif frame is not None:
                     self._frames.put_nowait(frame)
         except ConnectionClosed as end:
