@@ -14,12 +14,13 @@ Their cost is below the measurement's noise (32 to 40 us with them, 28 to 41 us 
 """
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import ClassVar, Final
 from urllib.parse import unquote
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from outrider.cloud.refusal import refusal
@@ -215,13 +216,17 @@ class _HttpProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         self._end()
 
-    async def _answer_in_turn(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _answer_in_turn(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Run the application once earlier responses are read, so that there is one in memory."""
         if self.flow.write_paused:
-            await self.flow.drain()
-            if self.transport.is_closing():
-                return
-        await self.config.loaded_app(scope, receive, send)
+            return self._answer_later(scope, receive, send)
+        app: ASGIApp = self.config.loaded_app
+        return app(scope, receive, send)
+
+    async def _answer_later(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.flow.drain()
+        if not self.transport.is_closing():
+            await self.config.loaded_app(scope, receive, send)
 
     def _is_waiting(self) -> bool:
         """Return whether the client has to send something next."""

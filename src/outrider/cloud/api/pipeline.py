@@ -5,7 +5,7 @@ account owns.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from math import ceil
@@ -88,12 +88,13 @@ class Resource:
             (b"allow", allow.encode()),
         )
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a request."""
-        app_of_method = self._apps.get(scope["method"], self._wrong_method)
-        # PostgreSQL does not accept zero bytes in text, and no id contains one.
-        app = self._not_found_app if "\0" in scope["path"] else app_of_method
-        await app(scope, receive, send)
+        app = self._apps.get(scope["method"], self._wrong_method)
+        if "\0" in scope["path"]:
+            # PostgreSQL does not accept zero bytes in text, and no id contains one.
+            app = self._not_found_app
+        return app(scope, receive, send)
 
 
 def resources(endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> list[Resource]:

@@ -33,7 +33,8 @@ class Router:
         self._otherwise = otherwise
         self._sockets = sockets
         self._fixed: dict[str, Resource] = {}
-        self._shapes: dict[Shape, dict[str, tuple[Resource, list[str]]]] = {}
+        self._shapes: dict[int, dict[Shape, dict[str, tuple[Resource, list[str]]]]] = {}
+        """The paths with parameters, by their number of segments and their shape."""
         for resource in resources:
             segments = resource.path.split("/")
             shape = tuple(i for i, segment in enumerate(segments) if segment.startswith("{"))
@@ -41,7 +42,8 @@ class Router:
                 self._fixed[resource.path] = resource
                 continue
             names = [segments[i][1:-1] for i in shape]
-            self._shapes.setdefault(shape, {})[_lookup_key(segments, shape)] = (resource, names)
+            shapes = self._shapes.setdefault(len(segments), {})
+            shapes.setdefault(shape, {})[_lookup_key(segments, shape)] = (resource, names)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
@@ -60,12 +62,12 @@ class Router:
         if fixed is not None:
             return fixed, {}
         segments = path.split("/")
-        for shape, resources in self._shapes.items():
-            if len(segments) > shape[-1]:
+        for shape, resources in self._shapes.get(len(segments), {}).items():
+            found = resources.get(_lookup_key(segments, shape))
+            if found is not None:
+                resource, names = found
                 values = [segments[i] for i in shape]
-                found = resources.get(_lookup_key(segments, shape))
-                if found is not None and all(values):
-                    resource, names = found
+                if all(values):
                     return resource, dict(zip(names, values, strict=True))
         return None
 

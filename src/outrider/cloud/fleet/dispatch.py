@@ -238,7 +238,8 @@ class Dispatcher:
         )
         try:
             async with asyncio.timeout(self._timeout):
-                if not await self._sent(state, frame):
+                sent = await self._relay.send(state.id, frame)
+                if not sent and not await self._sent_later(state, frame):
                     raise _unreachable(state)
                 return await future
         except TimeoutError as error:
@@ -264,20 +265,22 @@ class Dispatcher:
             self._pending.remove(frame.id)
             self._relay.completed(state.id, frame.id)
 
-    async def _sent(self, state: MachineState, frame: Command) -> bool:
-        """Send a command; return whether a socket accepted it.
+    async def _sent_later(self, state: MachineState, frame: Command) -> bool:
+        """Retry a command that no socket has accepted; return whether one has.
 
         A machine is listed from its hello on, but takes commands only once its registration is
         stored and it is welcomed: a command in between waits for that.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + _REGISTRATION_SECONDS
-        while not await self._relay.send(state.id, frame):
+        while loop.time() < end:
             now = await self._presence.find(state.account_id, state.id)
-            if now is None or not now.online or loop.time() >= end:
+            if now is None or not now.online:
                 return False
             await asyncio.sleep(_REGISTRATION_POLL)
-        return True
+            if await self._relay.send(state.id, frame):
+                return True
+        return False
 
     def _cancel(self, machine_id: str, command_id: str) -> None:
         task = asyncio.create_task(self._send_cancel(machine_id, command_id))
