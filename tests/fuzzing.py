@@ -26,7 +26,7 @@ settings.register_profile(
     "outrider",
     deadline=None,  # no test asserts a duration
     derandomize=True,  # the same examples each time; `make fuzz` and `make test-security` vary them
-    max_examples=15,
+    max_examples=10,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -13,7 +13,7 @@ from outrider.daemon.processes import Killer, ProcessGroup
 from tests.daemon.conftest import eventually
 from tests.rig.patience import PATIENCE
 
-GROUPS = 200
+GROUPS = 60
 
 
 def start(*argv: str) -> subprocess.Popen[bytes]:
@@ -48,7 +48,7 @@ def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
 async def test_many_groups_are_killed_with_few_looks_at_the_process_table(
     sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look for each of 200 commands that time out at once would keep everything waiting."""
+    """A look for each of many commands that time out at once would keep everything waiting."""
     looks: list[int] = []
     real = psutil.process_iter
 

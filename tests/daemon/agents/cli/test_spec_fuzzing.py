@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract.providers import BUILT_IN as KNOWN
@@ -20,9 +20,6 @@ from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.journal import Journal
 
 pytestmark = pytest.mark.fuzz
-
-few = settings(max_examples=20)
-"""An example takes 0.1 s: the built-in files are read with each."""
 
 TABLES = {
     path.name: tomllib.loads(path.read_text()) for path in sorted(Path(BUILT_IN).glob("*.toml"))
@@ -141,19 +138,16 @@ def check(files: dict[str, bytes]) -> Providers:
         return providers
 
 
-@few
 @given(content=st.one_of(st.binary(max_size=200), texts.map(str.encode)))
 def test_any_bytes(content: bytes) -> None:
     check({"any.toml": content})
 
 
-@few
 @given(table=st.dictionaries(names, values, max_size=6))
 def test_any_table(table: dict[str, Any]) -> None:
     check({"any.toml": document(table).encode()})
 
 
-@few
 @given(data=st.data(), file=st.sampled_from(sorted(TABLES)), new=values, own=st.booleans())
 def test_a_built_in_file_with_a_mistake(
     data: st.DataObject, file: str, new: Any, own: bool
@@ -165,7 +159,6 @@ def test_a_built_in_file_with_a_mistake(
     assert providers.errors.keys() <= {"mine", TABLES[file]["type"], str(changed.get("type"))}
 
 
-@few
 @given(
     data=st.data(),
     file=st.sampled_from(sorted(TABLES)),
@@ -179,7 +172,6 @@ def test_a_built_in_file_with_a_strange_text(data: st.DataObject, file: str, new
     check({"mine.toml": document(replaced(table, data.draw(st.sampled_from(where)), new)).encode()})
 
 
-@few
 @given(first=st.dictionaries(names, values, max_size=3), second=values, name=names)
 def test_two_files_of_one_type(first: dict[str, Any], second: Any, name: str) -> None:
     base = TABLES["codex.toml"] | {"type": "mine"}
