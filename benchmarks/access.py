@@ -3,80 +3,51 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Final
 
 import uvloop
 from starlette.types import Scope
+from tests.rig.site import new_account
 
 from benchmarks.command import Options, main
 from benchmarks.processes import SERVING, Stage, stage
 from benchmarks.report import Figure, Report, Section, Target, compared
 from benchmarks.service import Installation, Server
-from benchmarks.sides import Account, Sides, in_turns, side_by_side
+from benchmarks.sides import Account, Sides, side_by_side
 from benchmarks.wrk import require_wrk
-from outrider.cli.admin import issue_key
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses, bucket
-from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.access.sessions import Sessions
-from outrider.cloud.store import accounts
 from outrider.cloud.store.database import Database
-from outrider.contract.ids import new_id
 
 _TIMES: Final = 5_000
 _NO_LIMIT: Final = 1_000_000_000
 _SCOPE: Final[Scope] = {"client": ("127.0.0.1", 40_000), "headers": [(b"host", b"127.0.0.1")]}
 
 
-def _stages(directory: Path, rounds: int) -> list[Figure]:
+async def _stages(here: Stage, rounds: int) -> list[Figure]:
     """Return the cost of each stage, in the order in which a request passes them."""
-    return uvloop.run(_costs(directory, rounds))
-
-
-async def _costs(directory: Path, rounds: int) -> list[Figure]:
-    database = Database(f"sqlite+aiosqlite:///{directory / 'stages.db'}")
+    database = Database(f"sqlite+aiosqlite:///{here.directory / 'stages.db'}")
     await database.migrate()
-    account = new_id("acct")
-    await accounts.create(
-        database,
-        account_id=account,
-        user_id=new_id("user"),
-        email="stages@outrider.invalid",
-        plan="enterprise",
-        password_hash=None,
-        now=1,
-    )
-    _, key = await issue_key(database, account, "stages", set(ALL_SCOPES))
+    account = (await new_account(database, "enterprise")).id
+    key = await Installation.issue_key(database, account)
     addresses = Addresses([])
     rates = RateLimits(key=_NO_LIMIT, ip=_NO_LIMIT, auth=_NO_LIMIT)
     authenticator = Authenticator(database, Sessions(database, "x" * 32))
     quota, audit = Quota(database), Audit(database)
-    standings = [await rates.hit("ip", "a"), await rates.hit("key", "b")]
-
-    async def address() -> None:
-        bucket(addresses.client(_SCOPE))
-
-    async def ip_limit() -> None:
-        rates.hit_local("ip", "127.0.0.1")
+    statuses = [await rates.hit("ip", "a"), await rates.hit("key", "b")]
 
     async def authentication() -> None:
         authenticator.remembered(key) or await authenticator.principal(key)
-
-    async def key_limit() -> None:
-        rates.hit_local("key", "key")
 
     async def monthly_quota() -> None:
         if not quota.spend_here(account):
             await quota.spend(account)
 
-    async def headers() -> None:
-        rates.headers(standings)
-
-    async def audit_note() -> None:
+    def audit_note() -> None:
         audit.note(
             principal="key",
             account_id=account,
@@ -87,30 +58,37 @@ async def _costs(directory: Path, rounds: int) -> list[Figure]:
             request_id="request",
         )
 
-    stages: list[tuple[str, Callable[[], Awaitable[None]]]] = [
-        ("address", address),
-        ("IP limit", ip_limit),
-        ("authentication", authentication),
-        ("key limit", key_limit),
-        ("monthly quota", monthly_quota),
-        ("rate limit headers", headers),
-        ("audit note (changes only)", audit_note),
-    ]
+    stages: dict[str, Callable[[], Awaitable[None] | object]] = {
+        "address": lambda: bucket(addresses.client(_SCOPE)),
+        "IP limit": lambda: rates.hit_local("ip", "127.0.0.1"),
+        "authentication": authentication,
+        "key limit": lambda: rates.hit_local("key", "key"),
+        "monthly quota": monthly_quota,
+        "rate limit headers": lambda: rates.headers(statuses),
+        "audit note (changes only)": audit_note,
+    }
     try:
         return [
             Figure(name, "us", [await _once(stage) for _ in range(rounds)])
-            for name, stage in stages
+            for name, stage in stages.items()
         ]
     finally:
         await database.close()
 
 
-async def _once(stage: Callable[[], Awaitable[None]]) -> float:
-    await stage()
+async def _once(stage: Callable[[], Awaitable[None] | object]) -> float:
+    """Return the microseconds that a stage takes."""
+
+    async def call() -> None:
+        result = stage()
+        if isinstance(result, Awaitable):
+            await result
+
+    await call()
     await asyncio.sleep(0)
     began = time.perf_counter()
     for _ in range(_TIMES):
-        await stage()
+        await call()
     return (time.perf_counter() - began) / _TIMES * 1e6
 
 
@@ -126,7 +104,7 @@ def benchmark(options: Options) -> Report:
     with stage() as here:
         with side_by_side(here, _bypassed) as sides:
             throughput = [figure for name in _REQUESTS for figure in _compare(name, sides, options)]
-        costs = _stages(here.directory, options.rounds)
+        costs = uvloop.run(_stages(here, options.rounds))
     return Report(
         benchmark="access",
         sections=[
@@ -136,10 +114,9 @@ def benchmark(options: Options) -> Report:
     )
 
 
-def _bypassed(here: Stage, installation: Installation, account: Account) -> Server:
+def _bypassed(installation: Installation, account: Account, _: bytes) -> Server:
     """Start the same build with the access layer bypassed, on a copy of the data."""
-    copy = Installation(here, "bypassed", copy_of=installation)
-    return copy.serve(
+    return Installation(installation.stage, "bypassed", copy_of=installation).serve(
         account.key,
         SERVING,
         module="benchmarks.programs.bypassed_service",
@@ -148,21 +125,11 @@ def _bypassed(here: Stage, installation: Installation, account: Account) -> Serv
 
 
 def _compare(name: str, sides: Sides, options: Options) -> list[Figure]:
-    runs = in_turns(name, sides, CONNECTIONS, options)
+    runs = sides.in_turns(name, CONNECTIONS, options)
+    throughput, cost = f"{name}, {CONNECTIONS} connections", f"{name}, processor time"
     return [
-        compared(
-            f"{name}, {CONNECTIONS} connections",
-            "requests/s",
-            runs,
-            lambda run: run.load.per_second,
-            _TARGET,
-        ),
-        compared(
-            f"{name}, processor time",
-            "us/request",
-            runs,
-            lambda run: run.cpu_per_request,
-        ),
+        compared(throughput, "requests/s", runs, lambda run: run.per_second, _TARGET),
+        compared(cost, "us/request", runs, lambda run: run.cpu_per_request),
     ]
 
 

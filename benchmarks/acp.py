@@ -73,8 +73,8 @@ def _delays(machine: MachineAgent, options: Options) -> Section:
         slowest.append(percentile(found, 99))
     agent.stop()
     return Section(
-        title="ACP: from an agent's notification to the status over REST",
-        figures=[
+        "ACP: from an agent's notification to the status over REST",
+        [
             Figure("delay, median", "ms", medians, target=_SOON),
             Figure("delay, 99th percentile", "ms", slowest),
             Figure("of it, a status request alone, median", "ms", alone),
@@ -119,18 +119,14 @@ def _streams(machine: MachineAgent, options: Options) -> Section:
         flood.append(_flood(agents[0]))
     for agent in agents:
         agent.stop()
+    of_all = f"at the end of the last of {_AT_ONCE} streams at once"
     return Section(
-        title=f"ACP: streams of {PACE:,} chunks a second",
-        figures=[
+        f"ACP: streams of {PACE:,} chunks a second",
+        [
             Figure("chunks that the agent wrote", "1/s", wrote),
             Figure("chat over REST behind the agent, median", "ms", behind, target=_NOT_BEHIND),
             Figure("at the end of the stream", "ms", last, target=_NOT_BEHIND),
-            Figure(
-                f"at the end of the last of {_AT_ONCE} streams at once",
-                "ms",
-                together,
-                target=_NOT_BEHIND,
-            ),
+            Figure(of_all, "ms", together, target=_NOT_BEHIND),
             Figure("processor time of the daemon, one stream", "%", cost),
             Figure("chunks of an agent that does not wait", "1/s", flood, target=_FAST),
         ],
@@ -181,20 +177,12 @@ def _memory(machine: MachineAgent, options: Options) -> Section:
     large, _ = machine.program.memory()
     for agent in [warm, *agents]:
         agent.stop()
+    each, more = (after - before) / _SESSIONS / _MEGABYTE, (large - after) / _MEGABYTE
     return Section(
-        title="ACP: memory of the daemon (RSS)",
-        figures=[
-            Figure(
-                f"a session, of {_SESSIONS}",
-                "MB",
-                [(after - before) / _SESSIONS / _MEGABYTE],
-                target=_LEAN,
-            ),
-            Figure(
-                f"more, after a message of {_LARGE / _MEGABYTE:g} MB",
-                "MB",
-                [(large - after) / _MEGABYTE],
-            ),
+        "ACP: memory of the daemon (RSS)",
+        [
+            Figure(f"a session, of {_SESSIONS}", "MB", [each], target=_LEAN),
+            Figure(f"more, after a message of {_LARGE / _MEGABYTE:g} MB", "MB", [more]),
         ],
     )
 

@@ -5,14 +5,15 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Self
 
 import aiohttp
 
+from benchmarks.service import Server
+
 
 class Clients(ABC):
-    """Clients that make requests for the length of a context, in a thread, or of `run`.
+    """Clients of a server that make requests for the length of a context, in a thread, or of `run`.
 
     Args:
         timeout: seconds after which a request counts as not answered.
@@ -23,8 +24,8 @@ class Clients(ABC):
         is_ending: whether the context is ending: `work` returns soon.
     """
 
-    def __init__(self, headers: Mapping[str, str], timeout: float) -> None:
-        self._headers = headers
+    def __init__(self, server: Server, timeout: float) -> None:
+        self._headers = server.headers
         self._timeout = timeout
         self._thread = threading.Thread(target=self._run, name="clients", daemon=True)
         self._failure: BaseException | None = None

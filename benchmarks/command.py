@@ -1,6 +1,7 @@
 """The command line of the benchmarks."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Final, TypeVar
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.processes import BenchmarkError, handled, interrupt
+from benchmarks.processes import BenchmarkError, interrupt
 
 RunT = TypeVar("RunT")
 Benchmark = Callable[["Options"], report.Report]
@@ -64,27 +65,46 @@ def main(benchmarks: Mapping[str, Benchmark], *, omitted: Sequence[str] = ()) ->
     Args:
         omitted: those that run only if the command line names them.
     """
+    given = _arguments(benchmarks)
+    if given.list:
+        print(*benchmarks, sep="\n")
+        return
+    for name in [name for name in os.environ if name.startswith("OUTRIDER_")]:
+        if name != "OUTRIDER_TEST_AGENTS":
+            del os.environ[name]  # nothing that this machine happens to have set is measured
+    options = Options(given.seconds, given.rounds, tuple(given.only), given.machines, given.minutes)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    facts = report.machine_facts()
+    console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
+    signal.signal(signal.SIGTERM, interrupt)
+    reports = []
+    try:
+        for name in given.names or [name for name in benchmarks if name not in omitted]:
+            reports.append(benchmarks[name](options))
+            report.show(console, reports[-1])
+    except BenchmarkError as error:
+        sys.exit(f"benchmarks: {error}")
+    except KeyboardInterrupt:
+        # The thread of a database connection that was interrupted may never end: do not join it.
+        os._exit(130)
+    if given.json is not None:
+        report.write(given.json, reports)
+
+
+def _arguments(benchmarks: Mapping[str, Benchmark]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Outrider against its targets.")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="what to run of: " + ", ".join(benchmarks)
-    )
-    parser.add_argument("--list", action="store_true", help="list the benchmarks, run none")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--seconds", type=int, default=3, help="length of a run (default 3)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each figure (default 5)")
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME",
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="what to run of: " + ", ".join(benchmarks))
+    add("--list", action="store_true", help="list the benchmarks, run none")
+    add("--json", type=Path, metavar="FILE", help="write the figures there too")
+    add("--seconds", type=int, default=3, help="length of a run (default 3)")
+    add("--rounds", type=int, default=5, help="runs of each figure (default 5)")
+    add("--only", action="append", default=[], metavar="NAME",
         help="agents, ides: measure this kind; hostile: this attack (as often as you like; "
-        "default: the five CLI agents, all IDEs, all attacks)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--machines",
-        type=int,
-        help="fleet, nodes, soak: how many machines (default 10,000, of soak 2,000)",
-    )
-    parser.add_argument(
-        "--minutes", type=int, default=30, help="soak: how long to run (default 30)"
-    )
+        "default: the five CLI agents, all IDEs, all attacks)")  # fmt: skip
+    add("--machines", type=int,
+        help="fleet, nodes, soak: how many machines (default 10,000, of soak 2,000)")  # fmt: skip
+    add("--minutes", type=int, default=30, help="soak: how long to run (default 30)")
     given = parser.parse_args()
     for name, least in (("seconds", 1), ("rounds", 1), ("minutes", 3), ("machines", 100)):
         value = getattr(given, name)
@@ -92,22 +112,4 @@ def main(benchmarks: Mapping[str, Benchmark], *, omitted: Sequence[str] = ()) ->
             parser.error(f"--{name} is at least {least}")
     if unknown := [name for name in given.names if name not in benchmarks]:
         parser.error(f"unknown benchmarks {', '.join(unknown)}: there are {', '.join(benchmarks)}")
-    if given.list:
-        print(*benchmarks, sep="\n")
-        return
-    options = Options(given.seconds, given.rounds, tuple(given.only), given.machines, given.minutes)
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    facts = report.machine_facts()
-    console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
-    reports = []
-    try:
-        with handled([signal.SIGTERM], interrupt):
-            for name in given.names or [name for name in benchmarks if name not in omitted]:
-                reports.append(benchmarks[name](options))
-                report.show(console, reports[-1])
-    except BenchmarkError as error:
-        sys.exit(f"benchmarks: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-    if given.json is not None:
-        report.write(given.json, reports)
+    return given

@@ -1,8 +1,9 @@
 """What thousands of simulated machines cost one node."""
 
-import asyncio
 import resource
+import socket
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -10,19 +11,11 @@ import msgspec
 from sqlalchemy import insert
 
 from benchmarks.command import Options, main
-from benchmarks.processes import LOADING, SERVING, BenchmarkError, Program, Stage, stage
+from benchmarks.processes import LOADING, SERVING, BenchmarkError, Stage, stage
 from benchmarks.report import Figure, Report, Section, Target, compared, plural
 from benchmarks.service import Installation, Server, status_path
-from benchmarks.sides import Run
-from benchmarks.simulator.control import (
-    Connect,
-    FleetStatus,
-    GetStatus,
-    SetTurnRate,
-    SimulatorClient,
-)
-from benchmarks.simulator.machine import Enrolled
-from benchmarks.wrk import Request, load, require_wrk
+from benchmarks.simulator import Enrolled, FleetStatus, Order
+from benchmarks.wrk import Request, Run, load, require_wrk
 from outrider.cloud.access import credentials
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
@@ -33,117 +26,120 @@ MACHINES: Final = 10_000
 
 PER_ACCOUNT: Final = 100
 
-
-def enroll(url: str, account: str, count: int, file: Path) -> list[Enrolled]:
-    """Enroll machines, the first `PER_ACCOUNT` in `account`, each further hundred in a new one.
-
-    Args:
-        url: the database's address for SQLAlchemy.
-        file: is written, for the simulator.
-    """
-    machines = [Enrolled(new_id("machine"), credentials.new_machine_token()) for _ in range(count)]
-    others = [new_id("acct") for _ in range((count - 1) // PER_ACCOUNT)]
-    asyncio.run(_insert(url, [account, *others], machines))
-    file.touch(mode=0o600)
-    file.write_bytes(b"".join(msgspec.json.encode(machine) + b"\n" for machine in machines))
-    return machines
-
-
-async def _insert(url: str, accounts: list[str], machines: list[Enrolled]) -> None:
-    now = int(time.time() * 1000)
-    database = Database(url)
-    try:
-        async with database.begin() as transaction:
-            if accounts[1:]:
-                await transaction.execute(
-                    insert(tables.accounts),
-                    [
-                        {"id": account, "plan": "enterprise", "created_at": now}
-                        for account in accounts[1:]
-                    ],
-                )
-            await transaction.execute(
-                insert(tables.machines),
-                [
-                    {
-                        "id": machine.daemon_id,
-                        "account_id": accounts[number // PER_ACCOUNT],
-                        "nickname": f"worker {number}",
-                        "hostname": f"worker-{number:05}",
-                        "platform": "linux",
-                        "version": "0",
-                        "token_hash": credentials.digest(machine.token),
-                        "created_at": now,
-                        "connected": False,
-                    }
-                    for number, machine in enumerate(machines)
-                ],
-            )
-    finally:
-        await database.close()
-
-
 _FILES_BESIDE: Final = 500
-_AT_ONCE: Final = 200
-"""Machines that connect at the same time, where they are not a herd."""
+_ANSWER_SECONDS: Final = 30.0
+
+
+async def _insert(accounts: list[str], machines: list[Enrolled], database: Database) -> None:
+    now = int(time.time() * 1000)
+    others = [{"id": one, "plan": "enterprise", "created_at": now} for one in accounts[1:]]
+    rows = [
+        {
+            "id": machine.daemon_id,
+            "account_id": accounts[number // PER_ACCOUNT],
+            "nickname": f"worker {number}",
+            "hostname": f"worker-{number:05}",
+            "platform": "linux",
+            "version": "0",
+            "token_hash": credentials.digest(machine.token),
+            "created_at": now,
+            "connected": False,
+        }
+        for number, machine in enumerate(machines)
+    ]
+    async with database.begin() as transaction:
+        if others:
+            await transaction.execute(insert(tables.accounts), others)
+        await transaction.execute(insert(tables.machines), rows)
+
+
+class Machines:
+    """Enrolled machines, the first `PER_ACCOUNT` in a given account, the others in further ones."""
+
+    def __init__(self, installation: Installation, account: str, count: int) -> None:
+        _raise_file_limit(count + _FILES_BESIDE)
+        self._here = installation.stage
+        self.all = [
+            Enrolled(new_id("machine"), credentials.new_machine_token()) for _ in range(count)
+        ]
+        accounts = [account, *(new_id("acct") for _ in range((count - 1) // PER_ACCOUNT))]
+        installation.in_database(partial(_insert, accounts, self.all))
+        self._file = self._here.directory / "machines.jsonl"
+        self._file.touch(mode=0o600)
+        self._file.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in self.all))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def status_request(self, count: int = PER_ACCOUNT) -> Request:
+        """Return the request for the status of the first machines' agents, in turns."""
+        first, *others = (status_path(machine.daemon_id) for machine in self.all[:count])
+        return Request("GET", first, others=tuple(others))
+
+    def simulated(self, *servers: Server) -> "Fleet":
+        """Start the simulator, with no machine connected yet."""
+        control = self._here.directory / "simulator.sock"
+        control.unlink(missing_ok=True)
+        urls = [server.websocket_url for server in servers]
+        arguments = ["-m", "benchmarks.simulator", str(self._file), str(control), *urls]
+        return Fleet(self._here, arguments, control)
 
 
 class Fleet:
-    """The simulator at work.
+    """The simulator at work, and a client of it."""
 
-    Args:
-        urls: where the machines connect.
-        machines: what the simulator plays, written in `file`.
-    """
-
-    def __init__(self, here: Stage, machines: list[Enrolled], file: Path, urls: list[str]) -> None:
-        self.machines = machines
-        control = here.directory / "simulator.sock"
-        control.unlink(missing_ok=True)
-        self.program: Program = here.start(
-            "simulator",
-            ["-m", "benchmarks.simulator", str(file), str(control), *urls],
-            {},
-            LOADING,
+    def __init__(self, here: Stage, arguments: list[str], control: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(_ANSWER_SECONDS)
+        self.program = here.start("simulator", arguments, {}, LOADING)
+        self.program.wait_until(
+            lambda: self._socket.connect_ex(str(control)) == 0, "listening", _ANSWER_SECONDS
         )
-        self.program.wait_until(lambda: SimulatorClient.is_listening(control), "listening")
-        self.simulator = SimulatorClient(control)
+        self._lines = self._socket.makefile("rb")
 
-    def connect(self, count: int, seconds: float = 300) -> tuple[float, FleetStatus]:
+    def order(self, order: Order | None = None) -> FleetStatus:
+        """Send an order; return the status after it."""
+        self._socket.sendall(msgspec.json.encode(order or Order()) + b"\n")
+        return msgspec.json.decode(self._lines.readline(), type=FleetStatus)
+
+    def wait_for(self, connected: int, seconds: float) -> FleetStatus:
+        """Return the status once so many machines are connected.
+
+        Raises:
+            BenchmarkError: they are not within `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        while (status := self.order()).connected < connected:
+            self.program.check()
+            if time.monotonic() >= deadline:
+                raise BenchmarkError(f"after {seconds:g} s not all are connected: {status}")
+            time.sleep(0.05)
+        return status
+
+    def connect(self, count: int) -> float:
         """Connect machines until `count` are connected; return how long that took."""
         began = time.perf_counter()
-        self.simulator.send(Connect(count, _AT_ONCE))
-        status = self.simulator.wait_for(count, seconds)
-        self.program.check()
-        if status.connected < count:
-            raise BenchmarkError(f"of {count} machines {status.connected} are connected: {status}")
-        return time.perf_counter() - began, status
+        self.order(Order(connect=count))
+        self.wait_for(count, 300)
+        return time.perf_counter() - began
 
     def end(self) -> None:
         """End it."""
-        self.simulator.close()
+        self._lines.close()
+        self._socket.close()
         self.program.end()
 
 
-def started(here: Stage, count: int) -> tuple[Server, Fleet]:
+def started(here: Stage, count: int) -> tuple[Installation, Server, Machines, Fleet]:
     """Start a single node with SQLite, and the simulator of its machines, none connected yet."""
-    raise_file_limit(count + _FILES_BESIDE)
     installation = Installation(here, "fleet")
     account, key = installation.new_account()
-    file = here.directory / "machines.jsonl"
-    database = f"sqlite+aiosqlite:///{here.directory / 'fleet' / 'outrider.db'}"
-    machines = enroll(database, account, count, file)
+    machines = Machines(installation, account, count)
     server = installation.serve(key, SERVING)
-    return server, Fleet(here, machines, file, [server.websocket_url])
+    return installation, server, machines, machines.simulated(server)
 
 
-def status_request(machines: list[Enrolled]) -> Request:
-    """Return the request for the status of these machines' agents, in turns."""
-    first, *others = (status_path(machine.daemon_id) for machine in machines)
-    return Request("GET", first, others=tuple(others))
-
-
-def raise_file_limit(wanted: int) -> None:
+def _raise_file_limit(wanted: int) -> None:
     """Let this process and those that it starts open so many files.
 
     Raises:
@@ -178,29 +174,25 @@ _LATENCY: Final = Target("at most", 1.5, of="ratio")
 def benchmark(options: Options) -> Report:
     """Measure with ten machines, then with all of them."""
     require_wrk()
-    machines = options.machines or MACHINES
+    count = options.machines or MACHINES
     with stage() as here:
-        options.progress(f"{machines:,} machines are enrolled")
-        server, fleet = started(here, machines)
+        options.progress(f"{count:,} machines are enrolled")
+        _, server, machines, fleet = started(here, count)
         fleet.connect(FEW)
-        few = _latencies(server, fleet, f"{FEW} machines", options)
-        costs = _costs(server, fleet, machines, options)
+        few = _latencies(server, machines.status_request(FEW), f"{FEW} machines", options)
+        costs = _costs(server, fleet, count, options)
         at_rest = next(f.value or 0 for f in costs if f.name.startswith("at rest"))
-        many = _latencies(server, fleet, f"{machines:,} machines", options)
-        status = fleet.simulator.send(GetStatus())
-        if status.connected < machines or status.closed:
+        many = _latencies(server, machines.status_request(), f"{count:,} machines", options)
+        status = fleet.order()
+        if status.connected < count or status.closed:
             raise BenchmarkError(f"machines were lost: {status}")
+    latencies = [f for n in _CONNECTIONS for f in _compared(n, many[n], few[n], at_rest)]
     return Report(
         benchmark="fleet",
         sections=[
-            Section(title=f"{machines:,} machines on one node, SQLite", figures=costs),
+            Section(f"{count:,} machines on one node, SQLite", costs),
             Section(
-                title=f"GET …/status with {machines:,} machines, the baseline being with {FEW}",
-                figures=[
-                    figure
-                    for connections in _CONNECTIONS
-                    for figure in _compared(connections, many, few, at_rest)
-                ],
+                f"GET …/status with {count:,} machines, the baseline being with {FEW}", latencies
             ),
         ],
     )
@@ -208,31 +200,29 @@ def benchmark(options: Options) -> Report:
 
 def _costs(server: Server, fleet: Fleet, count: int, options: Options) -> list[Figure]:
     """Connect every machine; return what that costs, and what they cost at rest and at work."""
-    program = server.program
+    program, new = server.program, count - FEW
     before, cpu = program.memory(), program.cpu_seconds()
     options.progress(f"{count:,} machines connect")
-    seconds, _ = fleet.connect(count)
+    seconds = fleet.connect(count)
     connecting = program.cpu_seconds() - cpu
     options.progress("they are at rest")
     time.sleep(_SETTLE_SECONDS)
     at_rest = _busy(server)
     resident, shared = (
-        (now - then) / (count - FEW) / 1000
-        for now, then in zip(program.memory(), before, strict=True)
+        (now - then) / new / 1000 for now, then in zip(program.memory(), before, strict=True)
     )
     options.progress("they are at work")
-    fleet.simulator.send(SetTurnRate(count / _TURN_SECONDS))
+    fleet.order(Order(turns=count / _TURN_SECONDS))
     at_work = _busy(server)
-    fleet.simulator.send(SetTurnRate(0))
+    fleet.order(Order(turns=0))
+    work = f"at work: a turn begins or ends every {_TURN_SECONDS} s"
     return [
         Figure("memory of a machine (RSS)", "KB", [resident], target=_MEMORY),
         Figure("memory of a machine (PSS)", "KB", [shared]),
-        Figure("connect, until all are welcome", "1/s", [(count - FEW) / seconds]),
-        Figure("connect, processor time", "us each", [connecting / (count - FEW) * 1e6]),
+        Figure("connect, until all are welcome", "1/s", [new / seconds]),
+        Figure("connect, processor time", "us each", [connecting / new * 1e6]),
         Figure("at rest: heartbeats and pings", "% of a processor", at_rest),
-        Figure(
-            f"at work: a turn begins or ends every {_TURN_SECONDS} s", "% of a processor", at_work
-        ),
+        Figure(work, "% of a processor", at_work),
     ]
 
 
@@ -247,23 +237,18 @@ def _busy(server: Server) -> list[float]:
     return found
 
 
-def _latencies(server: Server, fleet: Fleet, name: str, options: Options) -> dict[int, list[Run]]:
-    """Ask the account's connected machines for their agent's status, in turns."""
-    connected = fleet.simulator.send(GetStatus()).connected
-    request = status_request(fleet.machines[: min(connected, PER_ACCOUNT)])
+def _latencies(
+    server: Server, request: Request, name: str, options: Options
+) -> dict[int, list[Run]]:
+    """Ask machines for their agent's status, in turns, on each number of connections."""
     runs: dict[int, list[Run]] = {}
     for connections in _CONNECTIONS:
-        _load(server, request, connections, seconds=1)  # warm up
-        for _ in options.each_round(f"{name}, connections: {connections}"):
-            run = _load(server, request, connections, options.seconds)
-            runs.setdefault(connections, []).append(run)
+        load(server, request, connections=connections, seconds=1)  # warm up
+        runs[connections] = [
+            load(server, request, connections=connections, seconds=options.seconds)
+            for _ in options.each_round(f"{name}, connections: {connections}")
+        ]
     return runs
-
-
-def _load(server: Server, request: Request, connections: int, seconds: int) -> Run:
-    before = server.program.cpu_seconds()
-    seen = load(server, request, connections=connections, seconds=seconds, cpus=LOADING)
-    return Run(seen, server.program.cpu_seconds() - before)
 
 
 def _own_cost(run: Run, at_rest: float) -> float:
@@ -271,23 +256,20 @@ def _own_cost(run: Run, at_rest: float) -> float:
 
     On a busy computer there are few requests in a run, and as many heartbeats as ever.
     """
-    rest = run.load.microseconds * at_rest / 100
-    return run.cpu_per_request - rest / run.load.requests
+    return run.cpu_per_request - run.microseconds * at_rest / 100 / run.requests
 
 
-def _compared(
-    connections: int, many: dict[int, list[Run]], few: dict[int, list[Run]], at_rest: float
-) -> list[Figure]:
-    name = plural(connections, "connection")
-    runs = many[connections], few[connections]
+def _compared(connections: int, many: list[Run], few: list[Run], at_rest: float) -> list[Figure]:
+    name, runs = plural(connections, "connection"), (many, few)
+    own = [_own_cost(run, at_rest) for run in many]
     return [
-        compared(f"median latency, {name}", "us", runs, lambda run: run.load.p50, _LATENCY),
-        compared(f"99th percentile, {name}", "us", runs, lambda run: run.load.p99, _LATENCY),
+        compared(f"median latency, {name}", "us", runs, lambda run: run.p50, _LATENCY),
+        compared(f"99th percentile, {name}", "us", runs, lambda run: run.p99, _LATENCY),
         Figure(
             f"processor time beside that at rest, {name}",
             "us/request",
-            [_own_cost(run, at_rest) for run in many[connections]],
-            baseline=[run.cpu_per_request for run in few[connections]],
+            own,
+            [run.cpu_per_request for run in few],
         ),
     ]
 

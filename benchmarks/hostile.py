@@ -6,17 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from benchmarks.clients import Clients
 from benchmarks.command import Options, main
-from benchmarks.machine_agent import MachineAgent, machine_agent
+from benchmarks.machine_agent import machine_agent
 from benchmarks.processes import LOADING, SERVING, BenchmarkError, Program, Stage, stage
 from benchmarks.programs.attacks import MAX_SECONDS, Aim, Attack
-from benchmarks.report import Figure, Report, Section, Target, compared, percentile
+from benchmarks.report import NONE, Figure, Report, Section, Target, compared, counted, percentile
 from benchmarks.service import Installation, Server, enroll, start_scripted_machine, status_path
 
 _INTERVAL: Final = 0.02
@@ -32,7 +31,7 @@ class Prober(Clients):
     """
 
     def __init__(self, server: Server, path: str, seconds: float) -> None:
-        super().__init__(server.headers, _TIMEOUT)
+        super().__init__(server, _TIMEOUT)
         self._url = server.url + path
         self._seconds = seconds
 
@@ -45,26 +44,6 @@ class Prober(Clients):
             await self.request("status", "GET", self._url, due)
             if time.monotonic() - begin > self._seconds + _TIMEOUT:
                 break
-
-    @property
-    def failed(self) -> int:
-        """How many requests failed."""
-        return self.outcomes.total() - self.outcomes["status: 200"]
-
-    @property
-    def median(self) -> float:
-        """The median latency, in milliseconds."""
-        return statistics.median(self.latencies) * 1000
-
-    @property
-    def p99(self) -> float:
-        """The 99th percentile, in milliseconds."""
-        return percentile(self.latencies, 99) * 1000
-
-    @property
-    def longest(self) -> float:
-        """The longest, in milliseconds."""
-        return max(self.latencies) * 1000
 
 
 def probe(server: Server, path: str, seconds: float) -> Prober:
@@ -113,7 +92,7 @@ def _attacked_service(here: Stage, name: str) -> Iterator[Bench]:
     machine = start_scripted_machine(here, server, daemon_id, token)
     key = installation.new_key(_ATTACKER)
     attacking_id, attacking_token = enroll(server, installation.new_code(_ATTACKER))
-    aim = Aim(_port(server), key, token=attacking_token, daemon_id=attacking_id)
+    aim = Aim(server.url, key, token=attacking_token, daemon_id=attacking_id)
     try:
         yield Bench(server, server.program, status_path(daemon_id), aim)
     finally:
@@ -128,26 +107,16 @@ def _attacked_machine(here: Stage, name: str) -> Iterator[Bench]:
     with machine_agent(
         installation, providers={"python": _PYTHON_AGENT}, service_cpus=LOADING, cpus=SERVING
     ) as machine:
-        target = _launched(machine, here.directory)
-        server = machine.server
-        aim = Aim(_port(server), server.key, daemon_id=machine.id, target=target)
+        with suppress(BenchmarkError):  # it may outlive the time limit of commands
+            machine.launch("python", here.directory)
+
+        def is_idle() -> bool:
+            return any(agent.status()["status"] == "idle" for agent in machine.agents())
+
+        machine.program.wait_until(is_idle, "ready with its agent", 60)
+        target, server = machine.agents()[0].target, machine.server
+        aim = Aim(server.url, server.key, daemon_id=machine.id, target=target)
         yield Bench(server, machine.program, f"/api/v1/shortcuts/{target}/status", aim)
-
-
-def _launched(agent: MachineAgent, directory: Path) -> str:
-    """Launch the agent; return its session's target id."""
-    with suppress(BenchmarkError):  # it may outlive the time limit of commands
-        agent.launch("python", directory)
-
-    def is_idle() -> bool:
-        return any(session["status"] == "idle" for session in agent.sessions())
-
-    agent.program.wait_until(is_idle, "ready with its agent", 60)
-    return agent.sessions()[0]["targetId"]
-
-
-def _port(server: Server) -> int:
-    return int(server.url.rpartition(":")[2])
 
 
 _RECOVERY_SECONDS: Final = 60.0
@@ -156,7 +125,6 @@ _MEGABYTE: Final = 1e6
 
 _MEDIAN: Final = Target("at most", 3, of="ratio")
 _LONGEST: Final = Target("at most", 1000)
-_NONE: Final = Target("at most", 0)
 
 _ATTACKS: Final[dict[str, Callable[[Stage, str], AbstractContextManager[Bench]]]] = {
     "trailer_lines": _attacked_service,
@@ -189,31 +157,40 @@ def _measure(name: str, target: Bench, here: Stage, options: Options) -> Section
     probe(target.server, target.path, 1)  # warm up
     before, _ = target.victim.memory()
     target.victim.reset_peak()
-    for number in options.each_round(f"{name}"):
+    for number in options.each_round(name):
         peace.append(probe(target.server, target.path, options.seconds))
         latencies, more = _under_attack(f"{name}-{number}", name, target, here, options.seconds)
         attacked.append(latencies)
         counts.update(more)
-        _recovered(target)
-    runs = attacked, peace
-    peak = target.victim.peak_memory() - before
+        # The next run begins at peace.
+        target.server.program.wait_until(
+            lambda: target.server.answers(target.path), "answering again", _RECOVERY_SECONDS
+        )
+        time.sleep(_SETTLE_SECONDS)
+    peak = (target.victim.peak_memory() - before) / _MEGABYTE
+    failed = sum(run.outcomes.total() - run.outcomes["status: 200"] for run in attacked)
+    figures: dict[str, tuple[Callable[[list[float]], float], Target | None]] = {
+        "median latency": (statistics.median, _MEDIAN),
+        "99th percentile": (lambda latencies: percentile(latencies, 99), None),
+        "longest": (max, _LONGEST),
+    }
+    description = (getattr(Attack, name).__doc__ or "").partition(".")[0]
     return Section(
-        title=f"{name}: {_description(name)}",
-        figures=[
-            compared("median latency", "ms", runs, lambda run: run.median, _MEDIAN),
-            compared("99th percentile", "ms", runs, lambda run: run.p99),
-            compared("longest", "ms", runs, lambda run: run.longest, _LONGEST),
-            Figure(
-                "requests of the other client that failed",
-                "",
-                [sum(run.failed for run in attacked)],
-                target=_NONE,
-            ),
-            Figure("memory, above the start at most", "MB", [peak / _MEGABYTE]),
+        f"{name}: {description}",
+        [
             *(
-                Figure(f"the attack: {what}", "in all", [number])
-                for what, number in sorted(counts.items())
+                compared(
+                    figure,
+                    "ms",
+                    (attacked, peace),
+                    lambda run, of=of: of(run.latencies) * 1000,  # type: ignore[misc]
+                    limit,
+                )
+                for figure, (of, limit) in figures.items()
             ),
+            Figure("requests of the other client that failed", "", [failed], target=NONE),
+            Figure("memory, above the start at most", "MB", [peak]),
+            *counted(counts, "the attack: "),
         ],
     )
 
@@ -234,20 +211,7 @@ def _under_attack(
     time.sleep(_SETTLE_SECONDS)
     found = probe(target.server, target.path, seconds)
     program.wait_for_success(_RECOVERY_SECONDS)
-    program.end()
     return found, Counter(msgspec.json.decode(result.read_bytes(), type=dict[str, int]))
-
-
-def _recovered(target: Bench) -> None:
-    """Wait until the status is answered again, so that the next run begins at peace."""
-    target.server.program.wait_until(
-        lambda: target.server.answers(target.path), "answering again", _RECOVERY_SECONDS
-    )
-    time.sleep(_SETTLE_SECONDS)
-
-
-def _description(name: str) -> str:
-    return (getattr(Attack, name).__doc__ or "").partition(".")[0]
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
 import asyncio
 import shutil
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 from playwright.async_api import CDPSession, Page, async_playwright
@@ -16,6 +15,7 @@ from tests.daemon.agents.ide.kinds import KINDS
 from tests.daemon.agents.machine import stub_model, until
 
 from benchmarks.command import Options, main
+from benchmarks.processes import Stage, stage
 from benchmarks.report import Figure, Report, Section, Target, percentile
 from outrider.contract.commands import Screenshot
 from outrider.daemon.agents.ide.debugging_port import is_installed
@@ -33,17 +33,14 @@ class Bare:
 
     async def listen(self) -> None:
         """Let the page call out."""
-
-        def called(_: Any) -> None:
-            self._called.set()
-
-        await self._page.expose_binding("__bare", called)
+        await self._page.expose_binding("__bare", lambda _: self._called.set())
 
     async def call(self) -> float:
         """Return the seconds from a call in the page to its arrival here."""
         self._called.clear()
         at: float = await self._page.evaluate(_CALL)
-        await asyncio.wait_for(self._called.wait(), 5)
+        async with asyncio.timeout(5):
+            await self._called.wait()
         return max(0.0, time.time() - at / 1000)
 
     async def picture(self) -> float:
@@ -91,33 +88,34 @@ def benchmark(options: Options) -> Report:
 
 async def _measure(options: Options) -> Report:
     sections = []
-    with _folder() as folder:
-        async with faulty_desk(folder) as desk:
+    with stage() as here:
+        async with faulty_desk(_folder(here, "page")) as desk:
             options.progress("ides: a page of our own")
             ide = await desk.open()
             async with bare(ide) as baseline:
                 figures = await _delays(ide, baseline)
                 figures += await _pictures(ide, baseline)
             figures += await _cost()
-        sections.append(Section(title="IDEs: a page of our own", figures=figures))
-    for kind in KINDS:
-        if options.only and kind.type not in options.only:
-            continue
-        if not all(programs.exists() for programs in programs_of(kind)):
-            note = Figure("not measured", "", note="`make test-ides` installs it")
-            sections.append(Section(title=f"IDEs: {kind.type}", figures=[note]))
-            continue
-        options.progress(f"ides: {kind.type}")
-        with _folder() as folder, stub_model(folder) as model:
-            async with real_desk(folder, kind, programs_of(kind), model.url) as desk:
-                sections.append(await _real(desk))
+        sections.append(Section("IDEs: a page of our own", figures))
+        for kind in KINDS:
+            if options.only and kind.type not in options.only:
+                continue
+            if not all(programs.exists() for programs in programs_of(kind)):
+                note = Figure("not measured", "", note="`make test-ides` installs it")
+                sections.append(Section(f"IDEs: {kind.type}", [note]))
+                continue
+            options.progress(f"ides: {kind.type}")
+            folder = _folder(here, kind.type)
+            with stub_model(folder) as model:
+                async with real_desk(folder, kind, programs_of(kind), model.url) as desk:
+                    sections.append(await _real(desk))
     return Report(benchmark="ides", sections=sections)
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="outrider-bench-") as folder:
-        yield Path(folder)
+def _folder(here: Stage, name: str) -> Path:
+    folder = here.directory / name
+    folder.mkdir()
+    return folder
 
 
 async def _real(desk: Desk) -> Section:
@@ -141,15 +139,10 @@ async def _delays(ide: Ide, baseline: Bare) -> list[Figure]:
         changed = await ide.page.evaluate(_SHOW, html) / 1000
         await until(lambda status=wanted: ide.status == status, 5)  # type: ignore[misc]
         ours.append(time.time() - changed)
+    tail = f"page changed to status, 95th percentile of {_CHANGES}"
     return [
-        Figure(
-            f"page changed to status, 95th percentile of {_CHANGES}",
-            "s",
-            [percentile(ours, 95)],
-            baseline=[percentile(least, 95)],
-            target=_DELAY,
-        ),
-        Figure("page changed to status", "s", ours, baseline=least),
+        Figure(tail, "s", [percentile(ours, 95)], [percentile(least, 95)], _DELAY),
+        Figure("page changed to status", "s", ours, least),
     ]
 
 

@@ -3,10 +3,9 @@
 import asyncio
 import resource
 import sqlite3
-import statistics
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
 from typing import Final, cast
 
 import uvloop
@@ -15,12 +14,9 @@ from tests.rig.site import new_account
 from benchmarks import scripted_machine
 from benchmarks.command import Options, main
 from benchmarks.processes import SERVING, Stage, stage
-from benchmarks.report import Figure, Report, Section, Target, percentile
+from benchmarks.report import Figure, Report, Section, Target, spread
 from benchmarks.service import Installation, Server, enroll
 from benchmarks.webhooks import connected_outbox
-from outrider.cli.admin import issue_key
-from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database
 from outrider.cloud.webhooks.event_intake import agent_body
 from outrider.contract.ids import new_id
@@ -139,49 +135,42 @@ class Bench:
     def __init__(self, here: Stage, name: str) -> None:
         self._here = here
         self._installation = Installation(here, name)
-        self.file = here.directory / name / "outrider.db"
-        self.account, self.key = self._installation.new_account()
+        self._account, self._key = self._installation.new_account()
         self._code = self._installation.new_code()
         self.server: Server
+        self.start()
 
     def start(self) -> None:
         """Start the service."""
-        self.server = self._installation.serve(self.key, SERVING)
+        self.server = self._installation.serve(self._key, SERVING)
 
     def stop(self) -> None:
         """Stop the service."""
         self.server.program.end()
 
-    def new_keys(self, count: int, *, accounts: int) -> list[str]:
-        """Return so many keys of new accounts; with 0 accounts, of the machine's."""
-        return asyncio.run(self._new_keys(count, accounts))
+    def new_keys(self, count: int, *, of_others: bool) -> list[str]:
+        """Return the keys of so many streams, of the machine's account or each of a new one."""
 
-    async def _new_keys(self, count: int, accounts: int) -> list[str]:
-        database = Database(Settings(data_dir=self.file.parent).sqlalchemy_url)
-        try:
-            ids = [(await new_account(database, "enterprise")).id for _ in range(accounts)]
-            owners = ids or [self.account]
-            return [
-                (await issue_key(database, owners[i % len(owners)], "live", set(ALL_SCOPES)))[1]
-                for i in range(count)
-            ]
-        finally:
-            await database.close()
+        async def create(database: Database) -> list[str]:
+            keys = []
+            for _ in range(count // _PER_KEY):
+                account = (
+                    (await new_account(database, "enterprise")).id if of_others else self._account
+                )
+                keys += [await Installation.issue_key(database, account)] * _PER_KEY
+            return keys
 
-    def delays(self, keys: list[str], readers: int) -> list[float]:
+        return self._installation.in_database(create)
+
+    async def delays(self, keys: list[str], readers: int) -> list[float]:
         """Return the milliseconds from each event on the machine to the last of its readers.
 
         Args:
             keys: of the streams that are open.
             readers: how many of these are of the machine's account, the first ones.
         """
-        daemon_id, token = enroll(self.server, self._code)
-        return uvloop.run(self._delays(keys, readers, daemon_id, token))
-
-    async def _delays(
-        self, keys: list[str], readers: int, daemon_id: str, token: str
-    ) -> list[float]:
         found = []
+        daemon_id, token = enroll(self.server, self._code)
         file = self._here.directory / f"journal-{token[-6:]}.db"
         async with (
             connected_outbox(self.server.url, daemon_id, token, file) as outbox,
@@ -200,12 +189,9 @@ class Bench:
                 await asyncio.sleep(0.02)
         return found
 
-    def idle_kilobytes(self, keys: list[str]) -> float:
+    async def idle_kilobytes(self, keys: list[str]) -> float:
         """Return the service's memory for each of so many streams, after a heartbeat."""
-        return uvloop.run(self._idle_kilobytes(keys))
-
-    async def _idle_kilobytes(self, keys: list[str]) -> float:
-        async with reading(self.server.url, [self.key]):
+        async with reading(self.server.url, [self._key]):
             pass  # what the first stream loads is not counted
         before, _ = self.server.program.memory()
         async with reading(self.server.url, keys):
@@ -216,29 +202,23 @@ class Bench:
     def store(self, count: int) -> None:
         """Put so many events into the log of the machine's account; the service does not run."""
         now = time.time_ns() // 1_000_000
-        with sqlite3.connect(self.file) as database:
+        body = agent_body("machine_1", scripted_machine.event("machine_1"))
+        name = "agent:generating_completed"
+        account = self._account
+        rows = ((new_id("evt"), account, name, body, now, n) for n in range(1, count + 1))
+        file = self._installation.directory / "outrider.db"
+        with closing(sqlite3.connect(file)) as database, database:
             database.executemany(
                 "INSERT INTO events (id, account_id, name, body, created_at, cursor)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                self._rows(count, now),
+                rows,
             )
-            database.execute(
-                "UPDATE accounts SET event_cursor = ? WHERE id = ?", (count, self.account)
-            )
-        database.close()
+            database.execute("UPDATE accounts SET event_cursor = ? WHERE id = ?", (count, account))
 
-    def _rows(self, count: int, now: int) -> Iterator[tuple[object, ...]]:
-        body = agent_body("machine_1", scripted_machine.event("machine_1"))
-        for cursor in range(1, count + 1):
-            yield new_id("evt"), self.account, "agent:generating_completed", body, now, cursor
-
-    def resumed_per_second(self, count: int) -> float:
+    async def resumed_per_second(self, count: int) -> float:
         """Return how many stored events a client reads per second."""
-        return uvloop.run(self._resumed_per_second(count))
-
-    async def _resumed_per_second(self, count: int) -> float:
         began = time.perf_counter()
-        async with reading(self.server.url, [self.key], after="0") as (stream,):
+        async with reading(self.server.url, [self._key], after="0") as (stream,):
             await stream.has(count, _PATIENCE)
         return count / (stream.last_at - began)
 
@@ -246,32 +226,23 @@ class Bench:
 def benchmark(options: Options) -> Report:
     """Measure on one node with SQLite."""
     with stage() as here:
-        return Report(
-            benchmark="live",
-            sections=[_delay_section(here, options), _memory(here, options), _log(here, options)],
-        )
+        sections = [_delays(here, options), _memory(here, options), _log(here, options)]
+    return Report(benchmark="live", sections=sections)
 
 
-def _delay_section(here: Stage, options: Options) -> Section:
+def _delays(here: Stage, options: Options) -> Section:
     figures: list[Figure] = []
-    for title, readers in (("10 of its account", _PER_KEY), ("all of its account", _OPEN)):
+    for title, readers, targets in (
+        ("10 of its account", _PER_KEY, (_MEDIAN, _TAIL)),
+        ("all of its account", _OPEN, (None, None)),
+    ):
         options.progress(f"live: {_OPEN:,} streams, {title}")
         bench = Bench(here, f"delay-{readers}")
-        bench.start()
-        mine = bench.new_keys(readers // _PER_KEY, accounts=0)
-        others = (_OPEN - readers) // _PER_KEY
-        keys = mine + (bench.new_keys(others, accounts=others) if others else [])
-        found = bench.delays([key for key in keys for _ in range(_PER_KEY)], readers)
+        keys = bench.new_keys(readers, of_others=False)
+        keys += bench.new_keys(_OPEN - readers, of_others=True)
+        figures += spread(title, "ms", uvloop.run(bench.delays(keys, readers)), *targets)
         bench.stop()
-        has_target = readers == _PER_KEY
-        figures += [
-            Figure(f"{title}: median", "ms", [statistics.median(found)],
-                   target=_MEDIAN if has_target else None),
-            Figure(f"{title}: 99th percentile", "ms", [percentile(found, 99)],
-                   target=_TAIL if has_target else None),
-        ]  # fmt: skip
-    return Section(title=f"Event on the machine to the last client, {_OPEN:,} streams open",
-                   figures=figures)  # fmt: skip
+    return Section(f"Event on the machine to the last client, {_OPEN:,} streams open", figures)
 
 
 def _memory(here: Stage, options: Options) -> Section:
@@ -280,27 +251,27 @@ def _memory(here: Stage, options: Options) -> Section:
     count = min(_IDLE, (hard - _SPARE_DESCRIPTORS) // _PER_KEY * _PER_KEY)
     options.progress(f"live: {count:,} idle streams")
     bench = Bench(here, "memory")
-    bench.start()
-    keys = bench.new_keys(count // _PER_KEY, accounts=count // _PER_KEY)
-    kilobytes = bench.idle_kilobytes([key for key in keys for _ in range(_PER_KEY)])
+    kilobytes = uvloop.run(bench.idle_kilobytes(bench.new_keys(count, of_others=True)))
     bench.stop()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return Section(title=f"{count:,} idle streams", figures=[
-        Figure("memory of the service for each", "KB", [kilobytes], target=_STREAM_KILOBYTES),
-    ])  # fmt: skip
+    name = "memory of the service for each"
+    return Section(
+        f"{count:,} idle streams", [Figure(name, "KB", [kilobytes], target=_STREAM_KILOBYTES)]
+    )
 
 
 def _log(here: Stage, options: Options) -> Section:
     bench = Bench(here, "log")
-    bench.start()
     bench.stop()
     bench.store(_STORED)
     bench.start()
-    runs = [bench.resumed_per_second(_STORED) for _ in options.each_round("live: resumption")]
+    runs = [
+        uvloop.run(bench.resumed_per_second(_STORED))
+        for _ in options.each_round("live: resumption")
+    ]
     bench.stop()
-    return Section(title=f"{_STORED:,} stored events, read by resuming", figures=[
-        Figure("events", "1/s", runs, target=_RESUMED),
-    ])  # fmt: skip
+    title = f"{_STORED:,} stored events, read by resuming"
+    return Section(title, [Figure("events", "1/s", runs, target=_RESUMED)])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """The real machine agent, enrolled with a service of the benchmark, and driven over the API."""
 
 import contextlib
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import psutil
 
 from benchmarks.processes import BenchmarkError, Program, Stage
 from benchmarks.service import Installation, Server
@@ -21,13 +18,7 @@ _TURN_SECONDS: Final = 60.0
 
 
 class MachineAgent:
-    """A machine agent that is connected to a service.
-
-    Args:
-        code: a one-time code, which enrolls it.
-        config: its directory (`OUTRIDER_CONFIG_DIR`).
-        settings: further environment variables.
-        cpus: the processors that it may use; all if there are none.
+    """A machine agent that is connected to a service. Make it with `machine_agent`.
 
     Attributes:
         id: its daemon id.
@@ -36,23 +27,9 @@ class MachineAgent:
     """
 
     def __init__(
-        self,
-        here: Stage,
-        server: Server,
-        code: str,
-        config: Path,
-        *,
-        settings: Mapping[str, str] | None = None,
-        cpus: Sequence[int] = (),
+        self, here: Stage, server: Server, settings: Mapping[str, str], cpus: Sequence[int]
     ) -> None:
-        self.here, self.server, self._cpus, self._config = here, server, cpus, config
-        self._settings = {
-            **(settings or {}),
-            "OUTRIDER_CONFIG_DIR": str(config),
-            "OUTRIDER_LOG_LEVEL": "warning",
-        }
-        setup = ["-m", "outrider", "setup", "--server", server.url, "--code", code]
-        here.start("setup", setup, self._settings).wait_for_success()
+        self.here, self.server, self._settings, self._cpus = here, server, settings, cpus
         self.client = httpx.Client(
             base_url=f"{server.url}/api/v1", headers=server.headers, timeout=120, trust_env=False
         )
@@ -69,14 +46,13 @@ class MachineAgent:
 
     def kill(self) -> None:
         """Kill its process, as a crash would end it, and wait for that."""
-        process = psutil.Process(self.program.pid)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(10)
+        self.program.process.kill()
+        self.program.process.wait(10)
 
     @property
     def tmux_socket(self) -> str:
         """The name of its tmux server."""
-        return DaemonSettings(self._config).tmux_socket
+        return DaemonSettings(Path(self._settings["OUTRIDER_CONFIG_DIR"])).tmux_socket
 
     def get(self, path: str) -> Any:
         """Return what a GET answers."""
@@ -98,16 +74,16 @@ class MachineAgent:
         launched = self.post(f"/shortcuts/{self.id}/launch", {"type": kind, "dir": str(directory)})
         return Agent(self, kind, launched["sessionId"], launched["sessionTargetId"])
 
-    def sessions(self) -> list[dict[str, str]]:
-        """Return the sessions that the machine has reported."""
-        sessions: list[dict[str, str]] = self.get(f"/daemons/{self.id}/status")["sessions"]
-        return sessions
+    def agents(self) -> list["Agent"]:
+        """Return the agents that the machine has reported."""
+        sessions = self.get(f"/daemons/{self.id}/status")["sessions"]
+        return [Agent(self, one["type"], one["id"], one["targetId"]) for one in sessions]
 
     def end(self) -> None:
         """Stop what was launched, and end the machine agent."""
         with contextlib.suppress(httpx.HTTPError, BenchmarkError):
-            for session in self.sessions():
-                Agent(self, session["type"], session["id"], session["targetId"]).stop()
+            for agent in self.agents():
+                agent.stop()
         self.client.close()
         tmux = ["tmux", "-L", self.tmux_socket, "kill-server"]
         subprocess.run(tmux, check=False, capture_output=True, env=self.here.environment({}))
@@ -135,7 +111,9 @@ def machine_agent(
     Args:
         installation: of the service, without an account.
         providers: provider files of the machine, by type.
-        settings, cpus: see `MachineAgent`; `service_cpus` are the service's.
+        settings: further environment variables.
+        cpus: the processors that it may use, all if there are none; `service_cpus` are the
+            service's.
     """
     here = installation.stage
     config = here.directory / f"{installation.name}-config"
@@ -143,8 +121,15 @@ def machine_agent(
     for kind, text in (providers or {}).items():
         (config / "providers" / f"{kind}.toml").write_text(text)
     server = installation.serve(installation.new_key(), service_cpus)
+    settings = {
+        **(settings or {}),
+        "OUTRIDER_CONFIG_DIR": str(config),
+        "OUTRIDER_LOG_LEVEL": "warning",
+    }
     code = installation.new_code()
-    machine = MachineAgent(here, server, code, config, settings=settings, cpus=cpus)
+    setup = ["-m", "outrider", "setup", "--server", server.url, "--code", code]
+    here.start("setup", setup, settings).wait_for_success()
+    machine = MachineAgent(here, server, settings, cpus)
     try:
         yield machine
     finally:

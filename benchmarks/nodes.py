@@ -5,13 +5,11 @@ the processors.
 """
 
 import asyncio
-import os
 import random
-import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,26 +17,26 @@ from redis import Redis as Client
 from sqlalchemy import text
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
-from tests.servers.server import NotInstalledError
+from tests.servers.server import NotInstalledError, free_port
 
 from benchmarks.clients import Clients
 from benchmarks.command import Options, main
-from benchmarks.fleet import (
-    MACHINES,
-    PER_ACCOUNT,
-    Fleet,
-    enroll,
-    raise_file_limit,
-    status_request,
+from benchmarks.fleet import MACHINES, PER_ACCOUNT, Machines
+from benchmarks.processes import BenchmarkError, Stage, stage
+from benchmarks.report import (
+    NONE,
+    Figure,
+    Report,
+    Section,
+    Target,
+    compared,
+    counted,
+    plural,
 )
-from benchmarks.processes import BenchmarkError, Stage, free_port, stage
-from benchmarks.report import Figure, Report, Section, Target, compared, plural
 from benchmarks.roundtrip import start_baseline
 from benchmarks.service import Installation, Server, status_path
-from benchmarks.simulator.control import DisableReconnect
-from benchmarks.simulator.machine import Enrolled
-from benchmarks.wrk import Load, Request, load, require_wrk
-from outrider.cloud.settings import Settings
+from benchmarks.simulator import Order
+from benchmarks.wrk import Request, Run, load, require_wrk
 from outrider.cloud.store.database import Database
 
 _COMMAND_TIMEOUT: Final = 10.0
@@ -53,53 +51,6 @@ _WORKERS: Final = (1, 2, 4)
 _CROSSING: Final = Target("at most", 2.5, of="ratio")
 _RECONNECTED: Final = Target("at most", 60)
 _ANSWERED: Final = Target("at most", _COMMAND_TIMEOUT + 1)
-_NONE: Final = Target("at most", 0)
-
-
-class Cluster:
-    """Nodes that share a PostgreSQL and a Redis, and the machines that are enrolled there."""
-
-    def __init__(self, here: Stage, postgres: Postgres, redis: Redis, machines: int) -> None:
-        self.here = here
-        self._redis = Client.from_url(redis.url())
-        self._shared = {
-            "OUTRIDER_DATABASE_URL": postgres.create("fleet"),
-            "OUTRIDER_REDIS_URL": redis.url(),
-            "OUTRIDER_SECRET_KEY": "a secret key of the benchmark, long enough",
-            "OUTRIDER_COMMAND_TIMEOUT": str(_COMMAND_TIMEOUT),
-            "OUTRIDER_DRAIN_DELAY": "0",
-        }
-        self._database = Settings(database_url=self._shared["OUTRIDER_DATABASE_URL"]).sqlalchemy_url
-        first = self.installation("first")
-        account, self.key = first.new_account()
-        self.file = here.directory / "machines.jsonl"
-        self.machines = enroll(self._database, account, machines, self.file)
-
-    def installation(self, name: str) -> Installation:
-        """Return what a node is started from."""
-        installation = Installation(self.here, name)
-        installation.settings = {**installation.settings, **self._shared}
-        return installation
-
-    def node(self, name: str) -> Server:
-        """Start a node."""
-        return self.installation(name).serve(self.key)
-
-    def rows(self, query: str) -> list[Any]:
-        """Return what a query finds."""
-        return asyncio.run(_rows(self._database, query))
-
-    def used(self) -> "Used":
-        """Return what the stores have been used for so far."""
-        query = (
-            "SELECT xact_commit, tup_inserted + tup_updated FROM pg_stat_database "
-            "WHERE datname = current_database()"
-        )
-        ((commits, rows),) = self.rows(query)
-        info: dict[str, Any] = self._redis.info()
-        return Used(
-            time.monotonic(), commits, rows, info["total_commands_processed"], info["used_memory"]
-        )
 
 
 class Used(NamedTuple):
@@ -112,18 +63,60 @@ class Used(NamedTuple):
     memory: int
 
 
+class Cluster:
+    """Nodes that share a PostgreSQL and a Redis, and the machines that are enrolled there."""
+
+    def __init__(self, here: Stage, postgres: Postgres, redis: Redis, machines: int) -> None:
+        self.here = here
+        self._redis = Client.from_url(redis.url())
+        self._settings = {
+            "OUTRIDER_DATABASE_URL": postgres.create("fleet"),
+            "OUTRIDER_REDIS_URL": redis.url(),
+            "OUTRIDER_SECRET_KEY": "a secret key of the benchmark, long enough",
+            "OUTRIDER_COMMAND_TIMEOUT": str(_COMMAND_TIMEOUT),
+            "OUTRIDER_DRAIN_DELAY": "0",
+        }
+        self._first = Installation(here, "first", settings=self._settings)
+        account, self.key = self._first.new_account()
+        self.machines = Machines(self._first, account, machines)
+
+    def node(self, name: str, *options: str) -> Server:
+        """Start a node."""
+        installation = Installation(self.here, name, settings=self._settings)
+        return installation.serve(self.key, options=options)
+
+    def rows(self, query: str) -> Sequence[Any]:
+        """Return what a query finds."""
+
+        async def find(database: Database) -> Sequence[Any]:
+            async with database.read() as transaction:
+                return list(await transaction.execute(text(query)))
+
+        return self._first.in_database(find)
+
+    def used(self) -> Used:
+        """Return what the stores have been used for so far."""
+        query = (
+            "SELECT xact_commit, tup_inserted + tup_updated FROM pg_stat_database "
+            "WHERE datname = current_database()"
+        )
+        ((commits, rows),) = self.rows(query)
+        info: dict[str, Any] = self._redis.info()
+        return Used(
+            time.monotonic(), commits, rows, info["total_commands_processed"], info["used_memory"]
+        )
+
+
 def benchmark(options: Options) -> Report:
     """Measure a command that crosses nodes, the death of a node, and several workers."""
     require_wrk()
-    machines = options.machines or MACHINES
-    raise_file_limit(machines + 500)
     with ExitStack() as running:
         here = running.enter_context(stage())
         try:
             postgres, redis = running.enter_context(Postgres()), running.enter_context(Redis())
         except NotInstalledError as error:
             raise BenchmarkError(str(error)) from error
-        cluster = Cluster(here, postgres, redis, machines)
+        cluster = Cluster(here, postgres, redis, options.machines or MACHINES)
         one = cluster.node("one")
         (node,) = cluster.rows("SELECT id FROM nodes")[0]
         other = cluster.node("other")
@@ -136,81 +129,66 @@ def benchmark(options: Options) -> Report:
 
 def _crossing(cluster: Cluster, one: Server, other: Server, options: Options) -> Section:
     """Ask machines of one node by that one and by the other, in turns."""
-    fleet = Fleet(cluster.here, cluster.machines, cluster.file, [one.websocket_url])
+    fleet = cluster.machines.simulated(one)
     fleet.connect(PER_ACCOUNT)
-    request = status_request(cluster.machines[:PER_ACCOUNT])
+    request = cluster.machines.status_request()
     figures = []
     for connections in (1, 32):
-        runs = options.in_turns(
-            f"across nodes, {plural(connections, 'connection')}",
-            partial(_load, other, request, connections, options.seconds),
-            partial(_load, one, request, connections, options.seconds),
-        )
         name = plural(connections, "connection")
+
+        def run(server: Server, connections: int = connections) -> Run:
+            return _load(server, request, connections, options)
+
+        runs = options.in_turns(f"across nodes, {name}", lambda: run(other), lambda: run(one))
         figures += [
             compared(f"median, {name}", "us", runs, lambda run: run.p50, _CROSSING),
             compared(f"99th percentile, {name}", "us", runs, lambda run: run.p99),
         ]
     fleet.end()
-    return Section(
-        title="GET …/status by another node, the baseline being the machine's own", figures=figures
-    )
+    return Section("GET …/status by another node, the baseline being the machine's own", figures)
 
 
 def _killed(cluster: Cluster, one: Server, node: str, other: Server, options: Options) -> Section:
     """Kill a node that holds half of the machines, while commands go on."""
     count = len(cluster.machines)
     options.progress(f"{count:,} machines connect to two nodes")
-    _subscribe(other)
-    fleet = Fleet(
-        cluster.here, cluster.machines, cluster.file, [one.websocket_url, other.websocket_url]
-    )
+    # A webhook that nothing listens on, so that the account's events are stored.
+    url = f"http://127.0.0.1:{free_port()}/"
+    other.add_webhook(other.log_in(), url, "machine:disconnected")
+    fleet = cluster.machines.simulated(one, other)
     before = cluster.used()
-    seconds, _ = fleet.connect(count)
+    seconds = fleet.connect(count)
     stores = _stores(cluster, before, count, options)
     held = {row[0] for row in cluster.rows(f"SELECT id FROM machines WHERE node = '{node}'")}
-    asked = cluster.machines[:PER_ACCOUNT]
-    away = [machine.daemon_id for machine in asked if machine.daemon_id in held][:_NOT_RECONNECTING]
-    fleet.simulator.send(DisableReconnect(away))
-    reconnecting = count - len(away)
-    with StatusClients([one, other], [m for m in asked if m.daemon_id not in away]) as clients:
+    asked = [machine.daemon_id for machine in cluster.machines.all[:PER_ACCOUNT]]
+    away = [daemon_id for daemon_id in asked if daemon_id in held][:_NOT_RECONNECTING]
+    fleet.order(Order(away=away))
+    with StatusClients([one, other], [one for one in asked if one not in away]) as clients:
         time.sleep(2)
         options.progress(f"a node with {len(held):,} machines is killed")
-        os.kill(one.program.pid, signal.SIGKILL)
+        one.program.process.kill()
         began = time.monotonic()
         time.sleep(1)  # until the simulator has noticed
-        status = fleet.simulator.wait_for(reconnecting, _RECONNECT_SECONDS)
+        status = fleet.wait_for(count - len(away), _RECONNECT_SECONDS)
         seconds_away = time.monotonic() - began
-        if status.connected < reconnecting:
-            raise BenchmarkError(f"after {seconds_away:.0f} s not all are back: {status}")
         options.progress("waiting for the events of those that do not reconnect")
         events = _disconnected(cluster, len(away))
     clients.check()
     fleet.end()
+    not_once = sum(events[machine] != 1 for machine in away)
+    others = events.total() - sum(events[machine] for machine in away)
+    once = f"of {len(away)} that do not reconnect, without exactly one event"
     return Section(
-        title=f"A node with {len(held):,} of {count:,} machines is killed",
-        figures=[
+        f"A node with {len(held):,} of {count:,} machines is killed",
+        [
             Figure("connect, until all are welcome", "1/s", [count / seconds]),
             *stores,
             Figure("until all have reconnected", "s", [seconds_away], target=_RECONNECTED),
             Figure("longest absence of a machine", "s", [status.longest_away]),
             Figure("slowest answer to a command", "s", [max(clients.latencies)], target=_ANSWERED),
-            *(
-                Figure(outcome, "", [number])
-                for outcome, number in sorted(clients.outcomes.items())
-            ),
-            Figure(
-                f"of {len(away)} that do not reconnect, without exactly one event",
-                "machines",
-                [sum(events[machine] != 1 for machine in away)],
-                target=_NONE,
-            ),
-            Figure(
-                "events of machines that reconnected",
-                "",
-                [sum(events.values()) - sum(events[machine] for machine in away)],
-                target=_NONE,
-            ),
+            *counted(clients.outcomes),
+            Figure(once, "machines", [not_once], target=NONE),
+            Figure("events of machines that reconnected", "", [others], target=NONE),
         ],
     )
 
@@ -223,13 +201,12 @@ def _stores(cluster: Cluster, before: Used, count: int, options: Options) -> lis
     time.sleep(_REST_SECONDS)
     later = cluster.used()
     seconds = later.at - there.at
+    commits = (later.commits - there.commits) / seconds
     return [
         Figure("Redis memory of a machine", "KB", [(there.memory - before.memory) / count / 1000]),
         Figure("connect: rows written to PostgreSQL", "each", [(there.rows - before.rows) / count]),
         Figure("connect: Redis commands", "each", [(there.commands - before.commands) / count]),
-        Figure(
-            "at rest: PostgreSQL transactions", "1/s", [(later.commits - there.commits) / seconds]
-        ),
+        Figure("at rest: PostgreSQL transactions", "1/s", [commits]),
         Figure("at rest: rows written to PostgreSQL", "1/s", [(later.rows - there.rows) / seconds]),
         Figure("at rest: Redis commands", "1/s", [(later.commands - there.commands) / seconds]),
     ]
@@ -237,44 +214,32 @@ def _stores(cluster: Cluster, before: Used, count: int, options: Options) -> lis
 
 def _workers(cluster: Cluster, options: Options) -> Section:
     """Measure one, two and four processes on one port, beside the bare baseline of one."""
-    request = status_request(cluster.machines[:PER_ACCOUNT])
     figures = []
+    options.progress("the bare baseline")
+    daemon_id = cluster.machines.all[0].daemon_id
+    baseline = _throughput(
+        cluster, start_baseline(cluster.here, daemon_id, cluster.key), 1, options
+    )
     for workers in _WORKERS:
         options.progress(f"workers: {workers}")
-        installation = cluster.installation(f"workers-{workers}")
         arguments = ["--workers", str(workers)] if workers > 1 else []
-        server = installation.serve(cluster.key, options=arguments)
-        fleet = Fleet(cluster.here, cluster.machines, cluster.file, [server.websocket_url])
-        fleet.connect(PER_ACCOUNT)
-        runs = [_load(server, request, 32, options.seconds) for _ in range(options.rounds)]
-        figures.append(
-            Figure(
-                f"{workers} process{'es'[: 2 * (workers > 1)]}, 32 connections",
-                "requests/s",
-                [run.per_second for run in runs],
-            )
-        )
-        fleet.end()
-        server.program.end()
-    baseline = _bare(cluster, options)
-    for figure in figures:
-        figure.baseline = baseline
+        server = cluster.node(f"workers-{workers}", *arguments)
+        runs = _throughput(cluster, server, PER_ACCOUNT, options)
+        name = f"{workers} process{'es'[: 2 * (workers > 1)]}, 32 connections"
+        figures.append(Figure(name, "requests/s", runs, baseline))
     return Section(
-        title="GET …/status by several processes, PostgreSQL and Redis; the baseline is one "
+        "GET …/status by several processes, PostgreSQL and Redis; the baseline is one "
         "bare process (benchmarks/programs/bare_service.py)",
-        figures=figures,
+        figures,
     )
 
 
-def _bare(cluster: Cluster, options: Options) -> list[float]:
-    options.progress("the bare baseline")
-    machine = cluster.machines[0]
-    server = start_baseline(cluster.here, machine.daemon_id, cluster.key)
-    fleet = Fleet(cluster.here, cluster.machines, cluster.file, [server.websocket_url])
-    fleet.connect(1)
-    runs = [
-        _load(server, status_request([machine]), 32, options.seconds) for _ in range(options.rounds)
-    ]
+def _throughput(cluster: Cluster, server: Server, machines: int, options: Options) -> list[float]:
+    """Return the requests per second that a server answers, and end it."""
+    fleet = cluster.machines.simulated(server)
+    fleet.connect(machines)
+    request = cluster.machines.status_request(machines)
+    runs = [_load(server, request, 32, options) for _ in range(options.rounds)]
     fleet.end()
     server.program.end()
     return [run.per_second for run in runs]
@@ -283,8 +248,8 @@ def _bare(cluster: Cluster, options: Options) -> list[float]:
 class StatusClients(Clients):
     """Clients that ask machines for their status through any of these nodes, one by one."""
 
-    def __init__(self, servers: list[Server], machines: list[Enrolled]) -> None:
-        super().__init__(servers[0].headers, 3 * _COMMAND_TIMEOUT)
+    def __init__(self, servers: list[Server], machines: list[str]) -> None:
+        super().__init__(servers[0], 3 * _COMMAND_TIMEOUT)
         self._urls = [server.url for server in servers]
         self._machines = machines
 
@@ -294,46 +259,23 @@ class StatusClients(Clients):
 
     async def _ask(self) -> None:
         while not self.is_ending:
-            url = random.choice(self._urls) + status_path(random.choice(self._machines).daemon_id)
+            url = random.choice(self._urls) + status_path(random.choice(self._machines))
             await self.request("commands", "GET", url)
             await asyncio.sleep(0.02)
 
 
 def _disconnected(cluster: Cluster, expected: int) -> Counter[str]:
     """Return how many events tell of each machine's end, once there are enough of them."""
+    query = "SELECT body FROM events WHERE name = 'machine:disconnected'"
     deadline = time.monotonic() + _GONE_SECONDS
-    while True:
-        rows = cluster.rows("SELECT body FROM events WHERE name = 'machine:disconnected'")
-        if len(rows) >= expected or time.monotonic() > deadline:
-            break
+    while len(cluster.rows(query)) < expected and time.monotonic() < deadline:
         time.sleep(1)
     time.sleep(5)  # for any that would be too many
-    rows = cluster.rows("SELECT body FROM events WHERE name = 'machine:disconnected'")
-    return Counter(_daemon_of(body) for (body,) in rows)
+    return Counter(msgspec.json.decode(body)["daemonId"] for (body,) in cluster.rows(query))
 
 
-def _daemon_of(body: bytes) -> str:
-    found: str = msgspec.json.decode(body)["daemonId"]
-    return found
-
-
-def _subscribe(server: Server) -> None:
-    """Add a webhook that nothing listens on, so that the account's events are stored."""
-    session = server.log_in()
-    server.add_webhook(session, f"http://127.0.0.1:{free_port()}/", "machine:disconnected")
-
-
-def _load(server: Server, request: Request, connections: int, seconds: int) -> Load:
-    return load(server, request, connections=connections, seconds=seconds, cpus=[])
-
-
-async def _rows(url: str, query: str) -> list[Any]:
-    database = Database(url)
-    try:
-        async with database.read() as transaction:
-            return list(await transaction.execute(text(query)))
-    finally:
-        await database.close()
+def _load(server: Server, request: Request, connections: int, options: Options) -> Run:
+    return load(server, request, connections=connections, seconds=options.seconds, cpus=())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from types import FrameType
 from typing import Final
 
 import psutil
+from tests.rig.memory import peak_rss, reset_peak_rss
 
 from outrider.contract.errors import OutriderError
 
@@ -39,44 +39,37 @@ class BenchmarkError(OutriderError):
 class Program:
     """A program under way, in a session of its own, with its output in a file."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, name: str, process: psutil.Popen, log: Path) -> None:
         self.name = name
-        self._process = process
-        self._log = log
-        self._figures = psutil.Process(process.pid)
+        self.process = process
+        self.log = log
 
     @property
     def pid(self) -> int:
         """Its process id."""
-        return self._process.pid
+        return int(self.process.pid)
 
     def cpu_seconds(self) -> float:
         """Return the processor time it has used so far, its own and the kernel's for it."""
-        times = self._figures.cpu_times()
-        return times.user + times.system
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
 
     def memory(self) -> tuple[int, int]:
         """Return its memory in bytes: resident (RSS), and its share of it (PSS)."""
-        full = self._figures.memory_full_info()
+        full = self.process.memory_full_info()
         return full.rss, full.pss
 
     def peak_memory(self) -> int:
         """Return the most resident memory since its start or `reset_peak`, in bytes."""
-        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
-        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
+        return peak_rss(self.pid)
 
     def reset_peak(self) -> None:
         """Set the peak of its resident memory to what it has now."""
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="utf-8")
-
-    def children_memory(self) -> int:
-        """Return the resident memory of the programs that it has started, in bytes."""
-        return sum(child.memory_info().rss for child in self._figures.children(recursive=True))
+        reset_peak_rss(self.pid)
 
     def check(self) -> None:
         """Raise BenchmarkError with the end of its output where it has ended by itself."""
-        status = self._process.poll()
+        status = self.process.poll()
         if status is not None:
             raise BenchmarkError(f"{self.name} ended with {status}:\n{self._tail()}")
 
@@ -102,35 +95,23 @@ class Program:
             BenchmarkError: it failed, or took longer than `seconds`.
         """
         try:
-            status = self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
+            status = self.process.wait(seconds)
+        except psutil.TimeoutExpired:
             raise BenchmarkError(f"{self.name} took over {seconds:g} s:\n{self._tail()}") from None
         if status != 0:
             raise BenchmarkError(f"{self.name} ended with {status}:\n{self._tail()}")
 
     def end(self) -> None:
         """Ask it to end, and see to it that it and whatever it started have."""
-        family = [self._figures, *self._descendants()]
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGTERM)
-        try:
-            self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            for one in family:
-                # psutil compares start times, so a reused pid is safe from this.
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
-            self._process.wait()
-
-    def _descendants(self) -> list[psutil.Process]:
+        family: list[psutil.Process] = [self.process]
         with contextlib.suppress(psutil.NoSuchProcess):
-            return self._figures.children(recursive=True)
-        return []
+            family += self.process.children(recursive=True)
+            self.process.terminate()
+        psutil.wait_procs([self.process], _END_SECONDS)
+        _kill(family)
 
     def _tail(self) -> str:
-        return self._log.read_text(errors="replace")[-_LOG_TAIL:].strip() or "(it printed nothing)"
+        return self.log.read_text(errors="replace")[-_LOG_TAIL:].strip() or "(it printed nothing)"
 
 
 class Stage:
@@ -159,10 +140,9 @@ class Stage:
     ) -> Program:
         """Start `python arguments…`; on the given processors only, if there are any."""
         log = self.directory / f"{name.replace(' ', '-')}-{len(self._programs)}.log"
-        # A signal between the start of a process and its entry in the list would leave it running.
-        with log.open("wb") as output, deferred():
-            process = subprocess.Popen(
-                [sys.executable, *arguments],
+        with log.open("wb") as output:
+            process = psutil.Popen(
+                on_processors(cpus, [sys.executable, *arguments]),
                 cwd=REPOSITORY,
                 env=self.environment(settings),
                 stdin=subprocess.DEVNULL,
@@ -170,16 +150,38 @@ class Stage:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches the benchmark, which ends the rest
             )
-            program = Program(name, process, log)
-            self._programs.append(program)
-        if cpus:
-            os.sched_setaffinity(program.pid, cpus)
-        return program
+        self._programs.append(Program(name, process, log))
+        return self._programs[-1]
 
     def end(self) -> None:
-        """End every program, the newest first."""
+        """End every program, the newest first, and all else that this process has started."""
         while self._programs:
             self._programs.pop().end()
+        # A signal may have come between the start of a process and its entry in the list.
+        _kill(psutil.Process().children(recursive=True))
+
+
+def on_processors(cpus: Sequence[int], command: Sequence[str]) -> list[str]:
+    """Return the command line that runs a command on these processors only, if there are any."""
+    return [*(["taskset", "--cpu-list", ",".join(map(str, cpus))] if cpus else []), *command]
+
+
+@contextlib.contextmanager
+def on_loading_processors() -> Iterator[None]:
+    """Start programs in this block on the processors of what loads the service."""
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, LOADING or before)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, _END_SECONDS)
 
 
 @contextlib.contextmanager
@@ -189,42 +191,14 @@ def stage() -> Iterator[Stage]:
     try:
         yield here
     finally:
-        with handled((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN):
-            here.end()
-            shutil.rmtree(here.directory)
-
-
-@contextlib.contextmanager
-def handled(
-    numbers: Sequence[signal.Signals],
-    handler: Callable[[int, FrameType | None], None] | signal.Handlers,
-) -> Iterator[None]:
-    """Handle signals in this way for the length of a block."""
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
-
-
-@contextlib.contextmanager
-def deferred() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM that arrive during a block when it has ended."""
-    received: list[int] = []
-    with handled((signal.SIGINT, signal.SIGTERM), lambda number, _: received.append(number)):
-        yield
-    for number in received:
-        signal.raise_signal(number)
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+        here.end()
+        shutil.rmtree(here.directory)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:
     """Handle a signal as Ctrl-C, also where an event loop handles that itself."""
     signal.raise_signal(signal.SIGINT)
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

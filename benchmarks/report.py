@@ -3,7 +3,7 @@
 import os
 import platform
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -29,6 +29,13 @@ class Target(msgspec.Struct, frozen=True):
         """Return whether `value` is within the bound."""
         return value >= self.limit if self.bound == "at least" else value <= self.limit
 
+    def __str__(self) -> str:
+        return f"{self.bound} {self.limit:g}{'x baseline' if self.of == 'ratio' else ''}"
+
+
+NONE = Target("at most", 0)
+"""For counts of what must not happen."""
+
 
 class Figure(msgspec.Struct):
     """One thing that was measured, as many times as `runs` has values.
@@ -40,8 +47,8 @@ class Figure(msgspec.Struct):
 
     name: str
     unit: str
-    runs: list[float] = []
-    baseline: list[float] = []
+    runs: Sequence[float] = []
+    baseline: Sequence[float] = []
     target: Target | None = None
     note: str = ""
 
@@ -64,10 +71,8 @@ class Figure(msgspec.Struct):
     @property
     def met(self) -> bool | None:
         """Whether the target is met; None where there is none, or nothing was measured."""
-        if self.target is None:
-            return None
-        value = self.ratio if self.target.of == "ratio" else self.value
-        return None if value is None else self.target.met_by(value)
+        value = self.ratio if self.target and self.target.of == "ratio" else self.value
+        return None if self.target is None or value is None else self.target.met_by(value)
 
 
 def compared(
@@ -79,7 +84,26 @@ def compared(
 ) -> Figure:
     """Return the figure of a value of each run; `runs` are Outrider's and the baseline's."""
     ours, baseline = ([*map(value, each)] for each in runs)
-    return Figure(name, unit, ours, baseline=baseline, target=target)
+    return Figure(name, unit, ours, baseline, target)
+
+
+def spread(
+    name: str,
+    unit: str,
+    values: Sequence[float],
+    median: Target | None = None,
+    tail: Target | None = None,
+) -> list[Figure]:
+    """Return the figures of the values' median and 99th percentile."""
+    return [
+        Figure(f"{name}, median", unit, values, target=median),
+        Figure(f"{name}, 99th percentile", unit, [percentile(values, 99)], target=tail),
+    ]
+
+
+def counted(counts: Mapping[str, int], prefix: str = "") -> list[Figure]:
+    """Return a figure for each count, by name."""
+    return [Figure(prefix + name, "", [count]) for name, count in sorted(counts.items())]
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
@@ -118,37 +142,32 @@ class Report(msgspec.Struct, kw_only=True):
 def show(console: Console, report: Report) -> None:
     """Print the report's tables."""
     for section in report.sections:
-        has_baseline = any(figure.baseline for figure in section.figures)
-        table = Table(title=section.title, title_justify="left", title_style="bold")
-        table.add_column("")
-        table.add_column("Outrider", justify="right")
-        if has_baseline:
-            table.add_column("baseline", justify="right")
-            table.add_column("ratio", justify="right")
-        table.add_column("unit")
-        table.add_column("target")
-        table.add_column("")
-        for figure in section.figures:
-            comparison = (
-                [_number(figure.baseline_value), _ratio(figure.ratio)] if has_baseline else []
-            )
-            table.add_row(
-                figure.name,
-                _number(figure.value),
-                *comparison,
-                figure.unit,
-                _target(figure.target),
-                {True: "[green]met[/]", False: "[red]not met[/]", None: figure.note}[figure.met],
-            )
-        console.print(table)
-
+        compares = any(figure.baseline for figure in section.figures)
+        columns = ["", "Outrider", *(["baseline", "ratio"] if compares else []), "unit", "target"]
+        rows = [
+            [
+                one.name,
+                _number(one.value),
+                *([_number(one.baseline_value), _number(one.ratio)] if compares else []),
+                one.unit,
+                str(one.target or ""),
+                {True: "[green]met[/]", False: "[red]not met[/]", None: one.note}[one.met],
+            ]
+            for one in section.figures
+        ]
+        console.print(_table(section.title, [*columns, ""], rows))
     for curve in report.curves:
-        table = Table(*curve.columns, title=curve.title, title_justify="left", title_style="bold")
-        for column in table.columns:
-            column.justify = "right"
-        for row in curve.rows:
-            table.add_row(*map(_number, row))
-        console.print(table)
+        numbers = [[_number(value) for value in row] for row in curve.rows]
+        console.print(_table(curve.title, curve.columns, numbers))
+
+
+def _table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("", "unit", "target") else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def write(path: Path, reports: list[Report]) -> None:
@@ -156,55 +175,30 @@ def write(path: Path, reports: list[Report]) -> None:
     document = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine_facts(),
-        "reports": [
-            {
-                "benchmark": report.benchmark,
-                "sections": [
-                    {"title": section.title, "figures": [_plain(f) for f in section.figures]}
-                    for section in report.sections
-                ],
-                "curves": report.curves,
-            }
-            for report in reports
-        ],
+        "reports": msgspec.to_builtins(reports),
     }
+    for report, plain in zip(reports, document["reports"], strict=True):
+        for section, plain_section in zip(report.sections, plain["sections"], strict=True):
+            for one, figure in zip(section.figures, plain_section["figures"], strict=True):
+                figure.update(value=one.value, ratio=one.ratio, met=one.met)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
 
 def machine_facts() -> dict[str, str | int]:
     """Return what a reader must know of the machine to judge a figure."""
+    processors = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    models = [
+        line.partition(":")[2].strip() for line in processors if line.startswith("model name")
+    ]
     return {
-        "processor": _processor(),
+        "processor": models[0] if models else platform.machine(),
         "processors": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
 
 
-def _plain(figure: Figure) -> dict[str, object]:
-    plain: dict[str, object] = msgspec.to_builtins(figure)
-    return {**plain, "value": figure.value, "ratio": figure.ratio, "met": figure.met}
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
 def _number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _target(target: Target | None) -> str:
-    if target is None:
-        return ""
-    times = "x baseline" if target.of == "ratio" else ""
-    return f"{target.bound} {target.limit:g}{times}"

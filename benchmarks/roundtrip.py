@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from tests.servers.server import free_port
 
 from benchmarks.command import Options, main
 from benchmarks.machine_agent import machine_agent
-from benchmarks.processes import SERVING, BenchmarkError, Program, Stage, free_port, stage
+from benchmarks.processes import SERVING, BenchmarkError, Program, Stage, stage
 from benchmarks.report import Figure, Report, Section, Target, compared, plural
 from benchmarks.service import Installation, Server
-from benchmarks.sides import Account, Run, Sides, in_turns, side_by_side
-from benchmarks.wrk import Request, require_wrk
+from benchmarks.sides import Sides, side_by_side
+from benchmarks.wrk import Run, require_wrk
 
 _MEGABYTE: Final = 1e6
 _SETTLE_SECONDS: Final = 2.0
@@ -35,34 +36,36 @@ class Start(NamedTuple):
 def _at_rest(here: Stage, options: Options) -> Section:
     """Measure starts and idle memory, on installations of their own."""
     options.progress("start-up and idle memory")
+    installations = [Installation(here, f"idle-{number}") for number in range(_STARTS)]
+    first = [_start(installation) for installation in installations]
+    second = [_start(installation) for installation in installations]
     figures = []
-    first: list[Start] = []
-    second: list[Start] = []
-    for number in range(_STARTS):
-        installation = Installation(here, f"idle-{number}")
-        first.append(_start(installation))
-        second.append(_start(installation))
     for name, starts, target in (
         ("second start", second, _START),
-        ("first start, with migrations,", first, None),
+        ("first start, of an empty directory,", first, None),
     ):
+        seconds, cpu, resident, shared = map(list, zip(*starts, strict=True))
         figures += [
-            Figure(f"service: {name} to /readyz", "s", [s.seconds for s in starts], target=target),
-            Figure("  of it processor time", "s", [start.cpu for start in starts]),
-            Figure(
-                "  then idle memory (RSS)",
-                "MB",
-                [start.resident for start in starts],
-                target=_SERVICE_MEMORY,
-            ),
-            Figure("  then idle memory (PSS)", "MB", [start.shared for start in starts]),
+            Figure(f"service: {name} to /readyz", "s", seconds, target=target),
+            Figure("  of it processor time", "s", cpu),
+            Figure("  then idle memory (RSS)", "MB", resident, target=_SERVICE_MEMORY),
+            Figure("  then idle memory (PSS)", "MB", shared),
         ]
-    return Section("At rest", [*figures, *_agent(installation)])
+    with machine_agent(Installation(here, "agent")) as agent:
+        resident_agent, shared_agent = _memory(agent.program)
+        children = agent.program.process.children(recursive=True)
+        of_children = sum(child.memory_info().rss for child in children) / _MEGABYTE
+    figures += [
+        Figure("machine agent: idle memory (RSS)", "MB", [resident_agent], target=_AGENT_MEMORY),
+        Figure("machine agent: idle memory (PSS)", "MB", [shared_agent]),
+        Figure("machine agent: its children (RSS)", "MB", [of_children]),
+    ]
+    return Section("At rest", figures)
 
 
 def _start(installation: Installation) -> Start:
     began = time.perf_counter()
-    program = installation.serve("").program
+    program = installation.serve().program
     seconds, cpu = time.perf_counter() - began, program.cpu_seconds()
     start = Start(seconds, cpu, *_memory(program))
     program.end()
@@ -77,18 +80,6 @@ def _memory(program: Program) -> tuple[float, float]:
     return resident / _MEGABYTE, shared / _MEGABYTE
 
 
-def _agent(installation: Installation) -> list[Figure]:
-    """Return the memory of the real machine agent, connected and idle."""
-    with machine_agent(installation) as agent:
-        resident, shared = _memory(agent.program)
-        children = agent.program.children_memory() / _MEGABYTE
-    return [
-        Figure("machine agent: idle memory (RSS)", "MB", [resident], target=_AGENT_MEMORY),
-        Figure("machine agent: idle memory (PSS)", "MB", [shared]),
-        Figure("machine agent: its children (RSS)", "MB", [children]),
-    ]
-
-
 ALONE: Final = 1
 TOGETHER: Final = 32
 
@@ -98,57 +89,53 @@ def benchmark(options: Options) -> Report:
     require_wrk()
     with stage() as here:
         at_rest = _at_rest(here, options)
-        with side_by_side(here, _bare) as sides:
+        with side_by_side(
+            here,
+            lambda _, account, daemons: start_baseline(
+                here, account.daemon_id, account.key, daemons, SERVING
+            ),
+        ) as sides:
             _check_same(sides)
-            sections = [_compare(name, sides, options) for name in sides.requests()]
+            sections = [_compare(name, sides, options) for name in sides.requests]
     return Report(benchmark="roundtrip", sections=[*sections, at_rest])
 
 
-def _bare(here: Stage, _: Installation, account: Account) -> Server:
-    return start_baseline(here, account.daemon_id, account.key, SERVING)
+def start_baseline(
+    here: Stage, daemon_id: str, key: str, daemons: bytes = b"{}", cpus: Sequence[int] = ()
+) -> Server:
+    """Start the bare baseline for one machine, and wait until it is ready.
 
-
-def start_baseline(here: Stage, daemon_id: str, key: str, cpus: Sequence[int] = ()) -> Server:
-    """Start the bare baseline with one machine, and wait until it is ready."""
+    Args:
+        daemons: what it answers to `GET /daemons`.
+    """
     port = free_port()
-    baseline = Server(
-        here.start(
-            "baseline",
-            ["-m", "benchmarks.programs.bare_service", str(port), daemon_id],
-            {"KEY": key},
-            cpus,
-        ),
-        f"http://127.0.0.1:{port}",
-        key,
-    )
-    baseline.program.wait_until(lambda: baseline.answers("/api/v1/daemons"), "ready")
+    arguments = ["-m", "benchmarks.programs.bare_service", str(port), daemon_id]
+    program = here.start("baseline", arguments, {"KEY": key, "DAEMONS": daemons.decode()}, cpus)
+    baseline = Server(program, f"http://127.0.0.1:{port}", key)
+    program.wait_until(lambda: baseline.answers("/api/v1/daemons"), "ready")
     return baseline
 
 
 def _check_same(sides: Sides) -> None:
-    """See that both sides give the same answers, but for the moments in them."""
-    for name, request in sides.requests().items():
+    """See that both sides give the same answers."""
+    for name, request in sides.requests.items():
         ours, theirs = (
-            msgspec.json.decode(_ask(server, request))
+            msgspec.json.decode(
+                server.request(request.method, request.path, content=request.body).content
+            )
             for server in (sides.outrider, sides.baseline)
         )
         for daemon in (d for body in (ours, theirs) for d in body.get("daemons", ())):
-            del daemon["connectedAt"], daemon["lastSeenAt"]
+            del daemon["lastSeenAt"]
         if ours != theirs:
             raise BenchmarkError(f"{name}: the baseline does not answer what the service answers")
-
-
-def _ask(server: Server, request: Request) -> bytes:
-    if request.body is None:
-        return server.get(request.path)
-    return server.post(request.path, request.body.encode())
 
 
 def _compare(name: str, sides: Sides, options: Options) -> Section:
     """Measure one request on both sides, in turns."""
     figures = []
     for connections in (ALONE, TOGETHER):
-        runs = in_turns(name, sides, connections, options)
+        runs = sides.in_turns(name, connections, options)
         figures += [
             compared(f"{what}, {plural(connections, 'connection')}", unit, runs, value, target)
             for what, unit, value, target in _FIGURES[connections]
@@ -161,17 +148,17 @@ _LATENCY: Final = Target("at most", 1.7, of="ratio")
 
 _FIGURES: Final[dict[int, list[tuple[str, str, Callable[[Run], float], Target | None]]]] = {
     ALONE: [
-        ("median latency", "us", lambda run: run.load.p50, _LATENCY),
-        ("99th percentile", "us", lambda run: run.load.p99, None),
+        ("median latency", "us", lambda run: run.p50, _LATENCY),
+        ("99th percentile", "us", lambda run: run.p99, None),
     ],
     TOGETHER: [
-        ("throughput", "requests/s", lambda run: run.load.per_second, _THROUGHPUT),
-        ("median latency", "us", lambda run: run.load.p50, None),
+        ("throughput", "requests/s", lambda run: run.per_second, _THROUGHPUT),
+        ("median latency", "us", lambda run: run.p50, None),
         ("processor time", "us/request", lambda run: run.cpu_per_request, None),
         (
             "server busy",
             "% of a processor",
-            lambda run: run.cpu_seconds * 1e8 / run.load.microseconds,
+            lambda run: run.cpu_seconds * 1e8 / run.microseconds,
             None,
         ),
     ],

@@ -1,8 +1,8 @@
-"""A machine that speaks the daemon protocol truly and answers every command at once.
+"""The scripted machine of the tests (`tests.rig`) as a program that answers commands at once.
 
-Run as `python -m benchmarks.scripted_machine URL`, with the connection token in `TOKEN`. What it
-says is that of the tests' scripted machine (`tests.rig`), but for a chat of twenty messages, about
-four kilobytes. It does as little as a machine can, so that what is measured is the service.
+Run as `python -m benchmarks.scripted_machine URL`, with the connection token in `TOKEN`. It has two
+sessions, and a chat of twenty messages, about four kilobytes. It does as little as a machine can,
+so that what is measured is the service.
 """
 
 import asyncio
@@ -16,72 +16,30 @@ from typing import Final
 import msgspec
 import uvloop
 from msgspec import Raw
-from tests.rig.machine import hello as hello_with
+from tests.rig.machine import hello, socket
 from tests.rig.samples import CHAT, STATE, session
-from tests.rig.samples import MACHINE as _TESTS_MACHINE
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 
 from outrider.contract.commands import CommandType
 from outrider.contract.events import AgentEvent, EventName
 from outrider.contract.frames import (
-    MAX_FRAME_BYTES,
     Command,
     CommandResult,
     Failure,
-    Hello,
     Welcome,
     decode_from_service,
     encode,
 )
 from outrider.contract.ids import new_id
-from outrider.contract.providers import BUILT_IN
-from outrider.contract.resources import Provider, Session
+from outrider.contract.resources import Session
 
-_NOW: Final = 1_750_000_000_000
-
-_TURN: Final = (
-    ("user", "text", "Add a test for the discount that applies above a hundred euros."),
-    ("assistant", "thinking", "The rule is in pricing.py; the boundary is what may be wrong."),
-    ("assistant", "tool_call", '{"name": "Read", "input": {"file_path": "src/pricing.py"}}'),
-    (
-        "tool",
-        "tool_result",
-        (
-            "def discount(total: Decimal) -> Decimal:\n"
-            '    """Ten per cent above a hundred euros, nothing below."""\n'
-            '    return total * Decimal("0.1") if total > 100 else Decimal(0)\n'
-        ),
-    ),
-    (
-        "assistant",
-        "text",
-        (
-            "I have added `test_discount_starts_above_a_hundred` with the values 99.99, 100 and "
-            "100.01. The three of them pass; the boundary itself gets no discount, as the "
-            "docstring says."
-        ),
-    ),
+_TEXT: Final = (
+    "I have added `test_discount_starts_above_a_hundred` with the values 99.99, 100 and 100.01; "
+    "the three of them pass."
 )
+_MESSAGES: Final = 20
 
-PROVIDERS: Final = [
-    Provider(
-        type=kind,
-        category=category,
-        display_name=name,
-        installed=category == "cli",
-        path=f"/usr/bin/{kind}" if category == "cli" else None,
-        verified=True,
-    )
-    for kind, (category, name) in BUILT_IN.items()
-]
-
-MACHINE: Final = msgspec.structs.replace(_TESTS_MACHINE, hostname="bench")
-"""Named as `service.enroll` names it."""
-
-_SESSIONS: Final = (
-    session(id="session_01jz3v7k2qf8ar4n0w5h6xt9cd", model="claude-sonnet"),
-    session("acp", "opencode-acp", id="session_01jz3v8m4te2brs7x1p9qy6gfh", status="generating"),
-)
+_SESSIONS: Final = (session(), session("acp", "opencode-acp", status="generating"))
 
 
 def sessions() -> list[Session]:
@@ -89,34 +47,29 @@ def sessions() -> list[Session]:
     return [msgspec.structs.replace(one) for one in _SESSIONS]
 
 
-def hello() -> Hello:
-    """Return the machine's first frame."""
-    return hello_with(*sessions(), machine=MACHINE, providers=PROVIDERS)
+def _chat() -> dict[str, object]:
+    messages = [
+        {
+            "id": f"msg_01jz3v7k2qf8ar4n0w5h6x{index:04d}",
+            "index": index,
+            "role": "assistant" if index % 2 else "user",
+            "kind": "text",
+            "content": _TEXT,
+            "timestamp": 1_750_000_000_000 + 3000 * index,
+        }
+        for index in range(_MESSAGES)
+    ]
+    return CHAT | {
+        "messages": messages,
+        "status": "idle",
+        "pendingAction": None,
+        "totalMessages": _MESSAGES,
+    }
 
 
 RESULTS: Final = {
-    CommandType.AGENT_STATUS: Raw(msgspec.json.encode(STATE | {"status": "idle"})),
-    CommandType.READ_CHAT: Raw(
-        msgspec.json.encode(
-            CHAT
-            | {
-                "messages": [
-                    {
-                        "id": f"msg_01jz3v7k2qf8ar4n0w5h6x{index:04d}",
-                        "index": index,
-                        "role": role,
-                        "kind": kind,
-                        "content": content,
-                        "timestamp": _NOW + 3000 * index,
-                    }
-                    for index, (role, kind, content) in enumerate(_TURN * 4)
-                ],
-                "status": "idle",
-                "pendingAction": None,
-                "totalMessages": 4 * len(_TURN),
-            }
-        )
-    ),
+    CommandType.AGENT_STATUS: Raw(msgspec.json.encode(STATE)),
+    CommandType.READ_CHAT: Raw(msgspec.json.encode(_chat())),
 }
 """The result of each command that the machine knows, encoded once."""
 
@@ -147,29 +100,20 @@ def answer(command: Command) -> CommandResult:
 @asynccontextmanager
 async def connected(url: str, token: str) -> AsyncIterator[tuple[ClientConnection, Welcome]]:
     """Connect and send the hello; give the socket and the service's welcome."""
-    async with connect(
-        url,
-        additional_headers={"Authorization": f"Bearer {token}"},
-        compression=None,
-        max_size=MAX_FRAME_BYTES,
-        max_queue=256,
-        ping_interval=None,  # the service pings
-        close_timeout=1,
-        proxy=None,
-    ) as socket:
-        await socket.send(encode(hello()), text=True)
-        welcome = decode_from_service(await socket.recv())
+    async with socket(url, token) as connection:
+        await connection.send(encode(hello(*sessions())), text=True)
+        welcome = decode_from_service(await connection.recv())
         assert isinstance(welcome, Welcome), "the service answers a hello with a welcome"
-        yield socket, welcome
+        yield connection, welcome
 
 
 async def run(url: str, token: str) -> None:
     """Connect, and answer commands until the service closes the socket."""
-    async with connected(url, token) as (socket, _):
-        async for data in socket:
+    async with connected(url, token) as (connection, _):
+        async for data in connection:
             frame = decode_from_service(data)
             if isinstance(frame, Command):
-                await socket.send(encode(answer(frame)), text=True)
+                await connection.send(encode(answer(frame)), text=True)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-"""The real service, as an operator starts it, with an account and a key of its own."""
+"""The real service, as an operator starts it, with accounts and keys as the tests make them."""
 
-import json
+import asyncio
 import shutil
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
+from tests.rig.site import new_account
+from tests.servers.server import free_port
 
-from benchmarks.processes import (
-    LOADING,
-    REPOSITORY,
-    BenchmarkError,
-    Program,
-    Stage,
-    deferred,
-    free_port,
-)
+from benchmarks.processes import LOADING, Program, Stage
+from outrider.cli.admin import issue_key
+from outrider.cloud.access.enrollment import Enrollment
+from outrider.cloud.access.passwords import HASHER
+from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.settings import Settings
+from outrider.cloud.store.database import Database
+
+ResultT = TypeVar("ResultT")
 
 EMAIL: Final = "bench@outrider.invalid"
 PASSWORD: Final = "a password of the benchmark"
@@ -38,7 +38,7 @@ class Server:
 
     program: Program
     url: str
-    key: str
+    key: str = ""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -50,33 +50,33 @@ class Server:
         """Where a machine connects."""
         return f"ws{self.url.removeprefix('http')}/api/v1/daemon/connect"
 
-    def answers(self, path: str) -> bool:
-        """Return whether a GET of `path` gives a 200 now."""
-        try:
-            return _client.get(self.url + path, headers=self.headers).status_code == 200
-        except httpx.TransportError:
-            return False
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Return the response to a request with the key, or with the `headers` of the options."""
+        options = {"headers": self.headers, **options}
+        return _client.request(method, self.url + path, **options).raise_for_status()
 
     def get(self, path: str) -> bytes:
         """Return what a GET of `path` answers."""
-        return _client.get(self.url + path, headers=self.headers).raise_for_status().content
+        return self.request("GET", path).content
 
-    def post(self, path: str, body: bytes) -> bytes:
-        """Return what a POST to `path` answers."""
-        answer = _client.post(self.url + path, headers=self.headers, content=body)
-        return answer.raise_for_status().content
+    def answers(self, path: str) -> bool:
+        """Return whether a GET of `path` succeeds now."""
+        try:
+            return self.request("GET", path).status_code == 200
+        except httpx.HTTPError:
+            return False
 
     def log_in(self, email: str = EMAIL) -> dict[str, str]:
         """Return the headers of a new session of a user."""
-        login = {"email": email, "password": PASSWORD}
-        answer = _client.post(f"{self.url}/api/v1/auth/login", json=login)
-        return {"Authorization": f"Bearer {answer.raise_for_status().json()['token']}"}
+        body = {"email": email, "password": PASSWORD}
+        token = self.request("POST", "/api/v1/auth/login", json=body, headers={}).json()["token"]
+        return {"Authorization": f"Bearer {token}"}
 
     def add_webhook(self, session: dict[str, str], url: str, event: str = "*") -> str:
         """Subscribe a URL to an event (all), in a session; return the webhook's path."""
         body = {"url": url, "events": [event]}
-        answer = _client.post(f"{self.url}/api/v1/webhooks", json=body, headers=session)
-        return f"/api/v1/webhooks/{answer.raise_for_status().json()['id']}"
+        made = self.request("POST", "/api/v1/webhooks", json=body, headers=session).json()
+        return f"/api/v1/webhooks/{made['id']}"
 
 
 class Installation:
@@ -84,7 +84,6 @@ class Installation:
 
     Args:
         copy_of: an installation whose data it begins with.
-        database: the address of its database, where it is not SQLite in the directory.
         settings: further settings, by their variables.
     """
 
@@ -94,37 +93,29 @@ class Installation:
         name: str,
         copy_of: "Installation | None" = None,
         *,
-        database: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.stage = stage
         self.name = name
+        self.directory = stage.directory / name
         self._port = free_port()
-        self.settings: Mapping[str, str] = {
-            **({} if database is None else {"OUTRIDER_DATABASE_URL": database}),
-            "OUTRIDER_DATA_DIR": str(stage.directory / name),
+        self._accounts: dict[str, str] = {}
+        self.settings = {
+            "OUTRIDER_DATA_DIR": str(self.directory),
             "OUTRIDER_PORT": str(self._port),
             # What is measured is the way of a request, not how one is refused.
-            "OUTRIDER_RATE_LIMIT_KEY": _NO_LIMIT,
-            "OUTRIDER_RATE_LIMIT_SESSION": _NO_LIMIT,
-            "OUTRIDER_RATE_LIMIT_IP": _NO_LIMIT,
-            "OUTRIDER_RATE_LIMIT_AUTH": _NO_LIMIT,
+            **{f"OUTRIDER_RATE_LIMIT_{of}": _NO_LIMIT for of in ("KEY", "SESSION", "IP", "AUTH")},
             "OUTRIDER_LOG_LEVEL": "warning",
             **(settings or {}),
         }
         if copy_of is None:
-            (stage.directory / name).mkdir()
+            self.directory.mkdir(parents=True)
         else:
-            shutil.copytree(stage.directory / copy_of.name, stage.directory / name)
-
-    @property
-    def url(self) -> str:
-        """The address that the service has while it runs."""
-        return f"http://127.0.0.1:{self._port}"
+            shutil.copytree(copy_of.directory, self.directory)
 
     def serve(
         self,
-        key: str,
+        key: str = "",
         cpus: Sequence[int] = (),
         *,
         module: str = "outrider",
@@ -133,9 +124,10 @@ class Installation:
     ) -> Server:
         """Start `python -m MODULE serve OPTIONS` and wait until it is ready."""
         arguments = ["-m", module, "serve", *options]
-        settings = {**self.settings, **(settings or {})}
-        program = self.stage.start(self.name, arguments, settings, cpus)
-        server = Server(program, self.url, key)
+        program = self.stage.start(
+            self.name, arguments, {**self.settings, **(settings or {})}, cpus
+        )
+        server = Server(program, f"http://127.0.0.1:{self._port}", key)
         program.wait_until(lambda: server.answers("/readyz"), "ready", 60)
         return server
 
@@ -145,51 +137,56 @@ class Installation:
 
     def new_account(self, email: str = EMAIL) -> tuple[str, str]:
         """Create an account without limits; return its id and a key of it with every scope."""
-        account: str = self._admin("account", "create", "--email", email, "--plan", "enterprise")[
-            "accountId"
-        ]
-        key: str = self._admin("key", "create", "--account", account, "--name", "benchmark")["key"]
-        return account, key
+
+        async def create(database: Database) -> tuple[str, str]:
+            account = await new_account(database, "enterprise", HASHER.hash(PASSWORD), email)
+            return account.id, (await self.issue_key(database, account.id))
+
+        self._accounts[email], key = self.in_database(create)
+        return self._accounts[email], key
 
     def new_code(self, email: str = EMAIL) -> str:
         """Return a one-time code that enrolls a machine in the account of this user."""
-        code: str = self._admin("enroll", "--account", email)["code"]
-        return code
 
-    def _admin(self, *arguments: str) -> dict[str, Any]:
-        with deferred():  # it takes a second
-            done = subprocess.run(
-                [sys.executable, "-m", "outrider", "admin", *arguments, "--json"],
-                cwd=REPOSITORY,
-                env=self.stage.environment({**self.settings, "OUTRIDER_PASSWORD": PASSWORD}),
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-        if done.returncode != 0:
-            raise BenchmarkError(f"outrider admin {' '.join(arguments)}: {done.stderr.strip()}")
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
+        async def create(database: Database) -> str:
+            return (await Enrollment(database).new_code(self._accounts[email], None)).code
+
+        return self.in_database(create)
+
+    @staticmethod
+    async def issue_key(database: Database, account: str) -> str:
+        """Create a key of an account with every scope."""
+        return (await issue_key(database, account, "benchmark", set(ALL_SCOPES)))[1]
+
+    def in_database(self, work: Callable[[Database], Awaitable[ResultT]]) -> ResultT:
+        """Return what some work on the database returns; the service may run meanwhile."""
+        address = self.settings.get("OUTRIDER_DATABASE_URL")
+        settings = Settings(data_dir=self.directory, database_url=address)
+
+        async def run() -> ResultT:
+            database = Database(settings.sqlalchemy_url)
+            try:
+                await database.migrate()
+                return await work(database)
+            finally:
+                await database.close()
+
+        return asyncio.run(run())
 
 
-def start_receiver(here: Stage) -> tuple[Program, str]:
-    """Start a receiver of webhooks (`benchmarks.programs.receiver`); return it and its URL."""
+def start_receiver(here: Stage) -> Server:
+    """Start a receiver of webhooks (`benchmarks.programs.receiver`)."""
     port = free_port()
-    url = f"http://127.0.0.1:{port}"
     program = here.start("receiver", ["-m", "benchmarks.programs.receiver", str(port)], {}, LOADING)
-    receiver = Server(program, url, key="")
+    receiver = Server(program, f"http://127.0.0.1:{port}")
     program.wait_until(lambda: receiver.answers("/count"), "listening")
-    return program, url
+    return receiver
 
 
 def enroll(server: Server, code: str) -> tuple[str, str]:
     """Enroll a machine by hand; return its daemon id and its token."""
-    answer = _client.post(
-        f"{server.url}/api/v1/auth/enroll",
-        json={"code": code, "hostname": "bench", "platform": "linux", "version": "0"},
-    )
-    enrolled = answer.raise_for_status().json()
+    body = {"code": code, "hostname": "bench", "platform": "linux", "version": "0"}
+    enrolled = server.request("POST", "/api/v1/auth/enroll", json=body, headers={}).json()
     return enrolled["daemonId"], enrolled["token"]
 
 

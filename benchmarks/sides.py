@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 
 from benchmarks.command import Options
-from benchmarks.processes import LOADING, SERVING, Stage
+from benchmarks.processes import SERVING, Stage
 from benchmarks.service import Installation, Server, enroll, start_scripted_machine, status_path
-from benchmarks.wrk import Load, Request, load
+from benchmarks.wrk import Request, Run, load
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -24,41 +24,35 @@ class Sides(msgspec.Struct, frozen=True):
 
     outrider: Server
     baseline: Server
-    daemon_id: str
+    requests: dict[str, Request]
+    """The requests to measure, by the name that the report gives them."""
 
-    def requests(self) -> dict[str, Request]:
-        """Return the requests to measure, by the name that the report gives them."""
-        return {
-            "GET …/status": Request("GET", status_path(self.daemon_id)),
-            "POST …/command read_chat": Request(
-                "POST",
-                f"/api/v1/daemons/{self.daemon_id}/command",
-                '{"type":"read_chat","payload":{}}',
-            ),
-            "GET /daemons": Request("GET", "/api/v1/daemons"),
-        }
+    def in_turns(
+        self, name: str, connections: int, options: Options
+    ) -> tuple[list[Run], list[Run]]:
+        """Measure a request on both sides, run by run."""
 
+        def run(server: Server, seconds: int = options.seconds) -> Run:
+            return load(server, self.requests[name], connections=connections, seconds=seconds)
 
-class Run(msgspec.Struct):
-    """One run: what wrk saw, and the processor time that the server used meanwhile."""
-
-    load: Load
-    cpu_seconds: float
-
-    @property
-    def cpu_per_request(self) -> float:
-        """Microseconds of a processor for each request, in all threads of the server."""
-        return self.cpu_seconds * 1e6 / self.load.requests
+        for server in (self.outrider, self.baseline):
+            run(server, 1)  # warm up
+        return options.in_turns(
+            f"{name}, connections: {connections}",
+            lambda: run(self.outrider),
+            lambda: run(self.baseline),
+        )
 
 
 @contextmanager
 def side_by_side(
-    here: Stage, start_baseline: Callable[[Stage, Installation, Account], Server]
+    here: Stage, start_baseline: Callable[[Installation, Account, bytes], Server]
 ) -> Iterator[Sides]:
     """Start the service, and what it is compared with; end both behind the block.
 
     Args:
-        start_baseline: given the service's installation, return the other side, ready.
+        start_baseline: given the service's installation and its answer to `GET /daemons`, return
+            the other side, ready.
     """
     installation = Installation(here, "outrider")
     account, key = installation.new_account()
@@ -66,29 +60,19 @@ def side_by_side(
         outrider = installation.serve(key, SERVING)
         running.callback(outrider.program.end)
         daemon_id, token = enroll(outrider, installation.new_code())
-        baseline = start_baseline(here, installation, Account(account, key, daemon_id))
+        running.callback(start_scripted_machine(here, outrider, daemon_id, token).end)
+        daemons = "/api/v1/daemons"
+        baseline = start_baseline(
+            installation, Account(account, key, daemon_id), outrider.get(daemons)
+        )
         running.callback(baseline.program.end)
-        sides = Sides(outrider, baseline, daemon_id)
-        for server in (outrider, baseline):
-            running.callback(start_scripted_machine(here, server, daemon_id, token).end)
-        yield sides
-
-
-def in_turns(
-    name: str, sides: Sides, connections: int, options: Options
-) -> tuple[list[Run], list[Run]]:
-    """Measure a request on both sides, run by run."""
-    request = sides.requests()[name]
-    for server in (sides.outrider, sides.baseline):
-        _run(server, request, connections, seconds=1)  # warm up
-    return options.in_turns(
-        f"{name}, connections: {connections}",
-        lambda: _run(sides.outrider, request, connections, options.seconds),
-        lambda: _run(sides.baseline, request, connections, options.seconds),
-    )
-
-
-def _run(server: Server, request: Request, connections: int, seconds: int) -> Run:
-    before = server.program.cpu_seconds()
-    seen = load(server, request, connections=connections, seconds=seconds, cpus=LOADING)
-    return Run(seen, server.program.cpu_seconds() - before)
+        running.callback(start_scripted_machine(here, baseline, daemon_id, token).end)
+        command = f"{daemons}/{daemon_id}/command"
+        requests = {
+            "GET …/status": Request("GET", status_path(daemon_id)),
+            "POST …/command read_chat": Request(
+                "POST", command, '{"type":"read_chat","payload":{}}'
+            ),
+            "GET /daemons": Request("GET", daemons),
+        }
+        yield Sides(outrider, baseline, requests)

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from benchmarks.command import Options, main
 from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
 from benchmarks.processes import BenchmarkError, Stage, stage
-from benchmarks.report import Figure, Report, Section, Target, percentile
+from benchmarks.report import Figure, Report, Section, Target, compared, percentile
 from benchmarks.service import Installation
 
 _SOON: Final = Target("at most", 15)
@@ -73,23 +73,20 @@ def _shells(here: Stage) -> Iterator[MachineAgent]:
 
 def _echo(machine: MachineAgent, directory: Path, options: Options) -> Section:
     agent = machine.launch("shell", directory)
-    served, local = options.in_turns(
+    runs = options.in_turns(
         "echo",
         lambda: asyncio.run(_echo_of_terminal(agent)),
         lambda: _echo_of_tmux(directory),
     )
     agent.stop()
-    medians = [statistics.median(run) for run in served]
-    local_medians = [statistics.median(run) for run in local]
-    above = [one - other for one, other in zip(medians, local_medians, strict=True)]
-    slowest = [percentile(run, 99) for run in served]
-    local_slowest = [percentile(run, 99) for run in local]
+    served, local = ([statistics.median(run) for run in each] for each in runs)
+    above = [one - other for one, other in zip(served, local, strict=True)]
     return Section(
-        title="Terminals: from a key to its echo (client, service, machine agent, tmux; cat)",
-        figures=[
-            Figure("median", "ms", medians, local_medians, note="baseline: tmux alone"),
+        "Terminals: from a key to its echo (client, service, machine agent, tmux; cat)",
+        [
+            Figure("median", "ms", served, local, note="baseline: tmux alone"),
             Figure("median, above tmux alone", "ms", above, target=_SOON),
-            Figure("99th percentile", "ms", slowest, local_slowest),
+            compared("99th percentile", "ms", runs, lambda run: percentile(run, 99)),
         ],
     )
 
@@ -151,52 +148,47 @@ async def _echo_of_terminal(agent: Agent) -> list[float]:
     return found
 
 
-@contextmanager
-def _tmux(directory: Path) -> Iterator[int]:
-    """Run `cat` in a tmux of its own; give the other end of its client's terminal."""
-    name = f"bench-{os.getpid()}"
-    tmux = ["tmux", "-L", name, "-f", "/dev/null"]
-    process, terminal = pty.fork()
-    if not process:
-        os.chdir(directory)
-        environment = {**os.environ, "TERM": "xterm-256color"}
-        environment.pop("TMUX", None)
-        os.execvpe("tmux", [*tmux, "new-session", "cat"], environment)
-    try:
-        yield terminal
-    finally:
-        subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
-        os.close(terminal)
-        os.waitpid(process, 0)
-
-
-def _read_for(terminal: int, seconds: float) -> bytes:
-    """Return what a terminal shows next; empty if it shows nothing in time."""
-    readable, _, _ = select.select([terminal], [], [], seconds)
-    return os.read(terminal, 65536) if readable else b""
-
-
 def _echo_of_tmux(directory: Path) -> list[float]:
-    """Return the milliseconds of each key's way through tmux alone."""
+    """Return the milliseconds of each key's way through `cat` in a tmux of its own, alone."""
     found = []
-    with _tmux(directory) as terminal:
-        while _read_for(terminal, 1.0):
-            pass
+    tmux = ["tmux", "-L", f"bench-{os.getpid()}", "-f", "/dev/null"]
+    terminal, other = pty.openpty()
+    client = subprocess.Popen(
+        [*tmux, "new-session", "cat"],
+        cwd=directory,
+        env={**os.environ, "TERM": "xterm-256color", "TMUX": ""},
+        stdin=other,
+        stdout=other,
+        stderr=other,
+        start_new_session=True,
+    )
+    os.close(other)
+    try:
+        _read(terminal, 1.0)
         for number, key in enumerate(_keys(), 1):
             began = time.perf_counter()
             os.write(terminal, key)
-            shown = b""
-            while key not in shown:
-                part = _read_for(terminal, _PATIENCE)
-                if not part:
-                    raise BenchmarkError("tmux does not echo")
-                shown += part
+            if key not in _read(terminal, _PATIENCE, key):
+                raise BenchmarkError("tmux does not echo")
             found.append((time.perf_counter() - began) * 1000)
             if not number % _LINE:
                 os.write(terminal, b"\r")
-                while _read_for(terminal, 0.2):
-                    pass
+                _read(terminal, 0.2)
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
+        os.close(terminal)
+        client.wait(_PATIENCE)
     return found
+
+
+def _read(terminal: int, seconds: float, text: bytes | None = None) -> bytes:
+    """Read what a terminal shows until it is a text, or nothing for so many seconds."""
+    shown = b""
+    while select.select([terminal], [], [], seconds)[0]:
+        shown += os.read(terminal, 65536)
+        if text is not None and text in shown:
+            break
+    return shown
 
 
 def _yes(machine: MachineAgent, directory: Path, options: Options) -> Section:
@@ -210,8 +202,8 @@ def _yes(machine: MachineAgent, directory: Path, options: Options) -> Section:
     agent.stop()
     loud.stop()
     return Section(
-        title=f"Terminals: an agent's status while `yes` runs for {options.seconds} s in another",
-        figures=[
+        f"Terminals: an agent's status while `yes` runs for {options.seconds} s in another",
+        [
             Figure("median", "ms", beside, alone, _UNDISTURBED, "baseline: without `yes`"),
             Figure("what the client gets of `yes`", "MB/s", rates),
         ],

@@ -1,45 +1,38 @@
 """How fast events reach webhooks, beside a bare loop that posts the same signed bodies."""
 
 import asyncio
-import os
 import sqlite3
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-import httpx
 import uvloop
+from tests.rig.samples import MACHINE
 from tests.servers.postgres import Postgres
 from tests.servers.server import NotInstalledError
 
 from benchmarks import scripted_machine
 from benchmarks.command import Options, main
-from benchmarks.processes import (
-    LOADING,
-    REPOSITORY,
-    SERVING,
-    BenchmarkError,
-    Stage,
-    stage,
+from benchmarks.processes import SERVING, Stage, on_loading_processors, stage
+from benchmarks.report import (
+    Figure,
+    Report,
+    Section,
+    Target,
+    compared,
+    percentile,
+    plural,
+    spread,
 )
-from benchmarks.report import Figure, Report, Section, Target, compared, percentile, plural
-from benchmarks.scripted_machine import MACHINE, connected, event, sessions
+from benchmarks.scripted_machine import connected, event, sessions
 from benchmarks.service import Installation, Server, enroll, start_receiver
 from outrider.cloud.webhooks import event_intake
 from outrider.cloud.webhooks.endpoint_limiter import EndpointLimits
-from outrider.contract.frames import (
-    Acknowledge,
-    Event,
-    Snapshot,
-    decode_from_service,
-    encode,
-)
-from outrider.contract.ids import derived_id
+from outrider.contract.frames import Acknowledge, Event, Snapshot, decode_from_service, encode
+from outrider.contract.ids import derived_id, new_id
+from outrider.contract.limits import EVENT_BURST
 from outrider.contract.link.outbox import Outbox
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
@@ -50,52 +43,33 @@ _ATTEMPTS: Final = (
     b'[{"attempt":1,"statusCode":200,"responseBody":"ok","error":null,'
     b'"startedAt":1750000000000,"durationMs":12}]'
 )
-_AT_ONCE: Final = 20_000
 
 
-def _write_history(file: Path, rows: int, before: int) -> None:
-    """Add so many deliveries that succeeded, one a second up to `before` (epoch milliseconds).
+def _write_history(file: Path, rows: int) -> None:
+    """Add so many deliveries that succeeded, one a second up to now.
 
     They are those of the webhooks that there are, in turns.
     """
-    with sqlite3.connect(file) as database:
-        database.execute("PRAGMA foreign_keys = ON")
+    before = time.time_ns() // 1_000_000
+    with closing(sqlite3.connect(file)) as database, database:
         owned = database.execute("SELECT id, account_id FROM webhooks").fetchall()
-        for start in range(0, rows, _AT_ONCE):
-            numbers = range(start, min(rows, start + _AT_ONCE))
-            made = list(_rows(numbers, rows, before, owned))
-            database.executemany(
+        for number in range(rows):
+            at = before - (rows - number) * 1000
+            webhook, account = owned[number % len(owned)]
+            event_id, name = derived_id("evt", at, str(number)), "agent:generating_completed"
+            body = b'{"id":"%b"}' % event_id.encode() + b" " * 350
+            database.execute(
                 "INSERT INTO events (id, account_id, name, body, created_at)"
-                " VALUES (:event_id, :account, :event, :body, :at)",
-                made,
+                " VALUES (?, ?, ?, ?, ?)",
+                (event_id, account, name, body, at),
             )
-            database.executemany(
+            delivery = derived_id("dlv", at, str(number))
+            database.execute(
                 "INSERT INTO deliveries (id, webhook_id, event_id, event, status, attempt,"
-                " attempts, created_at, completed_at, next_attempt_at, claimed_until) VALUES"
-                " (:id, :webhook, :event_id, :event, 'succeeded', 1, :attempts, :at, :at, NULL, 0)",
-                made,
+                " attempts, created_at, completed_at, next_attempt_at, claimed_until)"
+                " VALUES (?, ?, ?, ?, 'succeeded', 1, ?, ?, ?, NULL, 0)",
+                (delivery, webhook, event_id, name, _ATTEMPTS, at, at),
             )
-            database.commit()
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _rows(
-    numbers: range, rows: int, before: int, owned: list[tuple[str, str]]
-) -> Iterator[dict[str, object]]:
-    for number in numbers:
-        at = before - (rows - number) * 1000
-        webhook, account = owned[number % len(owned)]
-        event_id = derived_id("evt", at, str(number))
-        yield {
-            "id": derived_id("dlv", at, str(number)),
-            "webhook": webhook,
-            "account": account,
-            "event_id": event_id,
-            "event": "agent:generating_completed",
-            "attempts": _ATTEMPTS,
-            "body": b'{"id":"%b"}' % event_id.encode() + b" " * 350,
-            "at": at,
-        }
 
 
 async def _flood(url: str, token: str, count: int) -> float:
@@ -104,10 +78,10 @@ async def _flood(url: str, token: str, count: int) -> float:
     That is `time.perf_counter`'s. Returns once the service has acknowledged them all.
     """
     async with connected(url, token) as (socket, welcome):
-        first = welcome.acknowledged + 1
         last = welcome.acknowledged + count
         frames = [
-            encode(Event(seq=seq, event=event(welcome.daemon_id))) for seq in range(first, last + 1)
+            encode(Event(seq=seq, event=event(welcome.daemon_id)))
+            for seq in range(welcome.acknowledged + 1, last + 1)
         ]
         began = time.perf_counter()
 
@@ -150,6 +124,9 @@ async def connected_outbox(
         journal.close()
 
 
+_MACHINE: Final = new_id("machine")
+"""Named in the bodies of the bare loop."""
+
 _PER_SECOND: Final = 1500
 """About how many deliveries a second to make a run as long as was asked for."""
 
@@ -166,21 +143,16 @@ _UNHURT: Final = Target("at most", 1.3, of="ratio")
 
 
 class Bench:
-    """A service with webhooks, the receiver that they lead to, and an enrolled machine."""
+    """A service with webhooks, and the receiver that they lead to."""
 
-    def __init__(self, here: Stage, name: str, database: str | None = None) -> None:
+    def __init__(self, here: Stage, name: str, settings: dict[str, str] | None = None) -> None:
         self._here = here
-        self.installation = Installation(here, name, database=database)
-        self.database = here.directory / name / "outrider.db"
-        self._journals = 0
+        self.installation = Installation(here, name, settings=settings)
         self.webhooks = 0
-        key = self.installation.new_key()
-        self._receiver, self.receiver_url = start_receiver(here)
-        self._client = httpx.Client(trust_env=False, timeout=30)
-        self._key = key
+        self._key = self.installation.new_key()
+        self._receiver = start_receiver(here)
         self.server: Server
         self.start()
-        self.daemon_id, self.token = enroll(self.server, self.installation.new_code())
 
     def start(self) -> None:
         """Start the service."""
@@ -192,109 +164,102 @@ class Bench:
 
     def close(self) -> None:
         """End the service and the receiver."""
-        self._client.close()
         self.stop()
-        self._receiver.end()
+        self._receiver.program.end()
 
     def add_webhooks(self, count: int) -> None:
         """Add webhooks until there are `count`."""
         session = self.server.log_in()
         while self.webhooks < count:
-            self.server.add_webhook(session, f"{self.receiver_url}/{self.webhooks}")
+            self.server.add_webhook(session, f"{self._receiver.url}/{self.webhooks}")
             self.webhooks += 1
 
     @contextmanager
     def hanging_webhook(self) -> Iterator[None]:
         """Add a webhook whose receiver does not answer; delete it at the end."""
         session = self.server.log_in()
-        path = self.server.add_webhook(session, f"{self.receiver_url}/hang")
+        path = self.server.add_webhook(session, f"{self._receiver.url}/hang")
         try:
             yield
         finally:
-            self._client.delete(self.server.url + path, headers=session).raise_for_status()
+            self.server.request("DELETE", path, headers=session)
 
     def throughput(self, deliveries: int) -> tuple[float, float]:
-        """Return the deliveries per second, and the service's processor seconds for each."""
-        events = max(1, deliveries // self.webhooks)
-        expected = self._count() + events * self.webhooks
+        """Return the deliveries per second, and the service's processor seconds for each.
+
+        Each run has a new machine: one may send 10,000 events at once, then 100 a second.
+        """
+        events = min(EVENT_BURST, max(1, deliveries // self.webhooks))
+        _, token = self._enroll()
+        made = events * self.webhooks
+        expected = self._count() + made
         cpu = self.server.program.cpu_seconds()
-        began = uvloop.run(_flood(self.server.websocket_url, self.token, events))
+        began = uvloop.run(_flood(self.server.websocket_url, token, events))
         self.server.program.wait_until(
             lambda: self._count() >= expected, f"at {expected} deliveries", 120
         )
         seconds = time.perf_counter() - began
-        made = events * self.webhooks
         return made / seconds, (self.server.program.cpu_seconds() - cpu) / made
 
     def baseline(self, deliveries: int) -> tuple[float, float]:
         """Return what `throughput` does, of the bare loop, to the same receiver."""
         at_once = min(EndpointLimits().in_flight_per_webhook * self.webhooks, _MOST_AT_ONCE)
-        given = b"\n".join(
-            event_intake.agent_body(self.daemon_id, scripted_machine.event(self.daemon_id))
-            for _ in range(200)
+        bodies = self._here.directory / "bodies"
+        body = event_intake.agent_body
+        bodies.write_bytes(b"\n".join(body(_MACHINE, event(_MACHINE)) for _ in range(200)))
+        arguments = [self._receiver.url, str(deliveries), str(at_once), str(bodies)]
+        program = self._here.start(
+            "bare deliveries",
+            ["-m", "benchmarks.programs.bare_deliveries", *arguments],
+            {},
+            SERVING,
         )
-        settings = {"CPUS": ",".join(map(str, SERVING))} if SERVING else {}
-        arguments = [self.receiver_url, str(deliveries), str(at_once)]
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.programs.bare_deliveries", *arguments],
-            cwd=REPOSITORY,
-            env=self._here.environment(settings),
-            input=given,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise BenchmarkError(f"the baseline failed: {done.stderr.decode()[-2000:]}")
-        seconds, cpu = map(float, done.stdout.split())
+        program.wait_for_success(120)
+        seconds, cpu = map(float, program.log.read_text().split())
         return deliveries / seconds, cpu / deliveries
 
-    def latencies(self, count: int) -> list[float]:
+    def latencies(self) -> list[float]:
         """Return the milliseconds from an agent's event to the receiver's first byte."""
-        self._journals += 1
-        file = self._here.directory / f"journal-{self._journals}.db"
-        return uvloop.run(self._latencies(file, count))
+        return uvloop.run(self._latencies(self._enroll()))
 
-    async def _latencies(self, file: Path, count: int) -> list[float]:
+    async def _latencies(self, enrolled: tuple[str, str]) -> list[float]:
         found = []
-        async with (
-            connected_outbox(self.server.url, self.daemon_id, self.token, file) as outbox,
-            httpx.AsyncClient(trust_env=False) as client,
-        ):
-
-            async def receiver(path: str) -> int:
-                return int((await client.get(f"{self.receiver_url}/{path}")).text)
-
+        daemon_id, token = enrolled
+        file = self._here.directory / f"journal-{daemon_id}.db"
+        async with connected_outbox(self.server.url, daemon_id, token, file) as outbox:
             await asyncio.sleep(0.2)
-            for number in range(count + 5):
-                wanted = await receiver("count") + self.webhooks
-                event = scripted_machine.event(self.daemon_id)
+            for number in range(_LATENCIES + 5):
+                wanted = self._count() + self.webhooks
+                event = scripted_machine.event(daemon_id)
                 began = time.monotonic_ns()
                 outbox.event(event)
                 async with asyncio.timeout(30):
-                    while await receiver("count") < wanted:  # noqa: ASYNC110
-                        await asyncio.sleep(0.005)
+                    while await asyncio.to_thread(self._count) < wanted:
+                        pass
                 if number >= 5:  # the first ones open connections
-                    found.append((await receiver("last") - began) / 1e6)
+                    found.append((int(self._receiver.get("/last")) - began) / 1e6)
                 await asyncio.sleep(0.02)
         return found
 
+    def _enroll(self) -> tuple[str, str]:
+        """Return the id and the token of a new machine."""
+        return enroll(self.server, self.installation.new_code())
+
     def _count(self) -> int:
-        time.sleep(0.005)
-        return int(self._client.get(f"{self.receiver_url}/count").text)
+        time.sleep(0.01)
+        return int(self._receiver.get("/count"))
 
 
 def benchmark(options: Options) -> Report:
     """Measure with one webhook and with many, without a history and with a long one."""
     with stage() as here:
         with closing(Bench(here, "webhooks")) as bench:
-            bench.add_webhooks(_OTHERS)
-            slow = _slow_section(bench, options)
+            sections = [_slow_section(bench, options)]
         with closing(Bench(here, "speed")) as bench:
-            sections = [slow, _section(bench, "SQLite, no history", options)]
+            sections.append(_section(bench, "SQLite, no history", options))
             options.progress(f"a history of {_HISTORY:,} deliveries is written")
             bench.stop()
-            _write_history(bench.database, _HISTORY, time.time_ns() // 1_000_000)
+            _write_history(bench.installation.directory / "outrider.db", _HISTORY)
             bench.start()
             title = f"SQLite, {_HISTORY:,} in the history"
             sections.append(_section(bench, title, options))
@@ -306,43 +271,29 @@ def _on_postgresql(here: Stage, options: Options) -> Section:
     try:
         server = Postgres(fsync="on", full_page_writes="on", autovacuum="on")
     except NotInstalledError as error:
-        missing = Figure("not measured", "", note=str(error))
-        return Section(title="Webhooks, PostgreSQL", figures=[missing])
+        return Section("Webhooks, PostgreSQL", [Figure("not measured", "", note=str(error))])
     with ExitStack() as running:
-        with _off_the_servers_processor():
+        with on_loading_processors():
             running.enter_context(server)
-        database = server.create("outrider")
-        bench = running.enter_context(closing(Bench(here, "postgresql", database)))
+        settings = {"OUTRIDER_DATABASE_URL": server.create("outrider")}
+        bench = running.enter_context(closing(Bench(here, "postgresql", settings)))
         return _section(bench, "PostgreSQL, no history", options)
-
-
-@contextmanager
-def _off_the_servers_processor() -> Iterator[None]:
-    """Start programs in this block on the processors of what loads the service."""
-    before = os.sched_getaffinity(0)
-    try:
-        if LOADING:
-            os.sched_setaffinity(0, LOADING)
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _slow_section(bench: Bench, options: Options) -> Section:
     """Measure what one receiver that hangs costs the others."""
+    bench.add_webhooks(_OTHERS)
     bench.throughput(bench.webhooks * 5)  # warm up
 
-    def beside() -> float:
+    def beside() -> list[float]:
         with bench.hanging_webhook():
-            return percentile(bench.latencies(_LATENCIES), 99)
+            return bench.latencies()
 
-    runs = options.in_turns(
-        "a receiver that hangs", beside, lambda: percentile(bench.latencies(_LATENCIES), 99)
-    )
+    runs = options.in_turns("a receiver that hangs", beside, bench.latencies)
     name = f"event to the last of {_OTHERS} others, 99th percentile"
     return Section(
-        title="Webhooks: one receiver that hangs, the baseline being without it",
-        figures=[compared(name, "ms", runs, float, _UNHURT)],
+        "Webhooks: one receiver that hangs, the baseline being without it",
+        [compared(name, "ms", runs, lambda run: percentile(run, 99), _UNHURT)],
     )
 
 
@@ -352,7 +303,7 @@ def _section(bench: Bench, title: str, options: Options) -> Section:
         if bench.webhooks <= webhooks:
             bench.add_webhooks(webhooks)
             figures += _figures(bench, options)
-    return Section(title=f"Webhooks, {title}", figures=figures)
+    return Section(f"Webhooks, {title}", figures)
 
 
 def _figures(bench: Bench, options: Options) -> list[Figure]:
@@ -368,16 +319,7 @@ def _figures(bench: Bench, options: Options) -> list[Figure]:
     ]
     if bench.webhooks == _FEW:
         options.progress(f"{name}, event to first byte")
-        found = bench.latencies(_LATENCIES)
-        figures += [
-            Figure(
-                f"{name}: event to first byte, median",
-                "ms",
-                [statistics.median(found)],
-                target=_LATENCY,
-            ),
-            Figure(f"{name}: event to first byte, 99th percentile", "ms", [percentile(found, 99)]),
-        ]
+        figures += spread(f"{name}: event to first byte", "ms", bench.latencies(), _LATENCY)
     return figures
 
 

@@ -1,6 +1,5 @@
 """Load from wrk: one request over and over, on a number of connections."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.processes import BenchmarkError, deferred
+from benchmarks.processes import LOADING, BenchmarkError, on_processors
 from benchmarks.service import Server
 
 _SCRIPT: Final = Path(__file__).with_name("request.lua")
@@ -25,8 +24,8 @@ class Request(msgspec.Struct, frozen=True):
     others: tuple[str, ...] = ()
 
 
-class Load(msgspec.Struct):
-    """What wrk saw: requests answered, and latencies in microseconds.
+class Run(msgspec.Struct):
+    """One run: requests answered, latencies in microseconds, and the server's processor time.
 
     `refused` counts answers of 400 and above, `broken` failures of the socket.
     """
@@ -37,11 +36,17 @@ class Load(msgspec.Struct):
     broken: int
     p50: int
     p99: int
+    cpu_seconds: float = 0
 
     @property
     def per_second(self) -> float:
         """Requests answered per second."""
         return self.requests / (self.microseconds / 1e6)
+
+    @property
+    def cpu_per_request(self) -> float:
+        """Microseconds of a processor for each request, in all threads of the server."""
+        return self.cpu_seconds * 1e6 / self.requests
 
 
 def require_wrk() -> None:
@@ -51,8 +56,13 @@ def require_wrk() -> None:
 
 
 def load(
-    server: Server, request: Request, *, connections: int, seconds: int, cpus: Sequence[int]
-) -> Load:
+    server: Server,
+    request: Request,
+    *,
+    connections: int,
+    seconds: int,
+    cpus: Sequence[int] = LOADING,
+) -> Run:
     """Send a request over and over for some seconds.
 
     Raises:
@@ -62,25 +72,24 @@ def load(
     command += ["--duration", f"{seconds}s", "--timeout", "10s", "--script", str(_SCRIPT)]
     command += [server.url + request.path, "--", server.key, request.method]
     command += [request.body or "", *request.others]
-    with deferred():
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-    try:
-        if cpus:
-            os.sched_setaffinity(process.pid, cpus)
-        output, _ = process.communicate(timeout=seconds + 30)
-    finally:
-        process.kill()
-        process.wait()
+    before = server.program.cpu_seconds()
+    done = subprocess.run(
+        on_processors(cpus, command),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=seconds + 30,
+        check=False,
+        start_new_session=True,
+    )
     server.program.check()
-    figures = [line for line in output.splitlines() if line.startswith(_MARK)]
-    if process.returncode != 0 or not figures:
-        raise BenchmarkError(f"wrk failed ({process.returncode}): {output.strip()}")
-    seen = msgspec.json.decode(figures[0].removeprefix(_MARK), type=Load)
+    cpu_seconds = server.program.cpu_seconds() - before
+    figures = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
+    if done.returncode != 0 or not figures:
+        raise BenchmarkError(f"wrk failed ({done.returncode}): {done.stdout.strip()}")
+    seen = msgspec.json.decode(figures[0].removeprefix(_MARK), type=Run)
     if seen.refused or seen.broken or not seen.requests:
         raise BenchmarkError(
             f"{request.method} {request.path}: of {seen.requests} requests {seen.refused} were "
             f"refused and {seen.broken} broke"
         )
-    return seen
+    return msgspec.structs.replace(seen, cpu_seconds=cpu_seconds)

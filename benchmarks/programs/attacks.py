@@ -5,36 +5,26 @@ Each ends after `SECONDS` and sends `BYTES_PER_SECOND` at most. The address is a
 """
 
 import asyncio
+import itertools
 import math
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-from tests.security.attacks import (
-    PINGS,
-    TRAILER_LINES,
-    TRAILER_VALUE,
-    send_repeatedly,
-    upgrade,
-)
+from tests.security.attacks import PINGS, TRAILER_LINES, TRAILER_VALUE, send_repeatedly, upgrade
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from benchmarks.scripted_machine import connected, event, sessions
-from outrider.contract.frames import (
-    MAX_FRAME_BYTES,
-    Change,
-    Event,
-    Welcome,
-    encode,
-)
+from outrider.contract.frames import MAX_FRAME_BYTES, Change, Event, Welcome, encode
 from outrider.contract.ids import new_id
 
 MAX_SECONDS: Final = 60
@@ -58,21 +48,11 @@ class Aim(msgspec.Struct, frozen=True):
         daemon_id: the machine that it runs on.
     """
 
-    port: int
+    url: str
     key: str
     token: str = ""
     daemon_id: str = ""
     target: str = ""
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of the attacker's requests."""
-        return {"Authorization": f"Bearer {self.key}"}
-
-    @property
-    def url(self) -> str:
-        """Where the API is."""
-        return f"http://{_HOST}:{self.port}/api/v1"
 
 
 class Attack:
@@ -105,19 +85,12 @@ class Attack:
 
     async def titles(self) -> None:
         """Report, as a machine, sessions with titles of a megabyte."""
-        templates = sessions() * 5
+        large = [msgspec.structs.replace(one, title="t" * 1_000_000) for one in sessions() * 5]
 
         async def flood(socket: ClientConnection, _: Welcome) -> None:
             while True:
-                report = Change(
-                    sessions=[
-                        msgspec.structs.replace(
-                            template, id=new_id("session"), title="t" * 1_000_000
-                        )
-                        for template in templates
-                    ]
-                )
-                await self._send(socket, encode(report))
+                new = [msgspec.structs.replace(one, id=new_id("session")) for one in large]
+                await self._send(socket, encode(Change(sessions=new)))
 
         await self._as_machine(flood)
 
@@ -125,9 +98,7 @@ class Attack:
         """Report, as a machine, events as fast as the service reads them."""
 
         async def flood(socket: ClientConnection, welcome: Welcome) -> None:
-            seq = welcome.acknowledged
-            while True:
-                seq += 1
+            for seq in itertools.count(welcome.acknowledged + 1):
                 await self._send(socket, encode(Event(seq=seq, event=event(self.aim.daemon_id))))
                 self.counts["events"] += 1
 
@@ -136,31 +107,28 @@ class Attack:
     async def timeouts(self) -> None:
         """Run 200 commands at once that have children, until they time out, again and again."""
         command = {"command": "for i in 1 2 3; do sleep 30 & done; wait"}
-        async with self._client() as client:
-            while True:
-                await asyncio.gather(*(self._post(client, "terminal", command) for _ in range(200)))
-                await asyncio.sleep(1)  # until the machine has ended them: it takes 256 at once
+        # The machine takes 256 at once, and needs the pause to end them.
+        await self._post(f"daemons/{self.aim.daemon_id}/terminal", command, 200, pause=1)
 
     async def redaction(self) -> None:
         """Ask for debug bundles with a text that is slow to look through for secrets."""
         text = "a\n" * 10_000 + "-----END PRIVATE KEY-----" * 800
         body = {"frontendSnapshot": {"text": text}}
-        async with self._client() as client:
-            while True:
-                await asyncio.gather(*(self._post(client, "chat/debug", body) for _ in range(2)))
+        await self._post(f"shortcuts/{self.aim.target}/chat/debug", body, 2)
 
-    async def _post(self, client: aiohttp.ClientSession, what: str, body: object) -> None:
-        aim = self.aim
-        place = f"daemons/{aim.daemon_id}" if what == "terminal" else f"shortcuts/{aim.target}"
-        async with client.post(f"{aim.url}/{place}/{what}", json=body) as answer:
-            self.counts[f"answers {answer.status}"] += 1
-            await answer.read()
-
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[aiohttp.ClientSession]:
+    async def _post(self, path: str, body: object, at_once: int, pause: float = 0) -> None:
+        headers = {"Authorization": f"Bearer {self.aim.key}"}
         connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(headers=self.aim.headers, connector=connector) as client:
-            yield client
+        async with aiohttp.ClientSession(headers=headers, connector=connector) as client:
+
+            async def post() -> None:
+                async with client.post(f"{self.aim.url}/api/v1/{path}", json=body) as answer:
+                    self.counts[f"answers {answer.status}"] += 1
+                    await answer.read()
+
+            while True:
+                await asyncio.gather(*(post() for _ in range(at_once)))
+                await asyncio.sleep(pause)
 
     async def _count(self, size: int) -> None:
         """Count bytes that are about to be sent; wait while there were too many."""
@@ -190,7 +158,7 @@ class Attack:
         self, head: bytes, block: bytes, most: float = math.inf, *, upgraded: bool = False
     ) -> None:
         """Send `head`, then blocks up to `most` bytes; return once the connection has ended."""
-        reader, writer = await asyncio.open_connection(_HOST, self.aim.port)
+        reader, writer = await asyncio.open_connection(_HOST, urlsplit(self.aim.url).port)
         try:
             if upgraded:
                 writer.write(upgrade())
@@ -218,7 +186,7 @@ class Attack:
     ) -> None:
         while True:
             try:
-                url = f"ws://{_HOST}:{self.aim.port}/api/v1/daemon/connect"
+                url = f"{self.aim.url.replace('http', 'ws')}/api/v1/daemon/connect"
                 async with connected(url, self.aim.token) as (socket, welcome):
                     await flood(socket, welcome)
             except ConnectionClosed as end:

@@ -1,15 +1,15 @@
 """The bare loop: posts signed bodies with aiohttp, as many at a time as the service does.
 
-Run as `python -m benchmarks.programs.bare_deliveries URL DELIVERIES AT_ONCE`, with the bodies (one
-JSON object a line, used over and over) on standard input. It prints the seconds that it took,
-and those of them in which it had the processor.
+Run as `python -m benchmarks.programs.bare_deliveries URL DELIVERIES AT_ONCE BODIES`. `BODIES` is a
+file with the bodies, one JSON object a line, used over and over. It prints the seconds that it
+took, and those of them in which it had the processor.
 """
 
 import asyncio
 import itertools
-import os
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -48,7 +48,6 @@ async def run(url: str, deliveries: int, at_once: int, bodies: list[bytes]) -> t
 
 
 if __name__ == "__main__":
-    if "CPUS" in os.environ:
-        os.sched_setaffinity(0, [int(cpu) for cpu in os.environ["CPUS"].split(",")])
-    given = sys.stdin.buffer.read().splitlines()
-    print(*uvloop.run(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), given)))
+    url, deliveries, at_once, file = sys.argv[1:]
+    bodies = Path(file).read_bytes().splitlines()
+    print(*uvloop.run(run(url, int(deliveries), int(at_once), bodies)))

@@ -4,14 +4,14 @@ Starlette and msgspec on the service's own server flags; a dictionary for the ke
 machine, its socket, and a future for each command. It checks nothing, bounds nothing, stores
 nothing: what the service costs above it is the price of everything that the service is for.
 
-Run as `python -m benchmarks.programs.bare_service PORT DAEMON_ID`, with the key in `KEY`.
+Run as `python -m benchmarks.programs.bare_service PORT DAEMON_ID`, with the key in `KEY` and the
+answer to `GET /daemons` in `DAEMONS`.
 """
 
 import asyncio
 import itertools
 import os
 import sys
-from dataclasses import dataclass, field
 
 import msgspec
 import uvicorn
@@ -31,10 +31,8 @@ from outrider.contract.frames import (
     Command,
     CommandResult,
     FromDaemon,
-    Hello,
     Welcome,
 )
-from outrider.contract.resources import CliEntry, Daemon, DaemonList
 
 
 class CommandRequest(msgspec.Struct):
@@ -47,135 +45,93 @@ class CommandRequest(msgspec.Struct):
 _encode = msgspec.json.Encoder().encode
 _frame = msgspec.json.Decoder(FromDaemon)
 _command = msgspec.json.Decoder(CommandRequest)
-_STATUS_PAYLOAD = Raw(b"{}")
 
 
-@dataclass
 class Bare:
     """The state of the baseline: its keys, its one machine, and the commands in flight."""
 
-    accounts: dict[str, str]
-    daemon_id: str
-    send: Send | None = None
-    waiting: dict[str, asyncio.Future[CommandResult]] = field(default_factory=dict)
-    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
-    daemons: bytes = b'{"daemons":[]}'
+    def __init__(self, key: str, daemon_id: str, daemons: bytes) -> None:
+        self._accounts = {key: "acct"}
+        self._daemon_id = daemon_id
+        self._daemons = daemons
+        self._send: Send | None = None
+        self._waiting: dict[str, asyncio.Future[CommandResult]] = {}
+        self._numbers = itertools.count()
 
-    def known(self, request: Request) -> bool:
-        """Return whether the request has a key."""
-        header = request.headers.get("authorization", "")
-        return header.removeprefix("Bearer ") in self.accounts
+    def application(self) -> Starlette:
+        """Return the baseline as an application."""
+        return Starlette(
+            routes=[
+                Route("/api/v1/daemons", self._list_daemons),
+                Route("/api/v1/daemons/{daemonId}/command", self._run_command, methods=["POST"]),
+                Route("/api/v1/shortcuts/{ideId}/status", self._status),
+                WebSocketRoute("/api/v1/daemon/connect", _Endpoint(self)),
+            ]
+        )
 
-    async def ask(self, command: str, payload: Raw) -> Response:
-        """Send a command to the machine and return its result as a response."""
-        if self.send is None:
-            return Response(status_code=503)
-        number = str(next(self.numbers))
-        future: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
-        self.waiting[number] = future
-        frame = Command(id=number, command=command, payload=payload, timeout_ms=60_000)
-        await self.send({"type": "websocket.send", "text": _encode(frame).decode()})
-        answer = await future
-        return Response(bytes(answer.result), media_type="application/json")
-
-    async def list_daemons(self, request: Request) -> Response:
-        """Answer `GET /daemons`: encoded once, when the machine came."""
-        if not self.known(request):
+    async def _list_daemons(self, request: Request) -> Response:
+        if not self._is_known(request):
             return Response(status_code=401)
-        return Response(self.daemons, media_type="application/json")
+        return Response(self._daemons, media_type="application/json")
 
-    async def status(self, request: Request) -> Response:
-        """Answer `GET /shortcuts/{ideId}/status`."""
-        if not self.known(request):
-            return Response(status_code=401)
-        return await self.ask("agent_status", _STATUS_PAYLOAD)
+    async def _status(self, request: Request) -> Response:
+        return await self._ask(request, "agent_status", Raw(b"{}"))
 
-    async def command(self, request: Request) -> Response:
-        """Answer `POST /daemons/{daemonId}/command`."""
-        if not self.known(request):
-            return Response(status_code=401)
+    async def _run_command(self, request: Request) -> Response:
         wanted = _command.decode(await request.body())
-        return await self.ask(wanted.type, wanted.payload)
+        return await self._ask(request, wanted.type, wanted.payload)
 
-    async def machine(self, receive: Receive, send: Send) -> None:
+    def _is_known(self, request: Request) -> bool:
+        header = request.headers.get("authorization", "")
+        return header.removeprefix("Bearer ") in self._accounts
+
+    async def _ask(self, request: Request, command: str, payload: Raw) -> Response:
+        """Send a command to the machine and return its result as a response."""
+        if not self._is_known(request):
+            return Response(status_code=401)
+        if self._send is None:
+            return Response(status_code=503)
+        number = str(next(self._numbers))
+        future: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        frame = Command(id=number, command=command, payload=payload, timeout_ms=60_000)
+        await self._send({"type": "websocket.send", "text": _encode(frame).decode()})
+        return Response(bytes((await future).result), media_type="application/json")
+
+    async def serve_machine(self, receive: Receive, send: Send) -> None:
         """Serve the machine's socket."""
         await receive()
         await send({"type": "websocket.accept"})
-        hello = _frame.decode((await receive())["text"])
-        assert isinstance(hello, Hello)
-        self.daemons = _encode(DaemonList(daemons=[_daemon(self.daemon_id, hello)]))
+        await receive()  # its hello
         welcome = Welcome(
             protocol=PROTOCOL_VERSION,
             version=__version__,
-            daemon_id=self.daemon_id,
-            nickname=hello.machine.hostname,
+            daemon_id=self._daemon_id,
+            nickname="bench",
         )
         await send({"type": "websocket.send", "text": _encode(welcome).decode()})
-        self.send = send
+        self._send = send
         while (message := await receive())["type"] == "websocket.receive":
             frame = _frame.decode(message["text"])
             if isinstance(frame, CommandResult):
-                self.waiting.pop(frame.id).set_result(frame)
-        self.send = None
+                self._waiting.pop(frame.id).set_result(frame)
+        self._send = None
 
 
-class _Socket:
+class _Endpoint:
     """The machine's route: straight to the socket, past Starlette's own WebSocket class."""
 
     def __init__(self, bare: Bare) -> None:
         self._bare = bare
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        await self._bare.machine(receive, send)
+        await self._bare.serve_machine(receive, send)
 
 
-def application(bare: Bare) -> Starlette:
-    """Return the baseline as an application."""
-    return Starlette(
-        routes=[
-            Route("/api/v1/daemons", bare.list_daemons),
-            Route("/api/v1/daemons/{daemonId}/command", bare.command, methods=["POST"]),
-            Route("/api/v1/shortcuts/{ideId}/status", bare.status),
-            WebSocketRoute("/api/v1/daemon/connect", _Socket(bare)),
-        ]
-    )
-
-
-def _daemon(daemon_id: str, hello: Hello) -> Daemon:
-    """Return the machine as the service's list shows it, so that both answer the same."""
-    entries: dict[str, list[CliEntry]] = {"cli": [], "acp": []}
-    for session in hello.sessions:
-        entries[session.kind].append(
-            CliEntry(
-                id=f"{daemon_id}:{session.kind}:{session.type}",
-                type=session.type,
-                name=session.name,
-                session_id=session.id,
-                status=session.status,
-                title=session.title,
-                workspace=session.workspace,
-                last_activity_at=session.last_activity_at,
-            )
-        )
-    return Daemon(
-        id=daemon_id,
-        hostname=hello.machine.hostname,
-        nickname=hello.machine.hostname,
-        platform=hello.machine.platform,
-        cdp_connected=False,
-        ides=[],
-        clis=entries["cli"],
-        acps=entries["acp"],
-        version=hello.version,
-        connected_at=1_750_000_000_000,
-        last_seen_at=1_750_000_000_000,
-    )
-
-
-def main(port: int, daemon_id: str, key: str) -> None:
+def main(port: int, bare: Bare) -> None:
     """Serve until a signal comes, with the flags of `outrider.cloud.server`."""
     config = uvicorn.Config(
-        application(Bare(accounts={key: "acct"}, daemon_id=daemon_id)),
+        bare.application(),
         host="127.0.0.1",
         port=port,
         http="httptools",
@@ -197,4 +153,5 @@ def main(port: int, daemon_id: str, key: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], os.environ["KEY"])
+    daemons = os.environ["DAEMONS"].encode()
+    main(int(sys.argv[1]), Bare(os.environ["KEY"], sys.argv[2], daemons))

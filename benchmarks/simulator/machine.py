@@ -3,21 +3,31 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 from msgspec import Raw
 from tests.contract.link.memory_log import MemoryLog
-from tests.rig.samples import STATE, session
+from tests.rig.samples import MACHINE, PROVIDER, STATE, session
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidHandshake
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.uri import parse_uri
 
 from benchmarks import scripted_machine
-from benchmarks.scripted_machine import MACHINE, PROVIDERS, answer
-from benchmarks.simulator.socket import TIMING, Socket
+from benchmarks.simulator import Enrolled
 from outrider import __version__
 from outrider.contract.commands import CommandType
 from outrider.contract.events import EventName
-from outrider.contract.frames import Command, CommandResult, Snapshot
+from outrider.contract.frames import (
+    MAX_FRAME_BYTES,
+    Command,
+    CommandResult,
+    FromDaemon,
+    Snapshot,
+    encode,
+)
 from outrider.contract.link.machine import (
     Close,
     CommandReceived,
@@ -29,82 +39,46 @@ from outrider.contract.link.machine import (
     Welcomed,
 )
 from outrider.contract.link.outbox import Outbox
-from outrider.contract.resources import Machine, Session, Workspace
+from outrider.contract.providers import BUILT_IN
+from outrider.contract.resources import Session, Workspace
+from outrider.daemon.link import SocketTiming
 
-_PROVIDERS: Final = PROVIDERS[:5]
+if TYPE_CHECKING:
+    from benchmarks.simulator.__main__ import Fleet
 
-_TITLES: Final = (
-    "Test the discount that applies above a hundred euros",
-    "Move the shop to the new tax table",
-    "Find out why the nightly build is slow",
-    "Add a page for the terms of delivery",
-)
-_PROJECTS: Final = ("shop", "ledger", "website", "firmware", "notes")
+_TIMING: Final = SocketTiming()
+"""The intervals of the real machine agent."""
 
+_PROVIDERS: Final = [
+    msgspec.structs.replace(PROVIDER, type=kind, display_name=name)
+    for kind, (_, name) in list(BUILT_IN.items())[:5]
+]
 _GIGABYTE: Final = 10**9
-
-
-class Enrolled(msgspec.Struct, frozen=True):
-    """A machine that the service knows: its id and the token that opens its socket."""
-
-    daemon_id: str
-    token: str
-
-
-class Observer(Protocol):
-    """Counts what happens to the machines of a fleet."""
-
-    def connected(self, machine: "SimulatedMachine", seconds_away: float | None) -> None:
-        """Count a welcome; `seconds_away` is how long it had been disconnected, if it was."""
-
-    def lost(self, code: int | None) -> None:
-        """Count a machine's loss of its connection, with the close code if there was one."""
-
-    def refused(self) -> None:
-        """Count a machine that the service refused permanently."""
-
-    def answered(self) -> None:
-        """Count an answer to a command."""
-
-    def delay(self) -> float:
-        """Return how many seconds to delay the next answer."""
 
 
 class SimulatedMachine:
     """A machine with two sessions and five providers.
 
     Its sessions differ from those of every other machine, as real ones do.
-
-    Args:
-        dial: opens a socket for this machine under a number, which ends in `socket_opened` or
-            `socket_closed`.
     """
 
-    def __init__(
-        self,
-        enrolled: Enrolled,
-        number: int,
-        dial: Callable[["SimulatedMachine", int], None],
-        observer: Observer,
-    ) -> None:
+    def __init__(self, enrolled: Enrolled, number: int, fleet: "Fleet") -> None:
         self.daemon_id = enrolled.daemon_id
         self.token = enrolled.token
         self.can_reconnect = True
-        self._hostname = f"worker-{number:05}"
+        self._number = number
         self._boot = time.time() - 86_400 * (1 + number % 90)
         self._sessions = [_session("claude-code", number), _session("codex", number)]
-        self._dial = dial
-        self._observer = observer
+        self._fleet = fleet
         self._log = MemoryLog()
         self._outbox = Outbox(self._log)
         self._link = MachineLink(
-            self._outbox, version=__version__, describe=self._snapshot, timing=TIMING
+            self._outbox, version=__version__, describe=self._snapshot, timing=_TIMING
         )
         self._sockets: dict[int, Socket] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_connected = False
         self._lost_at: float | None = None
-        self._close_code: int | None = None
 
     @property
     def waiting_events(self) -> int:
@@ -134,7 +108,7 @@ class SimulatedMachine:
         self._outbox.event(event)
         self._update()
 
-    def socket_opened(self, number: int, socket: Socket) -> None:
+    def socket_opened(self, number: int, socket: "Socket") -> None:
         """Use a new connection."""
         self._sockets[number] = socket
         self._link.connection_opened(number, time.monotonic())
@@ -148,7 +122,6 @@ class SimulatedMachine:
     def socket_closed(self, number: int, code: int | None) -> None:
         """Handle the end of a connection, or that it could not be opened."""
         self._sockets.pop(number, None)
-        self._close_code = code
         self._link.connection_lost(number, time.monotonic(), code)
         self._update()
 
@@ -162,7 +135,7 @@ class SimulatedMachine:
         for action in self._link.actions():
             match action:
                 case Connect(number, delay) if self.can_reconnect:
-                    asyncio.get_running_loop().call_later(delay, self._dial, self, number)
+                    asyncio.get_running_loop().call_later(delay, self._fleet.dial, self, number)
                 case SendHello(number, hello) if number in self._sockets:
                     self._sockets[number].send(hello)
                 case Close(number, code, reason):
@@ -170,15 +143,17 @@ class SimulatedMachine:
                         socket.close(code, reason)
         for event in self._link.events():
             match event:
-                case Welcomed():
-                    self._welcomed()
+                case Welcomed() if not self._is_connected:  # else it has moved to another node
+                    self._is_connected = True
+                    away = None if self._lost_at is None else time.monotonic() - self._lost_at
+                    self._fleet.connected(self, away)
                 case CommandReceived(command):
                     self._answer(command)
                 case CommandsLost() if self._is_connected:
                     self._is_connected, self._lost_at = False, time.monotonic()
-                    self._observer.lost(self._close_code)
+                    self._fleet.lost()
                 case Refused():
-                    self._observer.refused()
+                    self._fleet.status.refused += 1
         while (batch := self._link.next_batch(time.monotonic())) is not None:
             number, frames = batch
             for frame in frames:
@@ -198,17 +173,9 @@ class SimulatedMachine:
         if deadline is not None:
             self._timer = loop.call_later(max(0.0, deadline - now), self._tick)
 
-    def _welcomed(self) -> None:
-        if self._is_connected:
-            return  # it has moved to another node
-        self._is_connected = True
-        lost_at, self._lost_at = self._lost_at, None
-        self._observer.connected(self, None if lost_at is None else time.monotonic() - lost_at)
-
     def _answer(self, command: Command) -> None:
-        self._observer.answered()
         result = self._result(command)
-        if delay := self._observer.delay():
+        if delay := self._fleet.delay():
             asyncio.get_running_loop().call_later(delay, self._send_late, result)
         else:
             self._outbox.result(result)
@@ -220,7 +187,7 @@ class SimulatedMachine:
     def _result(self, command: Command) -> CommandResult:
         """Return the result of a command: the machine knows an agent's status and a chat."""
         if command.command != CommandType.AGENT_STATUS:
-            return answer(command)
+            return scripted_machine.answer(command)
         agent = self._sessions[0]
         state = STATE | {
             "id": f"{self.daemon_id}:session:{agent.id}",
@@ -232,27 +199,129 @@ class SimulatedMachine:
         return CommandResult(id=command.id, result=Raw(msgspec.json.encode(state)))
 
     def _snapshot(self) -> Snapshot:
-        return Snapshot(machine=self._machine(), providers=_PROVIDERS, sessions=self._sessions)
-
-    def _machine(self) -> Machine:
         load = round(random.uniform(0.05, 4), 2)
-        return msgspec.structs.replace(
+        machine = msgspec.structs.replace(
             MACHINE,
-            hostname=self._hostname,
+            hostname=f"worker-{self._number:05}",
             free_mem=random.randrange(4 * _GIGABYTE, 28 * _GIGABYTE),
             loadavg=[load, round(load * 0.9, 2), round(load * 0.7, 2)],
             uptime=round(time.time() - self._boot, 1),
         )
+        return Snapshot(machine=machine, providers=_PROVIDERS, sessions=self._sessions)
 
 
 def _session(agent: str, number: int) -> Session:
     now = int(time.time() * 1000)
-    project = _PROJECTS[number % len(_PROJECTS)]
     return session(
         type=agent,
-        title=f"{_TITLES[number % len(_TITLES)]} ({number})",
-        workspace=Workspace(path=f"/home/dev{number}/{project}", name=project),
-        model="claude-sonnet" if agent == "claude-code" else "gpt-5",
+        title=f"Move the shop to the new tax table ({number})",
+        workspace=Workspace(path=f"/home/dev{number}/shop", name="shop"),
         created_at=now,
         last_activity_at=now,
     )
+
+
+class Socket(asyncio.Protocol):
+    """A connection of a machine: the sans-I/O protocol of `websockets` on a bare transport.
+
+    It is one object without a task of its own, so that one process can hold many thousands.
+    """
+
+    __slots__ = ("_machine", "_number", "_pings", "_timer", "_transport", "_websocket")
+
+    def __init__(self, websocket: ClientProtocol, number: int, machine: SimulatedMachine) -> None:
+        self._websocket = websocket
+        self._number = number
+        self._machine = machine
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pings = 0
+        """Pings without a pong."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the request to upgrade."""
+        self._transport = cast("asyncio.Transport", transport)
+        request = self._websocket.connect()
+        request.headers["Authorization"] = f"Bearer {self._machine.token}"
+        request.headers["User-Agent"] = f"outrider/{__version__}"
+        self._websocket.send_request(request)
+        self._flush()
+        self._timer = asyncio.get_running_loop().call_later(_TIMING.open_timeout, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass messages to the machine, and answer pings."""
+        self._websocket.receive_data(data)
+        for event in self._websocket.events_received():
+            if isinstance(event, Response):
+                self._upgraded()
+            elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:
+                self._machine.socket_received(self._number, bytes(event.data).decode())
+            elif isinstance(event, Frame) and event.opcode is Opcode.PONG:
+                self._pings = 0
+        self._flush()
+        if self._transport is not None and self._websocket.close_expected():
+            self._transport.close()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Report the end to the machine."""
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        close = self._websocket.close_rcvd
+        self._machine.socket_closed(self._number, None if close is None else close.code)
+
+    def send(self, frame: FromDaemon) -> None:
+        """Send a frame; do nothing if the connection has ended."""
+        if self._transport is not None:
+            self._websocket.send_text(encode(frame))
+            self._flush()
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the connection with a close frame."""
+        if self._transport is not None:
+            self._websocket.send_close(code, reason)
+            self._flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection without a close frame."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _upgraded(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if isinstance(self._websocket.handshake_exc, InvalidHandshake):
+            self.abort()
+            return
+        self._timer = asyncio.get_running_loop().call_later(_TIMING.ping_interval, self._ping)
+        self._machine.socket_opened(self._number, self)
+
+    def _ping(self) -> None:
+        """Send a ping; drop the connection if the last one has no pong."""
+        if self._pings:
+            self.abort()
+            return
+        self._pings += 1
+        self._websocket.send_ping(b"")
+        self._flush()
+        self._timer = asyncio.get_running_loop().call_later(_TIMING.ping_interval, self._ping)
+
+    def _flush(self) -> None:
+        output = b"".join(self._websocket.data_to_send())
+        if output and self._transport is not None:
+            self._transport.write(output)
+
+
+async def connect(url: str, number: int, machine: SimulatedMachine) -> None:
+    """Open a connection; `socket_opened` or `socket_closed` of its machine follows.
+
+    Raises:
+        OSError: nothing listens there, or nothing answered in time.
+    """
+    uri = parse_uri(url)
+    websocket = ClientProtocol(uri, max_size=MAX_FRAME_BYTES)
+    async with asyncio.timeout(_TIMING.open_timeout):
+        await asyncio.get_running_loop().create_connection(
+            lambda: Socket(websocket, number, machine), uri.host, uri.port
+        )

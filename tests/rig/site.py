@@ -47,10 +47,14 @@ class Account(NamedTuple):
 
 
 async def new_account(
-    database: Database, plan: Plan = "free", password_hash: str | None = None
+    database: Database,
+    plan: Plan = "free",
+    password_hash: str | None = None,
+    email: str | None = None,
 ) -> Account:
     """Make an account."""
-    account = Account(new_id("acct"), new_id("user"), f"user{next(_numbers)}@example.org")
+    email = email or f"user{next(_numbers)}@example.org"
+    account = Account(new_id("acct"), new_id("user"), email)
     await accounts.create(
         database,
         account_id=account.id,

@@ -1,7 +1,6 @@
 """Processes of their own that a test attacks, and how they are doing meanwhile."""
 
 import asyncio
-import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +16,7 @@ from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.settings import Settings
 from outrider.contract.resources import Session
 from tests.rig.machine import ScriptedMachine
+from tests.rig.memory import peak_rss, reset_peak_rss
 from tests.rig.patience import PATIENCE
 from tests.rig.people import PASSWORD, login, person
 from tests.rig.processes import Serving
@@ -24,8 +24,6 @@ from tests.rig.site import Owner, Site
 from tests.rig.stores import Addresses
 
 MB: Final = 1_000_000
-
-_PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
 class Watched(ABC):
@@ -48,13 +46,11 @@ class Watched(ABC):
 
     def peak_rss(self) -> int:
         """Return the most bytes of memory that it has had since its start or `reset_peak`."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        (kilobytes,) = _PEAK.findall(status)
-        return int(kilobytes) * 1024
+        return peak_rss(self.process.pid)
 
     def reset_peak(self) -> None:
         """Set the peak to what the service has now."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        reset_peak_rss(self.process.pid)
 
     @asynccontextmanager
     async def grows_at_most(self, limit: int) -> AsyncIterator[None]:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from functools import cache
 from pathlib import Path
@@ -11,9 +10,7 @@ import pytest
 
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.kinds.claude_code import CLAUDE_CODE
-from tests.daemon.agents.machine import Machine, StubModel, machine
-
-REPOSITORY = Path(__file__).parents[3]
+from tests.daemon.agents.machine import Machine, StubModel, install_agent, machine
 
 Install = Callable[[AgentKind], Path]
 """Installs an agent, once, and returns the folder with its command."""
@@ -28,19 +25,7 @@ def install() -> Install:
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    cached = Path(os.environ.get("OUTRIDER_TEST_AGENTS") or REPOSITORY / ".cache" / "agents")
-    script = Path(__file__).with_name("install.sh")
-
-    @cache
-    def installed(kind: AgentKind) -> Path:
-        done = subprocess.run(
-            ["sh", str(script), str(cached), kind.type],
-            check=False, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return cached / kind.type / kind.bin
-
-    return installed
+    return cache(install_agent)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -40,7 +41,8 @@ from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.journal import Journal
 from tests.daemon.agents.kind import AgentKind
 
-STUB = Path(__file__).parents[2] / "stub_llm" / "stub_llm.py"
+ROOT = Path(__file__).parents[3]
+STUB = ROOT / "tests" / "stub_llm" / "stub_llm.py"
 DAEMON = "machine_00000000000000000000000000"
 PATIENCE = 90.0
 """Seconds within which anything happens, however busy the machine is."""
@@ -53,22 +55,31 @@ class StubModel:
     url: str
     log: Path
 
-    def lines(self, **wanted: object) -> list[dict[str, object]]:
-        """Return the log's entries that have these values."""
-        entries = [json.loads(line) for line in self.log.read_text().splitlines()]
+    def lines(self, **wanted: object) -> list[dict[str, Any]]:
+        """Return the log's entries that have these values; the last may still be on its way."""
+        lines = self.log.read_text().splitlines(keepends=True)
+        entries = [json.loads(line) for line in lines if line.endswith("\n")]
         return [e for e in entries if all(e.get(name) == value for name, value in wanted.items())]
 
-    def has(self, event: str, text: str) -> bool:
-        """Tell whether the `first` or the `last` byte was sent of the answer to a message.
+    def times(self, text: str, since: float = 0) -> dict[str, float]:
+        """Return when (epoch seconds) the `first` and `last` byte of an answer were sent, so far.
 
         An agent may ask more about the same message, such as for a title: what has the most
         tools is what it is answered with.
+
+        Args:
+            text: of the message.
+            since: when it was sent at the earliest.
         """
-        asked = [line for line in self.lines(ev="req") if text in str(line["text"])]
+        asked = [one for one in self.lines(ev="req") if text in one["text"] and one["t"] >= since]
         if not asked:
-            return False
+            return {}
         answer = max(asked, key=lambda line: len(str(line["tools"])))
-        return bool(self.lines(ev=event, id=answer["id"]))
+        return {line["ev"]: line["t"] for line in self.lines(id=answer["id"])}
+
+    def has(self, event: str, text: str) -> bool:
+        """Tell whether the `first` or the `last` byte was sent of the answer to a message."""
+        return event in self.times(text)
 
     def answer(self, text: str) -> str:
         """Return what the model answers to this message."""
@@ -95,6 +106,15 @@ def stub_model(folder: Path) -> Iterator[StubModel]:
             yield StubModel(f"http://127.0.0.1:{port}", log)
         finally:
             process.kill()
+
+
+def install_agent(kind: AgentKind) -> Path:
+    """Install an agent if need be (minutes, the first time); return the folder with its command."""
+    cached = Path(os.environ.get("OUTRIDER_TEST_AGENTS") or ROOT / ".cache" / "agents")
+    script = ["sh", str(Path(__file__).with_name("install.sh")), str(cached), kind.type]
+    done = subprocess.run(script, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return cached / kind.type / kind.bin
 
 
 def agent_environment(home: Path, bin_folder: Path, own: Mapping[str, str]) -> dict[str, str]:

@@ -11,9 +11,8 @@ import pytest
 from outrider.contract.commands import SendChat
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.acp.controls import Value
-from tests.daemon.agents.conftest import REPOSITORY
 from tests.daemon.agents.kinds.acp import ACP, CLAUDE_ACP, GEMINI_ACP
-from tests.daemon.agents.machine import Machine, StubModel, running_in, until
+from tests.daemon.agents.machine import ROOT, Machine, StubModel, running_in, until
 from tests.daemon.agents.scenario import said
 
 pytestmark = pytest.mark.timeout(300)
@@ -125,10 +124,10 @@ async def test_nobody_has_logged_in(box: Machine) -> None:
 @pytest.fixture(scope="session")
 def example() -> Path:
     """The SDK's own example agent, out of the source package of the version that is installed."""
-    folder = REPOSITORY / ".cache" / "agents" / "acp-sdk"
+    folder = ROOT / ".cache" / "agents" / "acp-sdk"
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder),
-         "--constraint", str(REPOSITORY / "constraints.txt"),
+         "--constraint", str(ROOT / "constraints.txt"),
          "--no-binary", "agent-client-protocol", "agent-client-protocol"],
         check=True, capture_output=True,
     )  # fmt: skip
