@@ -163,7 +163,8 @@ def _killed(cluster: Cluster, one: Server, node: str, other: Server, options: Op
     asked = [machine.daemon_id for machine in cluster.machines.all[:PER_ACCOUNT]]
     away = [daemon_id for daemon_id in asked if daemon_id in held][:_NOT_RECONNECTING]
     fleet.order(Order(away=away))
-    with StatusClients([one, other], [one for one in asked if one not in away]) as clients:
+    staying = [daemon_id for daemon_id in asked if daemon_id not in away]
+    with StatusClients([one, other], staying) as clients:
         time.sleep(2)
         options.progress(f"a node with {len(held):,} machines is killed")
         one.program.process.kill()

@@ -46,6 +46,9 @@ SLOWEST: Final = (
     "cli/",
     "cloud/access/test_quota.py",
     "daemon/agents/cli/transcripts/",
+    "daemon/test_terminal.py",
+    "servers/",
+    "demo/",
 )
 """The slowest files run first, so that no process is left alone with one of them at the end."""
 

@@ -1,7 +1,7 @@
 """Simulated machines, thousands in one process (`python -m benchmarks.simulator`).
 
 `machine` is one of them with its WebSocket. `benchmarks.fleet` directs them by JSON lines on a
-Unix socket: an `Order` each way in, a `FleetStatus` back.
+Unix socket: an `Order` to them, a `FleetStatus` back.
 """
 
 import msgspec
