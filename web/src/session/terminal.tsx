@@ -100,7 +100,7 @@ export default function Terminal({ path }: { path: string }) {
     };
     input.current = (text) => {
       // Programs such as vim have the terminal send other sequences for the arrows.
-      type(term.modes.applicationCursorKeysMode ? text.replace(/^\x1b\[/, "\x1bO") : text);
+      if (text) type(term.modes.applicationCursorKeysMode ? text.replace(/^\x1b\[/, "\x1bO") : text);
       term.focus();
     };
     // All keys belong to the terminal, also Tab: this one leaves it, as it does `outrider attach`.
@@ -135,7 +135,13 @@ export default function Terminal({ path }: { path: string }) {
         </div>
       )}
       <div ref={place} role="region" aria-label={t("terminal.region")} aria-description={t("terminal.leave")} title={t("terminal.leave")} className="min-h-0 grow overflow-hidden p-2" />
-      <div role="toolbar" aria-label={t("terminal.keys")} className="hidden gap-1 overflow-x-auto border-t border-line p-1.5 max-md:flex">
+      <div
+        role="toolbar"
+        aria-label={t("terminal.keys")}
+        // The terminal keeps the focus, and a phone its keyboard.
+        onPointerDown={(event) => event.preventDefault()}
+        className="hidden gap-1 overflow-x-auto border-t border-line p-1.5 max-md:flex"
+      >
         <Button
           look={held ? "primary" : "plain"}
           aria-pressed={held}
@@ -143,6 +149,7 @@ export default function Terminal({ path }: { path: string }) {
           onClick={() => {
             ctrl.current = !held;
             setHeld(!held);
+            input.current(""); // the next key is the terminal's
           }}
         >
           Ctrl
