@@ -15,6 +15,7 @@ from tests.cloud.webhooks.conftest import database_url, office, receiver  # noqa
 from tests.daemon.agents.machine import kill_server
 from tests.rig.patience import PATIENCE
 from tests.rig.site import Site
+from tests.system.test_terminal import SHELL
 
 
 class Workplace(NamedTuple):
@@ -45,6 +46,8 @@ async def workplace(
     owner = await sqlite_site.account()
     enrolled = await owner.enrolls(nickname="laptop")
     settings = DaemonSettings(folder / "config")
+    (folder / "config" / "providers").mkdir(parents=True)
+    (folder / "config" / "providers" / "shell.toml").write_text(SHELL)  # an agent in a terminal
     settings.save_connection(
         Connection(
             server=sqlite_site.url,

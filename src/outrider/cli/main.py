@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from outrider import __version__
+from outrider.cli import client
 from outrider.cli.environment import warn_of_unknown
 from outrider.cli.logs import set_up_logs
 
 app = typer.Typer(
     name="outrider",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Drive coding agents on many machines over one REST API.",
 )
@@ -180,4 +180,8 @@ def run() -> None:
         from outrider.cli import providers
 
         app.add_typer(providers.app, name="providers")
-    app()
+    if command is None or command in client.COMMANDS:
+        from outrider.cli.client import commands
+
+        commands.register(app)
+    app(prog_name="outrider")

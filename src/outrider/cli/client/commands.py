@@ -1,0 +1,387 @@
+"""`outrider ls`, `launch`, `send`, `ask`, `chat`, `approve`, `reject`, `stop`, `run`, `login`."""
+
+import shlex
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from outrider.cli.client import credentials
+from outrider.cli.client.attach import attach
+from outrider.cli.client.completion import complete_machine, complete_target
+from outrider.cli.client.event_commands import events
+from outrider.cli.client.output import (
+    ExitCode,
+    UsageError,
+    console,
+    fail,
+    is_terminal,
+    print_json,
+    print_table,
+    print_text,
+    session,
+)
+from outrider.cli.client.target_names import find_agent, find_machine
+from outrider.contract.commands import Chat
+from outrider.contract.errors import OutriderError
+from outrider.contract.events import EventName
+from outrider.contract.resources import Message
+from outrider.contract.text import escaped_lines
+from outrider.sdk import Agent, ApprovalRequired, Delta, Outrider, PermissionDenied, Reply
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        autocompletion=complete_target,
+        help="A session id or its beginning, a type, a target id, or NICKNAME:cli|acp|ide:TYPE.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it.")]
+Words = Annotated[list[str], typer.Argument(metavar="TEXT", help="The message.")]
+MachineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="MACHINE",
+        autocompletion=complete_machine,
+        help="The machine's nickname or id. Not needed if one is connected.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    for command in (
+        attach,
+        ls,
+        launch,
+        send,
+        ask,
+        chat,
+        approve,
+        reject,
+        interrupt,
+        stop,
+        run,
+        events,
+        login,
+    ):
+        app.command()(command)
+
+
+def ls(as_json: AsJson = False) -> None:
+    """List the running sessions, and the machines that have none."""
+    with session(as_json=as_json) as client:
+        machines = client.machines.list(state="all")
+        try:
+            sessions = client.sessions.list(state="running", limit=1000)
+        except PermissionDenied:  # the key may only see machines
+            sessions = []
+        if as_json:
+            print_json({"daemons": [one.daemon for one in machines], "sessions": sessions})
+            return
+        names = {machine.id: machine.nickname for machine in machines}
+        rows = [
+            [
+                one.id,
+                names.get(one.target_id.partition(":")[0], ""),
+                one.type,
+                one.status,
+                one.workspace.path if one.workspace else "",
+                one.title or "",
+            ]
+            for one in sessions
+        ]
+        busy = {one.target_id.partition(":")[0] for one in sessions}
+        rows += [
+            ["", machine.nickname, "", "online" if machine.connected else "offline", "", ""]
+            for machine in machines
+            if machine.id not in busy
+        ]
+        print_table(["SESSION", "MACHINE", "TYPE", "STATUS", "DIRECTORY", "TITLE"], rows)
+
+
+def launch(  # noqa: PLR0917  # typer makes options of them
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as claude-code.")],  # noqa: A002
+    dir: Annotated[  # noqa: A002
+        str | None, typer.Option(help="The directory on the machine; the home directory if none.")
+    ] = None,
+    on: MachineOption = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model, by the agent's name for it.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="SESSION", help="Continue this ended session.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start an agent; prints the session id."""
+    with session(as_json=as_json) as client:
+        machine = find_machine(client, on)
+        agent = machine.launch(type, dir=dir, model=model, resume=resume)
+        if as_json:
+            print_json(agent.launched)
+        else:
+            print_text(agent.session_id or agent.id)
+
+
+def send(
+    target: Target,
+    text: Words,
+    delivery: Annotated[
+        Literal["queue", "interrupt", "reject"],
+        typer.Option(help="What to do while the agent is generating."),
+    ] = "queue",
+    as_json: AsJson = False,
+) -> None:
+    """Send a message, and return once the agent has it."""
+    with session(as_json=as_json) as client:
+        accepted = find_agent(client, target).send(" ".join(text), delivery=delivery)
+        if as_json:
+            print_json(accepted)
+        elif accepted.queued:
+            print_text(f"{accepted.message_id} waits until the agent has finished its turn")
+        else:
+            print_text(f"{accepted.message_id} sent")
+
+
+def ask(
+    target: Target,
+    text: Words,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the reply.")] = 600,
+    as_json: AsJson = False,
+) -> None:
+    """Send a message, and print the reply."""
+    with session(as_json=as_json) as client:
+        agent = find_agent(client, target)
+        try:
+            if is_terminal() and not as_json:
+                _show_live(agent, " ".join(text), timeout)
+                return
+            reply = agent.ask(" ".join(text), timeout=timeout)
+        except ApprovalRequired as question:
+            advice = f"`outrider approve {target}` or `outrider reject {target}`"
+            text_of_it = f"{question}\nAnswer with {advice}"
+            raise ApprovalRequired(text_of_it, action=question.action) from question
+        if as_json:
+            print_json(_reply_body(reply))
+        elif reply.text:
+            print_text(reply.text)
+        if reply.status == "error":
+            if not as_json:
+                said = [one.content for one in reply.messages if one.role == "system"]
+                text_of_it = " ".join(said) or "`outrider chat` may say why"
+                print(escaped_lines(f"outrider: The turn failed: {text_of_it}"), file=sys.stderr)
+            sys.exit(ExitCode.REFUSED)
+
+
+def _reply_body(reply: Reply) -> dict[str, Any]:
+    """Return a reply as the API's response to a wait, with its text."""
+    return {
+        "reason": reply.status,
+        "cursor": reply.cursor,
+        "status": reply.status,
+        "messages": reply.messages,
+        "pendingAction": None,
+        "text": reply.text,
+    }
+
+
+def _show_live(agent: Agent, text: str, timeout: float) -> None:
+    """Print a reply as it comes, its Markdown rendered, with a spinner until it begins."""
+    from rich.live import Live
+    from rich.markdown import Markdown
+    from rich.spinner import Spinner
+
+    waiting = Spinner("dots", "the agent works")
+    texts: dict[str, str] = {}
+    screen = console()
+    with Live(waiting, console=screen, refresh_per_second=10, transient=True) as live:
+        for part in agent.stream(text, timeout=timeout):
+            if isinstance(part, Delta):
+                before = texts.get(part.message_id, "") if part.op == "append" else ""
+                texts[part.message_id] = before + part.text
+                # A text that is taller than the screen cannot be drawn again: show its end.
+                lines = _printable(texts[part.message_id]).splitlines()
+                live.update(Markdown("\n".join(lines[-max(1, screen.height - 2) :])))
+            else:
+                live.update(waiting)
+                _show(part)
+
+
+def _show(message: Message) -> None:
+    """Print a message for a person."""
+    from rich.markdown import Markdown
+    from rich.text import Text
+
+    screen, content = console(), _printable(message.content)
+    if message.role == "user":
+        screen.print(Text(f"> {content}", "bold"))
+    elif message.kind == "text":
+        screen.print(Markdown(content))
+    else:
+        screen.print(Text(f"[{message.kind}] {content}", "dim"))
+
+
+def _printable(text: str) -> str:
+    return escaped_lines(text)
+
+
+def chat(
+    target: Target,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is said from now on.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Only so many messages, the last ones.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the chat, also of a session that has ended."""
+    with session(as_json=as_json) as client:
+        agent = find_agent(client, target, or_ended=True)
+        if not follow:
+            read = agent.chat(limit=limit)
+            if as_json:
+                print_json(read)
+            else:
+                for message in read.messages:
+                    _print_message(message)
+            return
+        _follow(client, agent, limit, as_json)
+
+
+def _follow(client: Outrider, agent: Agent, limit: int | None, as_json: bool) -> None:
+    """Print the messages so far, then each that is completed, until the session ends."""
+    first = agent.chat(limit=limit)
+    shown: set[str] = set()
+    last: str | None = None
+
+    def show(chat: Chat) -> None:
+        nonlocal last
+        for message in chat.messages:
+            # An agent may still write its last message: that comes when it is complete.
+            is_open = message is chat.messages[-1] and message.role != "user"
+            if message.id in shown or (is_open and chat.status == "generating"):
+                continue
+            shown.add(message.id)
+            last = message.id
+            if as_json:
+                print_json(message)
+            else:
+                _print_message(message)
+
+    show(first)
+    if first.state == "ended":
+        return
+    names = [EventName.CHAT_MESSAGE, EventName.GENERATING_COMPLETED, EventName.SESSION_ENDED]
+    exact = client.agent(first.id, agent_type=agent.agent_type)
+    opened = lambda: show(exact.chat(after=last))  # noqa: E731  # what was said meanwhile
+    for event in client.events(names, target=first.id, on_open=opened):
+        show(exact.chat(after=last))
+        if event.event == EventName.SESSION_ENDED:
+            return
+
+
+def _print_message(message: Message) -> None:
+    if is_terminal():
+        _show(message)
+    elif message.kind == "text":
+        print_text(f"{message.role}: {message.content}")
+    else:
+        print_text(f"{message.kind}: {message.content}")
+
+
+def approve(
+    target: Target,
+    option: Annotated[str | None, typer.Option(metavar="ID", help="The option to choose.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Approve what the agent asks."""
+    with session(as_json=as_json) as client:
+        resolved = find_agent(client, target).approve(option_id=option)
+        _show_result(resolved, f"Approved ({resolved.option_id})", as_json)
+
+
+def reject(
+    target: Target,
+    option: Annotated[str | None, typer.Option(metavar="ID", help="The option to choose.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reject what the agent asks."""
+    with session(as_json=as_json) as client:
+        resolved = find_agent(client, target).reject(option_id=option)
+        _show_result(resolved, f"Rejected ({resolved.option_id})", as_json)
+
+
+def interrupt(target: Target, as_json: AsJson = False) -> None:
+    """Stop the agent's current turn."""
+    with session(as_json=as_json) as client:
+        interrupted = find_agent(client, target).interrupt()
+        _show_result(interrupted, interrupted.status, as_json)
+
+
+def _show_result(result: object, text: str, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        print_text(text)
+
+
+def stop(target: Target, as_json: AsJson = False) -> None:
+    """Stop the session, leaving nothing of it running."""
+    with session(as_json=as_json) as client:
+        stopped = find_agent(client, target).stop()
+        _show_result(stopped, "\n".join(stopped.stopped), as_json)
+
+
+def run(
+    machine: Annotated[
+        str,
+        typer.Argument(
+            metavar="MACHINE", autocompletion=complete_machine, help="The nickname or id."
+        ),
+    ],
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- COMMAND", help="One word is a shell line; several are quoted each."
+        ),
+    ],
+    cwd: Annotated[str | None, typer.Option(help="The directory on the machine.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a shell command on a machine; ends with its exit code."""
+    line = command[0] if len(command) == 1 else shlex.join(command)
+    with session(as_json=as_json) as client:
+        done = find_machine(client, machine).run(line, cwd=cwd)
+        if as_json:
+            print_json(done)
+        else:
+            sys.stdout.write(done.output)
+            sys.stdout.flush()
+    sys.exit(done.exit_code)
+
+
+def login(
+    server: Annotated[str, typer.Option(help="The address of the service: https://host.")],
+    as_json: AsJson = False,
+) -> None:
+    """Keep an API key for the other commands; it is read from a prompt or standard input."""
+    if sys.stdin.isatty():
+        key = typer.prompt("API key", hide_input=True, err=True).strip()
+    else:
+        key = sys.stdin.readline().strip()
+    try:
+        if not key:
+            raise UsageError("There is no key: give one at the prompt or on standard input")
+        with Outrider(server, key) as client:
+            account = client.account()
+        path = credentials.save(server, key)
+    except OutriderError as error:
+        fail(error, as_json=as_json)
+    if as_json:
+        print_json(account)
+    else:
+        print_text(f"Logged in at {server} (account {account.id}); the key is in {path}")

@@ -1,0 +1,97 @@
+"""The address and key that `outrider login` keeps, mode 0600, below the environment's."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from outrider.contract.errors import OutriderError
+from outrider.sdk import Outrider
+from outrider.sdk.configuration import KEY_VARIABLE, URL_VARIABLE
+
+FILE_NAME: Final = "client.json"
+NO_KEY: Final = f"There is no API key: run `outrider login --server URL`, or set {KEY_VARIABLE}"
+
+
+class NotLoggedIn(OutriderError):
+    """There is no key, neither in the environment nor kept by `outrider login`."""
+
+
+class CredentialsError(OutriderError):
+    """The file cannot be read or written."""
+
+
+class _File(msgspec.Struct):
+    server: str
+    key: str
+
+
+class Credentials(NamedTuple):
+    """Where to connect, and with which key; the URL is None for the default."""
+
+    url: str | None
+    key: str
+
+
+def file() -> Path:
+    """Return where they are kept."""
+    folder = os.environ.get("OUTRIDER_CONFIG_DIR") or Path.home() / ".config" / "outrider"
+    return Path(folder).expanduser() / FILE_NAME
+
+
+def load() -> Credentials:
+    """Return the credentials to use.
+
+    The kept key is sent to no other server than the one that it was kept for.
+
+    Raises:
+        NotLoggedIn: there is no key.
+        CredentialsError: the file is damaged.
+    """
+    url, key = os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE)
+    kept = _read()
+    if key:
+        return Credentials(url or (kept.server if kept else None), key)
+    if kept is None:
+        raise NotLoggedIn(NO_KEY)
+    if url and url.rstrip("/") != kept.server.rstrip("/"):
+        raise NotLoggedIn(f"The key that is kept is for {kept.server}, not for {url}: log in there")
+    return Credentials(kept.server, kept.key)
+
+
+def save(server: str, key: str) -> Path:
+    """Keep the credentials, readable by their owner only; return the file.
+
+    Raises:
+        CredentialsError: the directory cannot be written.
+    """
+    path = file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".client-")  # mode 0600
+        with os.fdopen(handle, "wb") as new:
+            new.write(msgspec.json.encode(_File(server, key)) + b"\n")
+        Path(name).replace(path)
+    except OSError as error:
+        raise CredentialsError(f"{path} cannot be written: {error}") from error
+    return path
+
+
+def connect() -> Outrider:
+    """Return a client with the credentials to use."""
+    url, key = load()
+    return Outrider(url, key)
+
+
+def _read() -> _File | None:
+    path = file()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_File)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeError) as error:
+        raise CredentialsError(
+            f"{path} cannot be read ({error}): run `outrider login` again"
+        ) from error

@@ -1,0 +1,138 @@
+"""What the commands print: tables and colors for people, JSON for programs, and exit codes."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from outrider.cli.client.credentials import NotLoggedIn, connect
+from outrider.contract.errors import OutriderError
+from outrider.contract.text import escaped_lines
+from outrider.sdk import (
+    ApiError,
+    ApprovalRequired,
+    AskTimeout,
+    CommandTimeout,
+    ConnectionFailed,
+    MachineOffline,
+    Outrider,
+    ResponseTimeout,
+)
+from outrider.sdk.errors import MissingApiKey
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    DONE = 0
+    REFUSED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    TIMEOUT = 4
+
+
+class UsageError(OutriderError):
+    """The command line does not say clearly what to do, such as an ambiguous target."""
+
+
+def exit_code_of(error: OutriderError) -> ExitCode:
+    """Return the exit code for an error."""
+    if isinstance(error, AskTimeout | CommandTimeout | ResponseTimeout):
+        return ExitCode.TIMEOUT
+    if isinstance(error, ConnectionFailed | MachineOffline):
+        return ExitCode.UNREACHABLE
+    if isinstance(error, UsageError | NotLoggedIn | MissingApiKey):
+        return ExitCode.USAGE
+    return ExitCode.REFUSED
+
+
+def error_body(error: OutriderError) -> dict[str, Any]:
+    """Return an error as the API's error body."""
+    body: dict[str, Any] = {"error": str(error)}
+    if isinstance(error, ApiError):
+        if error.code is not None:
+            body["code"] = error.code
+        if error.details:
+            body["details"] = error.details
+    if isinstance(error, ApprovalRequired):
+        body |= {"code": "APPROVAL_PENDING", "pendingAction": error.action}
+    return body
+
+
+def fail(error: OutriderError, *, as_json: bool) -> NoReturn:
+    """End the command with an error: JSON on standard output, or a sentence on standard error."""
+    if as_json:
+        print_json(error_body(error))
+    else:
+        print(escaped_lines(f"outrider: {error}"), file=sys.stderr)
+    sys.exit(exit_code_of(error))
+
+
+@contextmanager
+def session(*, as_json: bool) -> Iterator[Outrider]:
+    """Provide a client; an error ends the command with a sentence and its exit code."""
+    try:
+        with connect() as client:
+            yield client
+    except OutriderError as error:
+        fail(error, as_json=as_json)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read the output has enough, as `head` does
+        sys.exit(ExitCode.DONE)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value on one line."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_text(text: str) -> None:
+    """Print text of the service or an agent, without what a terminal would obey."""
+    sys.stdout.write(escaped_lines(text) + "\n")
+    sys.stdout.flush()
+
+
+def is_terminal() -> bool:
+    """Return whether a person reads standard output."""
+    return sys.stdout.isatty()
+
+
+def console() -> "Console":
+    """Return a console for a person; import it only then."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: with lines and colors on a terminal, else with tabs and without a head."""
+    if not is_terminal():
+        for row in rows:
+            sys.stdout.write("\t".join(map(escaped_lines, row)) + "\n")  # a tab is escaped
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    # The last two columns give way to the others, which have ids to be copied.
+    head = []
+    for index, name in enumerate(columns):
+        width = max([len(name), *(len(row[index]) for row in rows)])
+        least = width if index < len(columns) - 2 else None
+        head.append(Column(name, min_width=least, overflow="ellipsis", no_wrap=True))
+    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(escaped_lines(cell), _STYLES.get(cell, "")) for cell in row))
+    console().print(table)
+
+
+_STYLES = {"waiting_approval": "yellow", "generating": "green", "error": "red", "offline": "dim"}

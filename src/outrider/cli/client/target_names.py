@@ -1,0 +1,93 @@
+"""Which session or machine a word of the command line names.
+
+A TARGET is a target id, a session id, the beginning of one of them, a type, or
+`<nickname>:cli|acp|ide:<type>`; a MACHINE is an id or a nickname. What names several is refused
+with the candidates, and nothing is done.
+"""
+
+from collections.abc import Iterable
+
+from outrider.cli.client.output import UsageError
+from outrider.contract.resources import Session
+from outrider.contract.targets import parse_target
+from outrider.sdk import Agent, Machine, NotFound, Outrider
+
+_PREFIX = "session_"
+_PAGE = 1000
+
+
+def find_agent(client: Outrider, word: str, *, or_ended: bool = False) -> Agent:
+    """Return the agent that a TARGET names.
+
+    Args:
+        or_ended: whether it may name an ended session, if no running one fits.
+
+    Raises:
+        UsageError: several sessions or machines fit.
+        NotFound: none fits.
+    """
+    target = parse_target(word)
+    if target is not None:
+        if target.daemon_id.startswith("machine_"):
+            return client.agent(word)
+        machine = find_machine(client, target.daemon_id)
+        return client.agent(f"{machine.id}:{target.kind}:{target.name}")
+    for state in ("running", "ended") if or_ended else ("running",):
+        found = fitting(client.sessions.list(state=state, limit=_PAGE), word)
+        if len(found) > 1:
+            raise UsageError(ambiguous(word, [candidate(session) for session in found]))
+        if found:
+            return client.agent(found[0].target_id)
+    raise NotFound(f"No session is named by {word!r}: `outrider ls` lists them", status=404)
+
+
+def fitting(sessions: Iterable[Session], word: str) -> list[Session]:
+    """Return the sessions that a word names: by a whole id, else by its beginning or the type."""
+    if not word:
+        return []
+    every = list(sessions)
+    exact = [one for one in every if word in {one.id, one.target_id}]
+    return exact or [
+        one
+        for one in every
+        if one.type == word
+        or one.target_id.startswith(word)
+        or one.id.startswith(word)
+        or one.id.removeprefix(_PREFIX).startswith(word)
+    ]
+
+
+def find_machine(client: Outrider, word: str | None) -> Machine:
+    """Return the machine that a MACHINE names; without a word the only one that is connected.
+
+    Raises:
+        UsageError: several fit.
+        NotFound: none fits.
+    """
+    if word is None:
+        machines = client.machines.list()
+        if not machines:
+            raise NotFound("No machine is connected: start `outrider daemon` on one", status=404)
+    else:
+        every = client.machines.list(state="all")
+        machines = [machine for machine in every if machine.id == word]
+        machines = machines or [machine for machine in every if machine.nickname == word]
+        if not machines:
+            raise NotFound(f"No machine {word!r} in this account", status=404)
+    if len(machines) > 1:
+        names = [f"{machine.id}  {machine.nickname}" for machine in machines]
+        text = "Several machines are connected: choose one with --on" if word is None else None
+        raise UsageError(ambiguous(word or "", names, text))
+    return machines[0]
+
+
+def candidate(session: Session) -> str:
+    """Return a session as a line of the candidates."""
+    place = session.workspace.path if session.workspace else ""
+    return f"{session.id}  {session.type}  {session.title or place}".rstrip()
+
+
+def ambiguous(word: str, candidates: Iterable[str], text: str | None = None) -> str:
+    """Return the sentence for a word that names several."""
+    lines = "".join(f"\n  {one}" for one in candidates)
+    return f"{text or f'{word!r} is ambiguous: it names'}{lines}"

@@ -1,0 +1,16 @@
+"""Fixtures: a service with a machine, and the environment of a person who uses it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.rig.processes import environment
+from tests.sdk.conftest import Workplace, agent, client, machine, workplace  # noqa: F401  # fixtures
+
+
+@pytest.fixture
+def env(tmp_path: Path, workplace: Workplace) -> dict[str, str]:  # noqa: F811
+    """An environment with the address and the key of the service."""
+    (tmp_path / "data").mkdir()
+    person = environment(tmp_path / "data")
+    return person | {"OUTRIDER_URL": workplace.site.url, "OUTRIDER_API_KEY": workplace.key}

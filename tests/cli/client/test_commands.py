@@ -1,0 +1,160 @@
+"""The commands for people, as processes, against a real service with a demo agent.
+
+A process takes a second to start, so each test takes a whole way through several commands.
+"""
+
+import asyncio
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.sdk import AsyncAgent, AsyncMachine
+from tests.rig.patience import PATIENCE
+from tests.rig.processes import Outcome, outrider
+from tests.sdk.conftest import Workplace
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def error_of(outcome: Outcome, code: int) -> dict[str, Any]:
+    """Check that a command with `--json` failed with this exit code; return the error."""
+    assert outcome.code == code, (outcome.out, outcome.err)
+    body: dict[str, Any] = json.loads(outcome.out)
+    assert body["error"]
+    return body
+
+
+async def test_a_session_from_launch_to_stop(
+    env: dict[str, str], workplace: Workplace, tmp_path: Path
+) -> None:
+    launched = await outrider("launch", "demo", "--dir", str(tmp_path), env=env)
+    assert launched.code == 0, launched.err
+    session = launched.out.strip()
+    listed, asked = await asyncio.gather(
+        outrider("ls", "--json", env=env), outrider("ask", session, "Hello", env=env)
+    )
+    assert session in [one["id"] for one in listed.json()["sessions"]]
+    assert workplace.machine_id in [one["id"] for one in listed.json()["daemons"]]
+    assert asked.code == 0
+    assert asked.out.endswith("You said: Hello\n")
+    question = await outrider("ask", session, "tool", env=env)
+    assert question.code == 1
+    assert f"outrider approve {session}" in question.err
+    refused, _ = await asyncio.gather(
+        outrider("send", session, "Now", "--json", env=env), asyncio.sleep(0)
+    )
+    assert error_of(refused, 1)["code"] == "APPROVAL_PENDING"
+    approved = await outrider("approve", session, "--json", env=env)
+    assert approved.json()["action"] == "approve"
+    target = f"{workplace.machine_id}:session:{session}"
+    late = await outrider("ask", target, "silent 600", "--timeout", "0.5", env=env)
+    assert late.code == 4
+    interrupted = await outrider("interrupt", session, env=env)
+    assert (interrupted.code, interrupted.out) == (0, "idle\n")
+    stopped, missing = await asyncio.gather(
+        outrider("stop", session, env=env), outrider("stop", "session_nothing", "--json", env=env)
+    )
+    assert stopped.out == f"{session}\n"
+    error_of(missing, 1)
+    chat = await outrider("chat", session, "--json", env=env)
+    body = chat.json()
+    assert (body["state"], body["messages"][0]["content"]) == ("ended", "Hello")
+
+
+async def test_a_target_that_names_several_does_nothing(
+    env: dict[str, str], agent: AsyncAgent, machine: AsyncMachine, workplace: Workplace
+) -> None:
+    other = await machine.launch("demo", dir=str(workplace.project))
+    before = (await agent.chat()).total_messages
+    by_type, by_nickname = await asyncio.gather(
+        outrider("send", "demo", "Hello", env=env),
+        outrider("chat", "laptop:acp:demo", "--json", env=env),
+    )
+    assert by_type.code == 2
+    assert agent.session_id is not None
+    assert other.session_id is not None
+    assert agent.session_id in by_type.err
+    assert other.session_id in by_type.err
+    assert (await agent.chat()).total_messages == before
+    assert by_nickname.json()["sessionId"] in {agent.session_id, other.session_id}
+    await other.stop()
+
+
+async def test_commands_of_a_machine_and_their_exit_codes(
+    env: dict[str, str], workplace: Workplace
+) -> None:
+    line, words, nobody, nothing = await asyncio.gather(
+        outrider("run", "laptop", "--", "echo $((6 * 7)); exit 3", env=env),
+        outrider("run", workplace.machine_id, "--", "printf", "%s|", "a b", "$HOME", env=env),
+        outrider("run", "desktop", "--", "true", env=env),
+        outrider("ls", "--json", env=env | {"OUTRIDER_URL": "http://127.0.0.1:9"}),
+    )
+    assert (line.code, line.out) == (3, "42\n")
+    assert (words.code, words.out) == (0, "a b|$HOME|")
+    assert nobody.code == 1
+    error_of(nothing, 3)
+
+
+async def test_a_key_is_kept_for_its_owner_alone(
+    env: dict[str, str], workplace: Workplace, tmp_path: Path
+) -> None:
+    bare = {name: one for name, one in env.items() if name not in LOGIN}
+    without, wrong = await asyncio.gather(
+        outrider("ls", env=bare), login(bare, workplace.site.url, "ork_wrong")
+    )
+    assert without.code == 2
+    assert "outrider login" in without.err
+    kept = tmp_path / "config" / "client.json"
+    assert wrong.code == 1
+    assert not kept.exists()
+    done = await login(bare, workplace.site.url, workplace.key)
+    assert done.code == 0, done.err
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert workplace.key not in done.out + done.err
+    listed, elsewhere = await asyncio.gather(
+        outrider("ls", "--json", env=bare),
+        outrider("ls", env=bare | {"OUTRIDER_URL": "http://127.0.0.1:9"}),
+    )
+    assert listed.json()["daemons"]
+    assert elsewhere.code == 2  # the key is not sent to another server
+
+
+LOGIN = {"OUTRIDER_URL", "OUTRIDER_API_KEY"}
+
+
+async def login(env: dict[str, str], server: str, key: str) -> Outcome:
+    """Log in with a key on standard input."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "outrider", "login", "--server", server,
+        env=env,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(2 * PATIENCE):
+        out, err = await process.communicate(f"{key}\n".encode())
+    assert process.returncode is not None
+    return Outcome(process.returncode, out.decode(), err.decode())
+
+
+async def test_names_are_completed(env: dict[str, str], agent: AsyncAgent) -> None:
+    assert agent.session_id is not None
+    complete = env | {"_OUTRIDER_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+    sessions, machines, offline = await asyncio.gather(
+        outrider(env=complete | {"COMP_WORDS": f"outrider send {agent.session_id[:9]}"}),
+        outrider(env=complete | {"COMP_WORDS": "outrider run lap"}),
+        outrider(
+            env=complete | {"COMP_WORDS": "outrider send s", "OUTRIDER_URL": "http://127.0.0.1:9"}
+        ),
+    )
+    assert agent.session_id in sessions.out.split()
+    assert machines.out.split() == ["laptop"]
+    assert (offline.out.strip(), offline.err) == ("", "")
+
+
+async def test_a_terminal_is_needed_to_attach(env: dict[str, str]) -> None:
+    assert (await outrider("attach", "demo", env=env)).code == 2
