@@ -163,6 +163,28 @@ async def test_two_sessions_in_one(desk: Desk, repo: Repo) -> None:
     assert not is_there(first)
 
 
+async def test_a_session_that_ends_already(
+    desk: Desk, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worktree stays, and the response does not say that it was removed."""
+    session = await launch(desk, repo.path)
+    closing, close = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        closing.set()
+        await close.wait()
+
+    monkeypatch.setattr(desk.agent, "close", slow)
+    first = asyncio.create_task(stop(desk, session, remove=False))
+    await closing.wait()
+    second = asyncio.create_task(stop(desk, session))
+    asyncio.get_running_loop().call_later(0.3, close.set)
+    error = await refused(second)
+    assert error.status in {404, 409}  # it ended while the changes were looked for, or after
+    await first
+    assert is_there(session)
+
+
 async def test_an_agent_that_does_not_start_leaves_none(desk: Desk, repo: Repo) -> None:
     async def fail(record: SessionRecord) -> ScriptedAdapter:
         assert record.worktree is not None

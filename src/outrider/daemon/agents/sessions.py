@@ -260,8 +260,8 @@ class Sessions:
                 raise not_found(f"The session {record.id!r} has ended meanwhile")
         end = self._begin_end(session, "stopped", remove_worktree=remove_worktree)
         refusal = await asyncio.shield(end)
-        if refusal is not None and remove_worktree:
-            raise refusal
+        if remove_worktree and not (record.worktree is not None and record.worktree.removed):
+            raise refusal or conflict("The session was ending already: its worktree stays")
         return Stopped(stopped=[record.id])
 
     async def read_chat(self, query: ReadChat) -> Chat:
