@@ -13,6 +13,7 @@ from argon2 import PasswordHasher
 from outrider.cli.admin import issue_key
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
 from outrider.cloud.live.streams import StreamTimes
@@ -93,6 +94,7 @@ class Site:
         self._drain_seconds = drain_seconds
         self._stream_times = stream_times
         self.database = Database(settings.sqlalchemy_url)
+        self.links = SignInLinks()
         self.url = ""
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -130,6 +132,7 @@ class Site:
             password_hasher=self._password_hasher,
             drain_seconds=self._drain_seconds,
             stream_times=self._stream_times,
+            sign_in_links=self.links,
         )
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())

@@ -77,6 +77,7 @@ CALLS: dict[str, Callable[[Outrider], Any]] = {
     "CHANGE_WEBHOOK": lambda c: c.webhooks.update(W, active=False),
     "DELETE_WEBHOOK": lambda c: c.webhooks.delete(W),
     "LIST_DELIVERIES": lambda c: c.webhooks.deliveries(W, limit=1, before="dlv_1"),
+    "READ_DELIVERY": lambda c: c.webhooks.delivery(W, "dlv_1"),
     "TEST_WEBHOOK": lambda c: c.webhooks.test(W),
     "RESEND": lambda c: c.webhooks.resend(W, "dlv_1"),
     "REPLAY": lambda c: c.webhooks.replay(W, since=1),

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -46,12 +47,25 @@ async def started(env: dict[str, str]) -> tuple[str, str, str]:
     async with Up("-m", "outrider", "up", env=env) as up:
         greeting = await up.greeting()
         (machine,) = (await up.call("GET", "/daemons"))["daemons"]
+        await opens_signed_in(up, greeting)
         up.signal(signal.SIGINT)
         assert await up.ends() == 0
         with pytest.raises(httpx.ConnectError):
             await up.call("GET", "/daemons")
     login = next(line for line in greeting.splitlines() if line.startswith("Login"))
     return up.key, login, machine["id"]
+
+
+async def opens_signed_in(up: Up, greeting: str) -> None:
+    """Check that the printed link logs in, once."""
+    link = urlsplit(next(line for line in greeting.splitlines() if "/login#once=" in line))
+    assert f"{link.scheme}://{link.netloc}{link.path}" == f"{up.url}/login"
+    body = {"token": link.fragment.removeprefix("once=")}
+    async with httpx.AsyncClient(base_url=up.url, timeout=PATIENCE) as browser:
+        first = await browser.post("/api/v1/auth/link", json=body)
+        assert first.status_code == 200, first.text
+        assert (await browser.get("/api/v1/account")).status_code == 200
+        assert (await browser.post("/api/v1/auth/link", json=body)).status_code == 401
 
 
 async def test_a_second_start_reuses_everything_but_a_revoked_key(

@@ -72,11 +72,38 @@ const account = createRoute({
   component: lazyRouteComponent(() => import("./routes/account"), "AccountPage"),
 });
 
+const history = createRoute({
+  getParentRoute: () => shell,
+  path: "/history",
+  component: lazyRouteComponent(() => import("./routes/history"), "HistoryPage"),
+});
+const webhooks = createRoute({
+  getParentRoute: () => shell,
+  path: "/webhooks",
+  component: lazyRouteComponent(() => import("./routes/webhooks"), "WebhooksPage"),
+});
+const webhook = createRoute({
+  getParentRoute: () => shell,
+  path: "/webhooks/$webhookId",
+  component: lazyRouteComponent(() => import("./routes/webhook"), "WebhookPage"),
+});
+const device = createRoute({
+  getParentRoute: () => shell,
+  path: "/device",
+  component: lazyRouteComponent(() => import("./routes/device"), "DevicePage"),
+  // A code of digits only is read as a number.
+  validateSearch: (search: Record<string, unknown>): { code?: string } =>
+    typeof search.code === "string" || typeof search.code === "number" ? { code: String(search.code).slice(0, 64) } : {},
+});
+
 export type Tab = "chat" | "terminal" | "changes" | "files" | "debug";
 const TABS: Tab[] = ["chat", "terminal", "changes", "files", "debug"];
 
 export const router = createRouter({
-  routeTree: root.addChildren([login, shell.addChildren([sessions, inbox, machines, machine, session, account])]),
+  routeTree: root.addChildren([
+    login,
+    shell.addChildren([sessions, inbox, machines, machine, session, history, webhooks, webhook, device, account]),
+  ]),
   basepath: BASE_PATH,
   defaultPreload: "intent",
   defaultNotFoundComponent: NotFoundPage,

@@ -764,6 +764,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/webhooks/{webhookId}/deliveries/{deliveryId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a delivery
+         * @description A delivery with its attempts and the request that it makes.
+         *
+         *     Scope: `webhook:manage`.
+         */
+        get: operations["read_delivery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/webhooks/{webhookId}/test": {
         parameters: {
             query?: never;
@@ -885,6 +907,28 @@ export interface paths {
          *     Addresses that have never logged in to the account share a limit of their own: 429.
          */
         post: operations["login"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/auth/link": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Log in with a one-time link
+         * @description Log in with the link that `outrider up` prints: once, within ten minutes, as `login` does.
+         *
+         *     From loopback addresses only, and not through a proxy: 403.
+         */
+        post: operations["take_link"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2541,6 +2585,12 @@ export interface components {
              * @example true
              */
             connected?: boolean;
+            /**
+             * @description True in that list while the connection is lost and the machine still counts as connected, for the grace period; absent otherwise.
+             * @example true
+             * @enum {unknown}
+             */
+            reconnecting?: true;
         };
         /** @description A running IDE, as the list of machines shows it. */
         IdeEntry: {
@@ -2658,7 +2708,8 @@ export interface components {
              *         "version": "1.0.0",
              *         "connectedAt": 1763670672500,
              *         "lastSeenAt": 1763674272500,
-             *         "connected": true
+             *         "connected": true,
+             *         "reconnecting": true
              *       }
              *     ]
              */
@@ -3238,6 +3289,107 @@ export interface components {
              */
             attempts: components["schemas"]["Attempt"][];
         };
+        /** @description A delivery, and the request that it makes. */
+        DeliveryDetails: {
+            /**
+             * @description The delivery's id.
+             * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+             */
+            id: string;
+            /**
+             * @description The webhook's id.
+             * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+             */
+            webhookId: string;
+            /**
+             * @description The event's id: the same in every delivery of the event.
+             * @example evt_01kan6a5d2fzq8h7w0m3x9r4ct
+             */
+            eventId: string;
+            /**
+             * @description The event's name.
+             * @example agent:generating_completed
+             * @enum {string}
+             */
+            event: "agent:generating_started" | "agent:generating_completed" | "agent:waiting_approval" | "agent:error" | "session:started" | "session:ended" | "session:updated" | "chat:message" | "approval:opened" | "approval:resolved" | "queue:changed" | "machine:connected" | "machine:disconnected" | "webhook:test";
+            /**
+             * @description `pending` while more attempts follow.
+             * @example succeeded
+             * @enum {unknown}
+             */
+            status: "failed" | "pending" | "succeeded";
+            /**
+             * @description The receiver's HTTP status in the newest attempt; null if there was no response.
+             * @example 204
+             */
+            statusCode: number | null;
+            /**
+             * @description The first 16 KiB of the receiver's newest response; null if there was none.
+             * @example
+             */
+            responseBody: string | null;
+            /**
+             * @description Why the newest attempt had no response; null if it had one.
+             * @example The receiver did not answer within 10 s
+             */
+            error: string | null;
+            /**
+             * @description The number of attempts so far.
+             * @example 1
+             */
+            attempt: number;
+            /**
+             * @description The duration of the newest attempt in milliseconds; null before the first one.
+             * @example 40
+             */
+            durationMs: number | null;
+            /**
+             * @description When the event happened, in epoch milliseconds.
+             * @example 1763674272440
+             */
+            createdAt: number;
+            /**
+             * @description When the last attempt ended, in epoch milliseconds; null while more attempts follow.
+             * @example 1763674272500
+             */
+            completedAt: number | null;
+            /**
+             * @description When the next attempt is due, in epoch milliseconds; null if there is none.
+             * @example 1763674277500
+             */
+            nextAttemptAt: number | null;
+            /**
+             * @description Every attempt so far, oldest first.
+             * @example [
+             *       {
+             *         "attempt": 1,
+             *         "statusCode": 204,
+             *         "responseBody": "",
+             *         "error": null,
+             *         "startedAt": 1763674272460,
+             *         "durationMs": 40
+             *       }
+             *     ]
+             */
+            attempts: components["schemas"]["Attempt"][];
+            /**
+             * @description The request's headers, those of the newest attempt. The signature differs in each attempt and is not stored.
+             * @example {
+             *       "Content-Type": "application/json",
+             *       "X-Service-Event": "agent:generating_completed",
+             *       "X-Service-Delivery": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+             *       "X-Service-Attempt": "1"
+             *     }
+             */
+            requestHeaders: {
+                [key: string]: string;
+            };
+            /**
+             * @description The request's body, the same in every attempt.
+             * @example {"event": "agent:generating_completed", "timestamp": 1750000000000}
+             */
+            requestBody: string;
+        };
         /** @description Deliveries, newest first. */
         DeliveryList: {
             /**
@@ -3762,6 +3914,14 @@ export interface components {
              * @enum {unknown}
              */
             status: "error" | "generating" | "idle" | "waiting_approval";
+        };
+        /** @description The token of a link that opens the dashboard signed in. */
+        LinkRequest: {
+            /**
+             * @description The token: the part of the link after `#once=`.
+             * @example Zm9yIGV4YW1wbGUgb25seQ
+             */
+            token: string;
         };
         /** @description A session that has begun, or has given its password again. */
         LoggedIn: {
@@ -5215,7 +5375,8 @@ export interface operations {
                      *           "version": "1.0.0",
                      *           "connectedAt": 1763670672500,
                      *           "lastSeenAt": 1763674272500,
-                     *           "connected": true
+                     *           "connected": true,
+                     *           "reconnecting": true
                      *         }
                      *       ]
                      *     }
@@ -7642,6 +7803,86 @@ export interface operations {
             504: components["responses"]["TimedOut"];
         };
     };
+    read_delivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description A webhook's id.
+                 * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+                 */
+                webhookId: string;
+                /**
+                 * @description A delivery's id.
+                 * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+                 */
+                deliveryId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A delivery, and the request that it makes. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+                     *       "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
+                     *       "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+                     *       "event": "agent:generating_completed",
+                     *       "status": "succeeded",
+                     *       "statusCode": 204,
+                     *       "responseBody": "",
+                     *       "error": null,
+                     *       "attempt": 1,
+                     *       "durationMs": 40,
+                     *       "createdAt": 1763674272440,
+                     *       "completedAt": 1763674272500,
+                     *       "nextAttemptAt": null,
+                     *       "attempts": [
+                     *         {
+                     *           "attempt": 1,
+                     *           "statusCode": 204,
+                     *           "responseBody": "",
+                     *           "error": null,
+                     *           "startedAt": 1763674272460,
+                     *           "durationMs": 40
+                     *         }
+                     *       ],
+                     *       "requestHeaders": {
+                     *         "Content-Type": "application/json",
+                     *         "X-Service-Event": "agent:generating_completed",
+                     *         "X-Service-Delivery": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+                     *         "X-Service-Attempt": "1"
+                     *       },
+                     *       "requestBody": "{\"event\": \"agent:generating_completed\", \"timestamp\": 1750000000000}"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["DeliveryDetails"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["Failed"];
+            501: components["responses"]["NotSupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
     test_webhook: {
         parameters: {
             query?: never;
@@ -7948,6 +8189,62 @@ export interface operations {
                  *     }
                  */
                 "application/json": components["schemas"]["LoginRequest"];
+            };
+        };
+        responses: {
+            /** @description A session that has begun, or has given its password again. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "token": "eyJhbGciOiJIUzI1NiIs…",
+                     *       "expiresAt": 1763717472500,
+                     *       "authTime": 1763674272500,
+                     *       "user": {
+                     *         "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
+                     *         "accountId": "acct_01kan5vrt1f9m8x0c4kq7w2hbe",
+                     *         "email": "ada@example.org"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LoggedIn"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["Failed"];
+            501: components["responses"]["NotSupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
+    take_link: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "token": "Zm9yIGV4YW1wbGUgb25seQ"
+                 *     }
+                 */
+                "application/json": components["schemas"]["LinkRequest"];
             };
         };
         responses: {

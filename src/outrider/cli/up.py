@@ -19,6 +19,7 @@ from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.encryption import key_file
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
+from outrider.cloud.access.sign_in_links import LINK_SECONDS, SignInLinks
 from outrider.cloud.installation import prepare
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings, reachable
@@ -66,10 +67,14 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     url = f"http://{reachable(host)}:{port}{settings.base_path}"
     local = await _local_account(settings)
     serving = asyncio.Event()
-    service = run_service(settings, [listener], stop, serving.set, limit_loopback=False)
+    links = SignInLinks()
+    service = run_service(
+        settings, [listener], stop, serving.set, limit_loopback=False, sign_in_links=links
+    )
+    machine = _machine(settings, url, local, links=links, serving=serving, stop=stop)
     tasks = (
         asyncio.create_task(service, name="service"),
-        asyncio.create_task(_machine(settings, url, local, serving, stop), name="machine"),
+        asyncio.create_task(machine, name="machine"),
     )
     # When one of the two ends, for any reason, the other one is stopped too.
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +97,13 @@ class _Once:
 
 
 async def _machine(
-    settings: Settings, url: str, local: Local, serving: asyncio.Event, stop: asyncio.Event
+    settings: Settings,
+    url: str,
+    local: Local,
+    *,
+    links: SignInLinks,
+    serving: asyncio.Event,
+    stop: asyncio.Event,
 ) -> None:
     """Enroll this machine if needed, then run its agent."""
     await _first(serving, stop)
@@ -101,7 +112,11 @@ async def _machine(
     daemon_settings = DaemonSettings.from_environment()
     await _enroll_if_needed(settings, daemon_settings, url, local)
     machine_id = daemon_settings.load_connection().daemon_id
-    greeting = _Once(lambda known: _greet(url, local, _demo_hint(known, machine_id, url, local)))
+    greeting = _Once(
+        lambda known: _greet(
+            url, local, links.issue(local.email), _demo_hint(known, machine_id, url, local)
+        )
+    )
     await run_daemon(daemon_settings, stop, on_connected=greeting)
     typer.echo("Stopped. Running agents continue in tmux; `outrider up` finds them again.")
 
@@ -164,12 +179,20 @@ async def _local_account(settings: Settings) -> Local:
         await database.close()
 
 
-def _greet(url: str, local: Local, hint: str) -> None:
+def _greet(url: str, local: Local, link: str, hint: str) -> None:
+    """Say how to use the service.
+
+    Args:
+        link: the token of a link that opens the dashboard signed in.
+    """
     typer.echo(
         f"\nOutrider is up, and this machine is connected.\n\n"
         f"  Dashboard  {url}/\n"
         f"  Login      {local.email}  {local.password}\n"
         f"  API key    {local.key}\n\n"
+        "Open the dashboard signed in "
+        f"(once, within {LINK_SECONDS / 60:g} minutes, on this machine):\n\n"
+        f"  {url}/login#once={link}\n\n"
         "List your machines:\n\n"
         f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/daemons\n\n"
         f"{hint}"

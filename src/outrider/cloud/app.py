@@ -34,6 +34,7 @@ from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
 from outrider.cloud.access.revocation import RevocationWatch
 from outrider.cloud.access.sessions import Sessions
+from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api import operations, pages
 from outrider.cloud.api.account import AccountServices
 from outrider.cloud.api.auth import AuthServices
@@ -104,6 +105,7 @@ class Service:
         password_hasher: hashes and verifies the passwords of users.
         drain_seconds: how long a stop waits for commands in flight.
         stream_times: the intervals of event streams.
+        sign_in_links: links that log in; none without it.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Service:
         password_hasher: PasswordHasher = HASHER,
         drain_seconds: float = DRAIN_SECONDS,
         stream_times: StreamTimes | None = None,
+        sign_in_links: SignInLinks | None = None,
     ) -> None:
         self._settings = settings
         self._is_draining = False
@@ -261,6 +264,7 @@ class Service:
                 sessions=sessions,
                 enrollment=enrollment,
                 gateway=self._gateway,
+                links=sign_in_links or SignInLinks(),
             ),
             for_account=AccountServices(
                 settings=settings,

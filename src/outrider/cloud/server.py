@@ -12,6 +12,7 @@ from argon2 import PasswordHasher
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from outrider.cloud.access.passwords import HASHER
+from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.app import Service
 from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
@@ -75,6 +76,7 @@ async def run_service(
     password_hasher: PasswordHasher = HASHER,
     drain_seconds: float = DRAIN_SECONDS,
     stream_times: StreamTimes | None = None,
+    sign_in_links: SignInLinks | None = None,
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
@@ -91,6 +93,7 @@ async def run_service(
         password_hasher: hashes and verifies the passwords of users.
         drain_seconds: how long a stop waits for commands in flight.
         stream_times: the intervals of event streams.
+        sign_in_links: links that log in; none without it.
 
     Raises:
         OutriderError: the service could not start; the text says why.
@@ -105,6 +108,7 @@ async def run_service(
             password_hasher=password_hasher,
             drain_seconds=drain_seconds,
             stream_times=stream_times,
+            sign_in_links=sign_in_links,
         )
         await _serve(service, settings, listeners, stop, ready)
 

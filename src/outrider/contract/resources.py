@@ -230,8 +230,8 @@ class IdeEntry(Wire, kw_only=True):
     """The agents inside the IDE."""
 
 
-class Daemon(Wire, kw_only=True):
-    """A machine of the account, as the list shows it."""
+class DaemonSummary(Wire, kw_only=True):
+    """A machine of the account, in short."""
 
     id: str
     """The machine's id: the first part of its target ids."""
@@ -255,8 +255,17 @@ class Daemon(Wire, kw_only=True):
     """When it connected, in epoch milliseconds; null if it never did."""
     last_seen_at: int | None
     """When the service last received data from it, in epoch milliseconds; null if never."""
+
+
+class Daemon(DaemonSummary, kw_only=True):
+    """A machine of the account, as the list shows it."""
+
     connected: bool | UnsetType = UNSET
     """Whether the machine is connected; only in the list of all machines (`state=all`)."""
+    reconnecting: Literal[True] | UnsetType = UNSET
+    """True in that list while the connection is lost and the machine still counts as connected,
+    for the grace period; absent otherwise.
+    """
 
 
 class DaemonList(Wire, kw_only=True):
@@ -296,7 +305,7 @@ class ApprovalList(Wire, kw_only=True):
     """The questions, oldest first."""
 
 
-class DaemonStatus(Daemon, kw_only=True):
+class DaemonStatus(DaemonSummary, kw_only=True):
     """All details of a machine. An offline machine shows its last state."""
 
     connected: bool

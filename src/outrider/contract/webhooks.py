@@ -132,6 +132,17 @@ class Delivery(Wire, kw_only=True):
     """Every attempt so far, oldest first."""
 
 
+class DeliveryDetails(Delivery, kw_only=True):
+    """A delivery, and the request that it makes."""
+
+    request_headers: dict[str, str]
+    """The request's headers, those of the newest attempt. The signature differs in each attempt and
+    is not stored.
+    """
+    request_body: str
+    """The request's body, the same in every attempt."""
+
+
 class DeliveryList(Wire, kw_only=True):
     """Deliveries, newest first."""
 

@@ -32,6 +32,7 @@ from outrider.contract.resources import ApprovalList, DaemonList, DaemonStatus, 
 from outrider.contract.waiting import Waited
 from outrider.contract.webhooks import (
     Delivered,
+    DeliveryDetails,
     DeliveryList,
     Replayed,
     Webhook,
@@ -116,6 +117,9 @@ CREATE_WEBHOOK: Final = Operation("POST", "/webhooks", WebhookWithSecret)
 CHANGE_WEBHOOK: Final = Operation("PATCH", "/webhooks/{webhookId}", Webhook)
 DELETE_WEBHOOK: Final = Operation("DELETE", "/webhooks/{webhookId}", Deleted)
 LIST_DELIVERIES: Final = Operation("GET", "/webhooks/{webhookId}/deliveries", DeliveryList)
+READ_DELIVERY: Final = Operation(
+    "GET", "/webhooks/{webhookId}/deliveries/{deliveryId}", DeliveryDetails
+)
 TEST_WEBHOOK: Final = Operation("POST", "/webhooks/{webhookId}/test", Delivered)
 RESEND: Final = Operation("POST", "/webhooks/{webhookId}/deliveries/{deliveryId}/resend", Delivered)
 REPLAY: Final = Operation("POST", "/webhooks/{webhookId}/replay", Replayed)

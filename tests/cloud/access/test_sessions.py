@@ -405,7 +405,7 @@ class TestCookie:
         assert_error(answer, 401, "AUTH_REQUIRED")
 
     @pytest.mark.one_store
-    @pytest.mark.parametrize("path", ["login", "enroll", "device", "device/token"])
+    @pytest.mark.parametrize("path", ["login", "link", "enroll", "device", "device/token"])
     async def test_another_site_s_page_may_not_log_its_visitor_in(
         self, site: Site, user: Owner, path: str
     ) -> None:

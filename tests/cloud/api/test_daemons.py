@@ -13,6 +13,7 @@ from outrider.contract.frames import Failure
 from outrider.contract.resources import ActionOption, AgentSummary, PendingAction, Session
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import payload_of
+from tests.rig.patience import eventually
 from tests.rig.people import dashboard, person
 from tests.rig.samples import HOUSE_PROVIDER, MACHINE, PROVIDER, RESULTS, as_json, session
 from tests.rig.site import Owner, Site
@@ -157,6 +158,18 @@ class TestAll:
         (shown,) = (await owner.api.get("/api/v1/daemons?state=all")).json()["daemons"]
         assert (shown["connected"], shown["clis"][0]["type"]) == (False, "claude-code")
         assert (await owner.api.get("/api/v1/daemons?state=connected")).json()["daemons"] == []
+
+    async def test_a_lost_connection_is_shown(self, owner: Owner) -> None:
+        """In the grace period, in which the machine still counts as connected."""
+        machine = await owner.machine(session())
+        await machine.drops()
+
+        async def is_reconnecting() -> bool:
+            (one,) = (await owner.api.get("/api/v1/daemons?state=all")).json()["daemons"]
+            assert one["connected"] is True
+            return one.get("reconnecting") is True
+
+        await eventually(is_reconnecting)
 
     async def test_another_state(self, owner: Owner) -> None:
         response = await owner.api.get("/api/v1/daemons?state=offline")

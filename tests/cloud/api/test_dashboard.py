@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse
 
 from outrider.cloud.api import dashboard
+from outrider.cloud.base_path import BasePath
 
 _SCRIPT = b"console.log('hello')\n"
 
@@ -19,7 +20,8 @@ def built(tmp_path: Path) -> Path:
     """A directory as `web/` builds it."""
     assets = tmp_path / "static" / "assets"
     assets.mkdir(parents=True)
-    (tmp_path / "static" / "index.html").write_text("<!doctype html><title>Outrider</title>")
+    page = '<!doctype html><base href="/" /><title>Outrider</title>'
+    (tmp_path / "static" / "index.html").write_text(page)
     (tmp_path / "static" / "icon.svg").write_text("<svg/>")
     (tmp_path / "secret.txt").write_text("secret")
     (assets / "index-1a2b.js").write_bytes(_SCRIPT)
@@ -36,13 +38,14 @@ async def client(built: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.mark.parametrize("path", ["/", "/login", "/machines/machine_1", "/sessions/m:session:s"])
+@pytest.mark.parametrize("path", dashboard.PATHS)
 async def test_every_path_gets_the_page_with_a_strict_policy(
     client: httpx.AsyncClient, path: str
 ) -> None:
-    response = await client.get(path)
+    ids = {"daemonId": "machine_1", "targetId": "m:session:s", "webhookId": "webhook_1"}
+    response = await client.get(path.format_map(ids))
     assert response.status_code == 200
-    assert "<title>Outrider</title>" in response.text
+    assert '<base href="/" /><title>Outrider</title>' in response.text
     assert response.headers["cache-control"] == "no-store"
     policy = dict(part.split(" ", 1) for part in dashboard.POLICY.split("; "))
     assert response.headers["content-security-policy"] == dashboard.POLICY
@@ -81,3 +84,21 @@ async def test_without_the_files_each_page_says_so(tmp_path: Path) -> None:
         for path in ("/", "/inbox", "/sessions/x"):
             assert (await client.get(path)).text == "not built"
         assert (await client.get("/assets/index-1a2b.js")).status_code == 404
+        assert (
+            await client.get("/device")
+        ).status_code == 404  # `pages` has one that needs no files
+
+
+@pytest.mark.parametrize("path", ["/outrider", "/outrider/", "/outrider/machines/machine_1"])
+async def test_the_page_names_its_base_path(built: Path, path: str) -> None:
+    app = BasePath(
+        Starlette(routes=[*dashboard.routes(HTMLResponse("missing"), built)]), "/outrider"
+    )
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://outrider") as client:
+        response = await client.get(path)
+        assert '<base href="/outrider/" />' in response.text
+        assert response.headers["content-security-policy"] == dashboard.POLICY
+        script = await client.get("/outrider/assets/index-1a2b.js")
+        assert script.content == _SCRIPT
+        assert (await client.get("/machines")).status_code == 404

@@ -42,6 +42,7 @@ RECENT_LOGIN: Final = {
 # Written by hand: what a stranger may call, and what gives nothing but a code or a token.
 FOR_ANYONE: Final = {
     "POST /api/v1/auth/login",
+    "POST /api/v1/auth/link",
     "POST /api/v1/auth/enroll",
     "POST /api/v1/auth/device",
     "POST /api/v1/auth/device/token",

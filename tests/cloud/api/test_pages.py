@@ -3,20 +3,34 @@
 import base64
 import hashlib
 import re
+from collections.abc import AsyncIterator
+from pathlib import Path
 from unittest.mock import Mock
 
+import httpx
 import pytest
+from starlette.applications import Starlette
 
-from outrider.cloud.api import docs, openapi
+from outrider.cloud.api import docs, openapi, pages
 from tests.conftest import StartSite
 from tests.rig.site import Site
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 
-@pytest.mark.parametrize("path", ["/device", "/device?code=BCDF-GHJK", "/password"])
-async def test_a_page_loads_nothing_but_what_it_brings(site: Site, path: str) -> None:
-    response = await site.client().get(path)
+@pytest.fixture
+async def without_dashboard(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the pages of a service whose dashboard is not built."""
+    transport = httpx.ASGITransport(Starlette(routes=[*pages.routes(tmp_path)]))
+    async with httpx.AsyncClient(transport=transport, base_url="http://outrider") as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", ["/", "/device", "/device?code=BCDF-GHJK", "/password"])
+async def test_a_page_loads_nothing_but_what_it_brings(
+    without_dashboard: httpx.AsyncClient, path: str
+) -> None:
+    response = await without_dashboard.get(path)
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/html")
     policy = response.headers["content-security-policy"]
@@ -26,9 +40,13 @@ async def test_a_page_loads_nothing_but_what_it_brings(site: Site, path: str) ->
         assert f"'sha256-{allowed}'" in policy
 
 
-async def test_the_code_of_the_address_is_not_written_into_the_page(site: Site) -> None:
-    response = await site.client().get("/device?code=<script>alert(1)</script>")
-    assert "alert" not in response.text
+async def test_the_code_of_the_address_is_not_written_into_the_page(
+    site: Site, without_dashboard: httpx.AsyncClient
+) -> None:
+    for client in (site.client(), without_dashboard):
+        response = await client.get("/device?code=<script>alert(1)</script>")
+        assert response.status_code == 200
+        assert "alert" not in response.text
 
 
 @pytest.mark.one_store

@@ -192,6 +192,7 @@ async def test_what_another_account_owns_is_not_there(
         ("PATCH", one, {"active": False}),
         ("DELETE", one, None),
         ("GET", f"{one}/deliveries", None),
+        ("GET", f"{one}/deliveries/{delivery['id']}", None),
         ("POST", f"{one}/test", None),
         ("POST", f"{one}/rotate-secret", None),
         ("POST", f"{one}/replay", {"since": 0}),
@@ -317,6 +318,23 @@ async def test_resend(me: Subscriber, receiver: Receiver) -> None:
     assert one.body == two.body
     unknown = f"{PATH}/{webhook['id']}/deliveries/dlv_unknown/resend"
     assert_error(await me.api.post(unknown), 404)
+
+
+async def test_a_delivery_has_the_request_that_was_sent(me: Subscriber, receiver: Receiver) -> None:
+    webhook = await me.creates(receiver.url)
+    sent = (await me.api.post(f"{PATH}/{webhook['id']}/test")).json()["delivery"]
+    (taken,) = await receiver.takes(1)
+    read = await me.owner.api.get(f"{PATH}/{webhook['id']}/deliveries/{sent['id']}")
+    assert read.status_code == 200, read.text
+    delivery = read.json()
+    assert delivery["requestBody"] == taken.body.decode()
+    headers = delivery["requestHeaders"]
+    assert headers.items() <= dict(taken.headers).items()
+    assert headers["X-Service-Delivery"] == sent["id"]
+    assert webhook["secret"] not in read.text
+    assert "X-Service-Signature" not in headers
+    assert {name: delivery[name] for name in sent} == sent
+    assert_error(await me.api.get(f"{PATH}/{webhook['id']}/deliveries/dlv_unknown"), 404)
 
 
 async def test_replay_makes_each_event_once(start_site: Any, receiver: Receiver) -> None:

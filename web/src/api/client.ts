@@ -1,5 +1,7 @@
 import { ApiError, createClient, UnreachableError, type Schemas } from "outrider-client";
 import { t } from "@/text";
+import { clockTime } from "@/text/format";
+import { LONGEST_WAIT_S, waitLimited } from "./limited";
 
 export { ApiError, UnreachableError };
 
@@ -13,6 +15,9 @@ export type Chat = Schemas["Chat"];
 export type Message = Schemas["Message"];
 export type Control = Schemas["Control"];
 export type Provider = Schemas["Provider"];
+export type Approval = Schemas["Approval"];
+export type Webhook = Schemas["Webhook"];
+export type Delivery = Schemas["Delivery"];
 
 /** The address of the service with its base path, without `/` at the end. */
 export const BASE = new URL(document.baseURI).href.replace(/\/$/, "");
@@ -32,7 +37,12 @@ export const api = createClient({
   baseUrl: BASE,
   async onRefusal(error, path) {
     if (error.code === "RECENT_LOGIN_REQUIRED") return askPassword();
-    if (error.status === 401 && !path.startsWith("/api/v1/auth/")) sessionOver();
+    if (path.startsWith("/api/v1/auth/")) return false;
+    if (error.status === 401) sessionOver();
+    if (error.status === 429 && error.retryAfter && error.retryAfter <= LONGEST_WAIT_S) {
+      await waitLimited(error.retryAfter); // it was refused, so nothing is done twice
+      return true;
+    }
     return false;
   },
 });
@@ -41,7 +51,7 @@ export const api = createClient({
 export function explain(error: unknown): string {
   if (error instanceof UnreachableError) return t("error.unreachable");
   if (error instanceof ApiError) {
-    if (error.status === 429 && error.retryAfter) return t("error.limited", error.retryAfter);
+    if (error.status === 429 && error.retryAfter) return t("error.limited", clockTime(Date.now() + error.retryAfter * 1000));
     if (error.status === 503) return error.message || t("error.machineGone");
     if (error.status === 504) return t("error.machineSilent");
     const details = error.details

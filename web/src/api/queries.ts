@@ -1,7 +1,6 @@
-import { queryOptions, QueryClient, useQueries, useQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
+import { queryOptions, QueryClient } from "@tanstack/react-query";
 import { keepEarlier } from "@/live/messages";
-import { api, ApiError, type Chat, type DaemonStatus, type Session } from "./client";
+import { api, ApiError, type Chat } from "./client";
 
 /** How many messages of a chat are read at first, and how many when somebody scrolls up. */
 const FIRST_MESSAGES = 200;
@@ -33,11 +32,7 @@ export const accountQuery = queryOptions({
 
 export const machinesQuery = queryOptions({
   queryKey: ["machines"],
-  queryFn: async ({ signal }) => {
-    // Services that do not know `state` ignore it, and list the connected machines.
-    const query = { state: "all" } as never;
-    return (await api.get("/api/v1/daemons", { query, signal })).daemons;
-  },
+  queryFn: async ({ signal }) => (await api.get("/api/v1/daemons", { query: { state: "all" }, signal })).daemons,
 });
 
 export const machineQuery = (daemonId: string) =>
@@ -93,46 +88,31 @@ export const queueQuery = (ideId: string) =>
       (await api.get("/api/v1/shortcuts/{ideId}/queue", { path: { ideId }, signal })).messages,
   });
 
-/** A session, and the machine that it is on. */
-export interface Place {
-  session: Session;
-  machine: DaemonStatus;
-}
+export const webhooksQuery = queryOptions({
+  queryKey: ["webhooks"],
+  queryFn: async ({ signal }) => (await api.get("/api/v1/webhooks", { signal })).webhooks,
+});
 
-const ORDER = { waiting_approval: 0, generating: 1, error: 2, idle: 3 };
-
-/** Those that wait for approval first, then by status, the most recently active first. */
-export function bySessionUrgency(one: Place, other: Place): number {
-  return (
-    (ORDER[one.session.status] ?? 4) - (ORDER[other.session.status] ?? 4) ||
-    other.session.lastActivityAt - one.session.lastActivityAt
-  );
-}
-
-/** Return the running sessions of all machines, the most urgent first. */
-export function useSessions() {
-  const machines = useQuery(machinesQuery);
-  const ids = machines.data?.map((machine) => machine.id) ?? [];
-  const states = useQueries({
-    queries: ids.map((id) => machineQuery(id)),
-    combine: (results) => ({
-      places: results.flatMap(({ data }) =>
-        (data?.sessions ?? []).map((session): Place => ({ session, machine: data as DaemonStatus })),
-      ),
-      isPending: results.some((result) => result.isPending),
-      failed: results.flatMap((result, i) => (result.isError ? [ids[i] as string] : [])),
-    }),
+/** A delivery with its request, which never changes. */
+export const deliveryQuery = (webhookId: string, deliveryId: string) =>
+  queryOptions({
+    queryKey: ["delivery", deliveryId],
+    queryFn: ({ signal }) =>
+      api.get("/api/v1/webhooks/{webhookId}/deliveries/{deliveryId}", { path: { webhookId, deliveryId }, signal }),
   });
-  const places = useMemo(() => [...states.places].sort(bySessionUrgency), [states.places]);
-  const names = new Map(machines.data?.map((machine) => [machine.id, machine.nickname]));
-  return {
-    places,
-    machines: machines.data ?? [],
-    isPending: machines.isPending || states.isPending,
-    error: machines.error,
-    failed: states.failed.map((id) => names.get(id) ?? id),
-  };
-}
 
-/** Return the machine's id of a target id. */
-export const machineOf = (targetId: string) => targetId.slice(0, Math.max(0, targetId.indexOf(":")));
+/** The most sessions that the lists have: as many as one response holds. */
+const MOST_SESSIONS = 1000;
+
+/** The running sessions of the account, those of offline machines in their last state. */
+export const sessionsQuery = queryOptions({
+  queryKey: ["sessions"],
+  queryFn: async ({ signal }) =>
+    (await api.get("/api/v1/sessions", { query: { state: "running", limit: MOST_SESSIONS }, signal })).sessions,
+});
+
+/** The open questions of the account. */
+export const approvalsQuery = queryOptions({
+  queryKey: ["approvals"],
+  queryFn: async ({ signal }) => (await api.get("/api/v1/approvals", { signal })).approvals,
+});

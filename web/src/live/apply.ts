@@ -1,6 +1,6 @@
 /** Applies events of the stream to what has been read, so that everything shown stays live. */
 import type { QueryClient } from "@tanstack/react-query";
-import type { DaemonStatus, Message, PendingAction, Session } from "@/api/client";
+import type { Approval, DaemonStatus, Message, PendingAction, Session } from "@/api/client";
 import { deltas } from "./deltas";
 import { withMessage, type Chat } from "./messages";
 import type { Frame } from "./sse";
@@ -42,10 +42,16 @@ export function applyFrame(client: QueryClient, frame: Frame): void {
   if (kind === "machine") {
     void client.invalidateQueries({ queryKey: ["machines"] });
     void client.invalidateQueries({ queryKey: ["machine", body.daemonId] });
+    // Questions of a machine that is offline cannot be answered; its sessions may have ended meanwhile.
+    void client.invalidateQueries({ queryKey: ["sessions"] });
+    void client.invalidateQueries({ queryKey: ["approvals"] });
     return;
   }
   const target = body.targetId;
   if (target === undefined) return;
+  if (body.event === "session:ended" || body.event === "session:started") {
+    void client.invalidateQueries({ queryKey: ["history"] });
+  }
   if (kind === "session" && body.payload.session) {
     applySession(client, body, body.payload.session);
     void client.invalidateQueries({ queryKey: ["status", target] });
@@ -55,7 +61,10 @@ export function applyFrame(client: QueryClient, frame: Frame): void {
     patch(client, ["queue", target], () => body.payload.messages);
   }
   if (body.event === "agent:generating_completed" || body.event === "agent:error") deltas.end(target);
-  if (kind === "approval") void client.invalidateQueries({ queryKey: ["status", target] });
+  if (kind === "approval") {
+    void client.invalidateQueries({ queryKey: ["status", target] });
+    void client.invalidateQueries({ queryKey: ["approvals"] });
+  }
 }
 
 /**
@@ -69,6 +78,8 @@ function patch<T>(client: QueryClient, queryKey: readonly unknown[], change: (ol
 
 function applySession(client: QueryClient, body: EventBody, session: Session): void {
   const ended = body.event === "session:ended";
+  patch<Session[]>(client, ["sessions"], (sessions) => withSession(sessions, session, ended));
+  applyQuestion(client, session, ended);
   patch<DaemonStatus>(client, ["machine", body.daemonId], (machine) => {
     const others = machine.sessions.filter((one) => one.id !== session.id);
     return { ...machine, sessions: ended ? others : [...others, session] };
@@ -83,6 +94,25 @@ function applySession(client: QueryClient, body: EventBody, session: Session): v
     ...old,
     ...{ status, title, pendingAction, error, workspace },
   }));
+}
+
+/** Return the running sessions with this one in its place, or without it if it has ended. */
+export function withSession(sessions: readonly Session[], session: Session, ended: boolean): Session[] {
+  if (ended) return sessions.filter((one) => one.id !== session.id);
+  const known = sessions.some((one) => one.id === session.id);
+  return known ? sessions.map((one) => (one.id === session.id ? session : one)) : [session, ...sessions];
+}
+
+/** Take an answered question out of the inbox at once; a new one is read with its machine's name. */
+function applyQuestion(client: QueryClient, session: Session, ended: boolean): void {
+  const question = ended ? undefined : session.pendingAction?.id;
+  const open = client.getQueryData<Approval[]>(["approvals"]);
+  if (!open) return;
+  const rest = open.filter((one) => one.sessionId !== session.id || one.action.id === question);
+  if (rest.length < open.length) patch<Approval[]>(client, ["approvals"], () => rest);
+  if (question !== undefined && !rest.some((one) => one.action.id === question)) {
+    void client.invalidateQueries({ queryKey: ["approvals"] });
+  }
 }
 
 function applyMessage(client: QueryClient, target: string, message: Message): void {

@@ -7,7 +7,9 @@
  * to another tab, which resumes after the last cursor that it has seen. Where there are no locks
  * (a page that came over plain http from another machine), each tab has a stream of its own.
  *
- * A tab that joins asks the leader for its state; what happened before, it reads from the API.
+ * A tab that joins asks the leader for its state; what happened before, it reads from the API. It
+ * also asks when it has heard nothing for a while: the browser may have frozen the leader, which
+ * keeps its lock. A leader that does not answer loses the lock to the tab that asked.
  */
 import type { Frame } from "./sse";
 import { keepStream } from "./stream";
@@ -32,6 +34,9 @@ export interface Live {
 }
 
 const LOCK = "outrider-events";
+/** After this long without a word the leader is asked whether it is there: heartbeats come every 10 s. */
+const QUIET_MS = 15_000;
+const ANSWER_MS = 5_000;
 
 export function startLive(url: string, unauthorized: () => void): Live {
   const end = new AbortController();
@@ -41,6 +46,8 @@ export function startLive(url: string, unauthorized: () => void): Live {
   let state: LiveState = { live: false, lastAt: undefined };
   let cursor: string | undefined;
   let leading = false;
+  let heardAt = Date.now();
+  let waiting = new AbortController();
 
   function setState(next: LiveState): void {
     const changed = next.live !== state.live;
@@ -57,6 +64,7 @@ export function startLive(url: string, unauthorized: () => void): Live {
   }
 
   channel.onmessage = ({ data }: MessageEvent<Note>) => {
+    if (data.type !== "join") heardAt = Date.now();
     if (data.type === "join") {
       if (leading) channel.postMessage({ type: "state", state } satisfies Note);
     } else if (leading) return;
@@ -65,13 +73,13 @@ export function startLive(url: string, unauthorized: () => void): Live {
     else unauthorized();
   };
 
-  async function lead(): Promise<void> {
+  async function lead(signal: AbortSignal): Promise<void> {
     leading = true;
     const say = (note: Note) => channel.postMessage(note);
     await keepStream({
       url,
       cursor,
-      signal: end.signal,
+      signal,
       events: {
         frame(frame) {
           take(frame);
@@ -89,10 +97,38 @@ export function startLive(url: string, unauthorized: () => void): Live {
     });
   }
 
-  if (navigator.locks) {
-    navigator.locks.request(LOCK, { signal: end.signal }, lead).catch(() => undefined);
-  } else void lead();
+  /** Lead as soon as the lock is free, or take it from a leader that is frozen. */
+  async function follow(steal: boolean): Promise<void> {
+    waiting = new AbortController();
+    const lost = new AbortController();
+    const both = AbortSignal.any([end.signal, lost.signal]);
+    const options = steal ? { steal } : { signal: AbortSignal.any([end.signal, waiting.signal]) };
+    try {
+      await navigator.locks.request(LOCK, options, () => lead(both));
+    } catch {
+      const stolen = leading && !end.signal.aborted;
+      leading = false;
+      lost.abort();
+      if (stolen) void follow(false);
+    }
+  }
+
+  function ask(): void {
+    if (leading || Date.now() - heardAt < QUIET_MS) return;
+    const askedAt = Date.now();
+    channel.postMessage({ type: "join" } satisfies Note);
+    setTimeout(() => {
+      if (leading || heardAt >= askedAt || end.signal.aborted) return;
+      heardAt = Date.now();
+      waiting.abort();
+      void follow(true);
+    }, ANSWER_MS);
+  }
+
+  if (navigator.locks) void follow(false);
+  else void lead(end.signal);
   channel.postMessage({ type: "join" } satisfies Note);
+  const asking = setInterval(ask, ANSWER_MS * 1.2);
 
   return {
     state: () => state,
@@ -100,6 +136,7 @@ export function startLive(url: string, unauthorized: () => void): Live {
     onFrame: (listener) => (frameListeners.add(listener), () => frameListeners.delete(listener)),
     stop() {
       end.abort();
+      clearInterval(asking);
       channel.close();
     },
   };

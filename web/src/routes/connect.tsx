@@ -1,9 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { CircleCheck, Loader2 } from "lucide-react";
-import { useEffect, useRef, useState, type FormEvent } from "react";
+import { useEffect, useState, type FormEvent } from "react";
 import { api, BASE, explain } from "@/api/client";
-import { machinesQuery } from "@/api/queries";
 import { t } from "@/text";
 import { clockTime } from "@/text/format";
 import { Button } from "@/ui/button";
@@ -11,6 +9,7 @@ import { CopyButton } from "@/ui/copy";
 import { Dialog } from "@/ui/dialog";
 import { Alert } from "@/ui/feedback";
 import { Field } from "@/ui/field";
+import { useJoined } from "./joined";
 
 interface Code {
   code: string;
@@ -63,11 +62,7 @@ export default function Connect({ onClose }: { onClose: () => void }) {
 
 function Waiting({ code, onClose, again }: { code: Code; onClose: () => void; again: () => void }) {
   const navigate = useNavigate();
-  // Events announce a new machine; the interval is for the time in which they are lost.
-  const machines = useQuery({ ...machinesQuery, refetchInterval: 5000 }).data;
-  const before = useRef<Map<string, number | null>>(undefined);
-  if (machines && !before.current) before.current = new Map(machines.map((one) => [one.id, one.connectedAt]));
-  const joined = machines?.find((one) => before.current && before.current.get(one.id) !== one.connectedAt);
+  const joined = useJoined();
   const [expired, setExpired] = useState(false);
   useEffect(() => {
     const timer = setTimeout(() => setExpired(true), Math.max(0, code.expiresAt - Date.now()));

@@ -1,21 +1,19 @@
 import { Link } from "@tanstack/react-router";
 import { Inbox } from "lucide-react";
 import { useEffect, useRef } from "react";
-import type { PendingAction } from "@/api/client";
-import { useSessions, type Place } from "@/api/queries";
+import { explain, type Approval } from "@/api/client";
+import { useFleet } from "@/api/fleet";
 import { ApprovalCard, useAnswer } from "@/session/approval";
 import { t } from "@/text";
-import { Empty, Skeleton } from "@/ui/feedback";
+import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Page } from "@/ui/page";
 import { Age } from "@/ui/time";
 import { isTyping } from "./shortcuts";
 
-/** Every open question of the account. The sessions have them, and events keep those up to date. */
+/** Every open question of the account, the oldest first. */
 export function InboxPage() {
-  const { places, isPending } = useSessions();
-  const open = places
-    .filter(({ session }) => session.pendingAction !== null)
-    .sort((one, other) => one.session.lastActivityAt - other.session.lastActivityAt);
+  const { approvals: open, places, isPending, error } = useFleet();
+  const names = new Map(places.map(({ session }) => [session.id, session.name]));
   return (
     <Page
       title={t("inbox.title")}
@@ -23,10 +21,12 @@ export function InboxPage() {
     >
       {open.length > 0 ? (
         <ul aria-label={t("inbox.list")} className="mx-auto max-w-3xl space-y-3 p-4 sm:p-6">
-          {open.map((place) => (
-            <InboxCard key={place.session.pendingAction?.id} place={place} action={place.session.pendingAction as PendingAction} />
+          {open.map((approval) => (
+            <InboxCard key={approval.action.id} approval={approval} name={names.get(approval.sessionId) ?? approval.type} />
           ))}
         </ul>
+      ) : error ? (
+        <Alert className="m-4">{explain(error)}</Alert>
       ) : isPending ? (
         <Skeleton />
       ) : (
@@ -36,8 +36,9 @@ export function InboxPage() {
   );
 }
 
-function InboxCard({ place: { session, machine }, action }: { place: Place; action: PendingAction }) {
-  const answer = useAnswer(session.targetId, action);
+function InboxCard({ approval, name }: { approval: Approval; name: string }) {
+  const { action, targetId, workspace } = approval;
+  const answer = useAnswer(targetId, action);
   const row = useRef<HTMLLIElement>(null);
   const latest = useRef(answer);
   latest.current = answer;
@@ -55,19 +56,19 @@ function InboxCard({ place: { session, machine }, action }: { place: Place; acti
 
   return (
     <li ref={row} data-row tabIndex={-1} className="rounded-lg focus:outline-2 focus:outline-offset-2 focus:outline-accent">
-      <ApprovalCard targetId={session.targetId} action={action} name={session.name} answer={answer}>
+      <ApprovalCard targetId={targetId} action={action} name={name} answer={answer}>
         <div className="mb-2 flex flex-wrap items-baseline gap-x-2.5 text-sm">
           <Link
             to="/sessions/$targetId"
-            params={{ targetId: session.targetId }}
+            params={{ targetId }}
             className="min-w-0 truncate font-medium hover:underline"
           >
-            {session.title ?? session.type}
+            {approval.title ?? approval.type}
           </Link>
-          <span className="truncate text-soft" title={session.workspace?.path}>
-            {[machine.nickname, session.workspace?.path].filter(Boolean).join(" · ")}
+          <span className="truncate text-soft" title={workspace?.path}>
+            {[approval.nickname, workspace?.path].filter(Boolean).join(" · ")}
           </span>
-          <Age at={session.lastActivityAt} className="ml-auto text-xs text-soft" />
+          <Age at={approval.createdAt} className="ml-auto text-xs text-soft" />
         </div>
       </ApprovalCard>
     </li>

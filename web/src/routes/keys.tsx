@@ -5,6 +5,7 @@ const KEYS: [string[], string][] = [
   [["g", "s"], t("keys.sessions")],
   [["g", "i"], t("keys.inbox")],
   [["g", "m"], t("keys.machines")],
+  [["g", "h"], t("keys.history")],
   [["/"], t("keys.filter")],
   [["j", "k"], t("keys.select")],
   [["a", "r"], t("keys.answer")],

@@ -1,5 +1,5 @@
 import { getRouteApi, useRouter } from "@tanstack/react-router";
-import { useState, type FormEvent } from "react";
+import { useEffect, useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { queryClient } from "@/api/queries";
 import { safeNext } from "@/next";
@@ -11,6 +11,15 @@ import { useTitle } from "@/ui/page";
 import { Mark } from "@/ui/mark";
 
 const route = getRouteApi("/login");
+const ONCE = "#once=";
+
+/** Return the token of a one-time link, and take it out of the address and the history. */
+function takeToken(): string | undefined {
+  const { hash, pathname, search } = location;
+  if (!hash.startsWith(ONCE)) return undefined;
+  history.replaceState(history.state, "", pathname + search);
+  return hash.slice(ONCE.length);
+}
 
 export function Login() {
   const { next, over } = route.useSearch();
@@ -21,12 +30,22 @@ export function Login() {
   const [busy, setBusy] = useState(false);
   useTitle(t("login.title"));
 
-  async function submit(event: FormEvent) {
+  useEffect(() => {
+    const token = takeToken();
+    if (token) void enter(() => api.post("/api/v1/auth/link", { body: { token } }));
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each link
+  }, []);
+
+  function submit(event: FormEvent) {
     event.preventDefault();
+    void enter(() => api.post("/api/v1/auth/login", { body: { email, password } }));
+  }
+
+  async function enter(logIn: () => Promise<unknown>) {
     setBusy(true);
     setError(undefined);
     try {
-      await api.post("/api/v1/auth/login", { body: { email, password } });
+      await logIn();
     } catch (failure) {
       setError(explain(failure));
       setPassword("");

@@ -3,7 +3,8 @@ import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Check, CircleDashed, Minus, Plus } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { api, ApiError, explain } from "@/api/client";
-import { bySessionUrgency, machineQuery, queryClient, type Place } from "@/api/queries";
+import { bySessionUrgency, type Place } from "@/api/places";
+import { machineQuery, machinesQuery, queryClient } from "@/api/queries";
 import { t } from "@/text";
 import { bytes, duration, exactTime } from "@/text/format";
 import { Button, buttonClass } from "@/ui/button";
@@ -21,6 +22,7 @@ const route = getRouteApi("/shell/machines/$daemonId");
 export function MachinePage() {
   const { daemonId } = route.useParams();
   const machine = useQuery({ ...machineQuery(daemonId), refetchInterval: 15_000 });
+  const { reconnecting } = useQuery({ ...machinesQuery, refetchInterval: 5000 }).data?.find((one) => one.id === daemonId) ?? {};
   const navigate = useNavigate();
   const [ask, setAsk] = useState<"disconnect" | "revoke">();
   const [launching, setLaunching] = useState(false);
@@ -67,7 +69,7 @@ export function MachinePage() {
       }
     >
       <div className="flex items-center gap-3 border-b border-line px-4 py-3 sm:px-6">
-        <Status value={machineState(data)} />
+        <Status value={machineState({ connected: data.connected, reconnecting })} />
         <span className="truncate text-sm text-soft">{data.hostname}</span>
       </div>
       {system && (

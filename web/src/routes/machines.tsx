@@ -15,18 +15,15 @@ import { Age } from "@/ui/time";
 
 const Connect = lazy(() => import("./connect"));
 
-/** A machine that is counted as connected, but has been silent for this long, is reconnecting. */
-const SILENT_MS = 35_000;
-
 /** Return the state of a machine as the dashboard shows it. */
-export function machineState(machine: Daemon | DaemonStatus): "online" | "reconnecting" | "offline" {
-  if ("connected" in machine && !machine.connected) return "offline";
-  if (machine.lastSeenAt !== null && "timestamp" in machine && machine.timestamp - machine.lastSeenAt > SILENT_MS) return "reconnecting";
-  return "online";
+export function machineState(machine: { connected?: boolean; reconnecting?: boolean }): "online" | "reconnecting" | "offline" {
+  if (machine.connected === false) return "offline";
+  return machine.reconnecting ? "reconnecting" : "online";
 }
 
 export function MachinesPage() {
-  const machines = useQuery(machinesQuery);
+  // A lost connection is no event until the machine counts as offline.
+  const machines = useQuery({ ...machinesQuery, refetchInterval: 5000 });
   const list = machines.data ?? [];
   const details = useQueries({ queries: list.map((machine) => ({ ...machineQuery(machine.id), refetchInterval: 15_000 })) });
   const [connecting, setConnecting] = useState(false);
@@ -37,7 +34,7 @@ export function MachinesPage() {
     </Button>
   );
   const shown = list
-    .map((machine, i) => details[i]?.data ?? machine)
+    .map((machine, i) => ({ ...details[i]?.data, ...machine }))
     .filter((machine) => `${machine.nickname}\n${machine.hostname}`.toLowerCase().includes(text.toLowerCase()));
   return (
     <Page title={t("machines.title")} actions={list.length > 0 && connect}>
@@ -54,7 +51,7 @@ export function MachinesPage() {
         <>
           {list.length > 5 && (
             <div className="border-b border-line px-4 py-2 sm:px-6">
-              <SearchBox label={t("sessions.filter")} value={text} onChange={setText} />
+              <SearchBox label={t("machines.filter")} value={text} onChange={setText} />
             </div>
           )}
           <ul aria-label={t("machines.list")}>
@@ -70,7 +67,7 @@ export function MachinesPage() {
 }
 
 function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
-  const full = "sessions" in machine ? machine : undefined;
+  const full = "sessions" in machine && machine.sessions ? (machine as DaemonStatus) : undefined;
   const system = full?.machine;
   return (
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2.5 hover:bg-hover has-focus-visible:bg-hover sm:px-6">

@@ -2,7 +2,8 @@ import { Link } from "@tanstack/react-router";
 import { ListTree, MonitorSmartphone, Plus, SearchX } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { explain } from "@/api/client";
-import { useSessions, type Place } from "@/api/queries";
+import { useFleet } from "@/api/fleet";
+import type { Place } from "@/api/places";
 import { t } from "@/text";
 import { Button, buttonClass } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
@@ -22,7 +23,7 @@ export function matches({ session, machine }: Place, text: string): boolean {
 }
 
 export function SessionsPage() {
-  const { places, machines, isPending, error, failed } = useSessions();
+  const { places, machines, isPending, error } = useFleet();
   const [text, setText] = useState("");
   const [status, setStatus] = useState("");
   const [machineId, setMachineId] = useState("");
@@ -73,14 +74,13 @@ export function SessionsPage() {
         </div>
       )}
       {error && <Alert className="m-4">{explain(error)}</Alert>}
-      {failed.length > 0 && <Alert className="m-4">{t("sessions.partial", failed.join(", "))}</Alert>}
       {shown.length > 0 ? (
         <ul aria-label={t("sessions.list")}>
           {shown.map((place) => (
             <SessionRow key={place.session.id} place={place} />
           ))}
         </ul>
-      ) : isPending ? (
+      ) : isPending && !error ? (
         <Skeleton />
       ) : machines.length === 0 && !error ? (
         <Empty icon={<MonitorSmartphone />} title={t("sessions.noMachine")} hint={t("sessions.noMachineHint")}>
@@ -129,7 +129,10 @@ export function SessionRow({ place: { session, machine } }: { place: Place }) {
               {session.workspace.name}
             </span>
           )}
-          <span className="truncate sm:max-w-40">{machine.nickname}</span>
+          <span className="truncate sm:max-w-48">
+            {machine.nickname}
+            {machine.connected === false && ` (${t("machines.offline")})`}
+          </span>
           <Age at={session.lastActivityAt} className="shrink-0 tabular-nums sm:w-10 sm:text-right" />
         </span>
       </div>

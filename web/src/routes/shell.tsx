@@ -1,13 +1,29 @@
 import { Link, Outlet, useNavigate, useRouter, useRouterState, type LinkProps } from "@tanstack/react-router";
-import { Inbox, ListTree, LogOut, MonitorSmartphone, Search, User, WifiOff, type LucideIcon } from "lucide-react";
+import {
+  Ellipsis,
+  History,
+  Hourglass,
+  Inbox,
+  ListTree,
+  LogOut,
+  MonitorSmartphone,
+  Search,
+  User,
+  Webhook,
+  WifiOff,
+  type LucideIcon,
+} from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { api, BASE, onRefusal } from "@/api/client";
-import { queryClient, useSessions } from "@/api/queries";
+import { FleetProvider, useFleet } from "@/api/fleet";
+import { useLimited } from "@/api/limited";
+import { queryClient } from "@/api/queries";
 import { closeLive, openLive, useLost } from "@/live";
 import { t } from "@/text";
 import { clockTime } from "@/text/format";
 import { cn } from "@/ui/cn";
 import { Mark } from "@/ui/mark";
+import { Menu } from "@/ui/menu";
 import { useShortcuts } from "./shortcuts";
 import { usePasswordPrompt } from "./use-password-prompt";
 
@@ -16,7 +32,7 @@ const Switcher = lazy(() => import("./switcher"));
 const Keys = lazy(() => import("./keys"));
 
 interface Entry {
-  to: "/" | "/inbox" | "/machines" | "/account";
+  to: "/" | "/inbox" | "/machines" | "/history" | "/webhooks" | "/account";
   label: string;
   icon: LucideIcon;
 }
@@ -25,8 +41,13 @@ const ENTRIES: Entry[] = [
   { to: "/", label: t("nav.sessions"), icon: ListTree },
   { to: "/inbox", label: t("nav.inbox"), icon: Inbox },
   { to: "/machines", label: t("nav.machines"), icon: MonitorSmartphone },
+  { to: "/history", label: t("nav.history"), icon: History },
+  { to: "/webhooks", label: t("nav.webhooks"), icon: Webhook },
   { to: "/account", label: t("nav.account"), icon: User },
 ];
+
+/** How many entries have room at the lower edge of a phone; the others are in its menu. */
+const TABS = 3;
 
 /** Everything around a page of somebody who is logged in. */
 export function Shell() {
@@ -52,43 +73,48 @@ export function Shell() {
   useShortcuts({ openSwitcher: () => setOpen("switcher"), openKeys: () => setOpen("keys") });
 
   return (
-    <div className="flex h-dvh flex-col md:flex-row">
-      <a
-        href="#content"
-        className="sr-only z-60 rounded-md bg-raised px-3 py-2 focus:not-sr-only focus:absolute focus:top-2 focus:left-2"
-      >
-        {t("app.skip")}
-      </a>
-      <Sidebar openSwitcher={() => setOpen("switcher")} />
-      <main id="content" tabIndex={-1} className="flex min-h-0 min-w-0 grow flex-col outline-none">
-        <LostBanner />
-        <div className="min-h-0 grow">
-          <Outlet />
-        </div>
-      </main>
-      <TabBar />
-      <Suspense>
-        {prompt.open && <PasswordPrompt finish={prompt.finish} />}
-        {open === "switcher" && <Switcher onClose={() => setOpen(undefined)} />}
-        {open === "keys" && <Keys onClose={() => setOpen(undefined)} />}
-      </Suspense>
-    </div>
+    <FleetProvider>
+      <div className="flex h-dvh flex-col md:flex-row">
+        <a
+          href="#content"
+          className="sr-only z-60 rounded-md bg-raised px-3 py-2 focus:not-sr-only focus:absolute focus:top-2 focus:left-2"
+        >
+          {t("app.skip")}
+        </a>
+        <Sidebar openSwitcher={() => setOpen("switcher")} />
+        <main id="content" tabIndex={-1} className="flex min-h-0 min-w-0 grow flex-col outline-none">
+          <LostBanner />
+          <LimitedBanner />
+          <div className="min-h-0 grow">
+            <Outlet />
+          </div>
+        </main>
+        <TabBar />
+        <Suspense>
+          {prompt.open && <PasswordPrompt finish={prompt.finish} />}
+          {open === "switcher" && <Switcher onClose={() => setOpen(undefined)} />}
+          {open === "keys" && <Keys onClose={() => setOpen(undefined)} />}
+        </Suspense>
+      </div>
+    </FleetProvider>
   );
 }
 
-function useWaiting(): number {
-  return useSessions().places.filter(({ session }) => session.pendingAction !== null).length;
-}
+const useWaiting = (): number => useFleet().approvals.length;
 
-function Sidebar({ openSwitcher }: { openSwitcher: () => void }) {
-  const waiting = useWaiting();
+function useLogOut(): () => Promise<void> {
   const router = useRouter();
-  async function logOut() {
+  return async () => {
     await api.post("/api/v1/auth/logout");
     closeLive();
     queryClient.clear();
     await router.navigate({ to: "/login", search: {} });
-  }
+  };
+}
+
+function Sidebar({ openSwitcher }: { openSwitcher: () => void }) {
+  const waiting = useWaiting();
+  const logOut = useLogOut();
   const row = "flex w-full items-center gap-2.5 rounded-md px-2 h-8 text-sm text-soft hover:bg-hover hover:text-text";
   return (
     <aside className="hidden w-54 shrink-0 flex-col border-r border-line bg-sunken p-2.5 md:flex">
@@ -128,6 +154,8 @@ function Sidebar({ openSwitcher }: { openSwitcher: () => void }) {
 
 function TabBar() {
   const waiting = useWaiting();
+  const navigate = useNavigate();
+  const logOut = useLogOut();
   const inSession = useRouterState({ select: (state) => state.location.pathname.startsWith("/sessions/") });
   if (inSession) return null; // the message box has the lower edge there
   return (
@@ -135,7 +163,7 @@ function TabBar() {
       aria-label={t("app.navigation")}
       className="flex shrink-0 border-t border-line bg-ground pb-[env(safe-area-inset-bottom)] md:hidden"
     >
-      {ENTRIES.map((entry) => (
+      {ENTRIES.slice(0, TABS).map((entry) => (
         <NavLink
           key={entry.to}
           entry={entry}
@@ -144,6 +172,24 @@ function TabBar() {
           active="text-accent font-medium"
         />
       ))}
+      <Menu
+        label={t("app.menu")}
+        className="flex h-14 grow basis-0 flex-col items-center justify-center gap-0.5 text-xs text-soft"
+        trigger={
+          <>
+            <Ellipsis className="size-5" aria-hidden />
+            {t("app.menu")}
+          </>
+        }
+        items={[
+          ...ENTRIES.slice(TABS).map(({ to, label, icon: Icon }) => ({
+            label,
+            icon: <Icon className="size-4 text-faint" aria-hidden />,
+            onSelect: () => void navigate({ to }),
+          })),
+          { label: t("nav.logout"), icon: <LogOut className="size-4 text-faint" aria-hidden />, onSelect: () => void logOut() },
+        ]}
+      />
     </nav>
   );
 }
@@ -177,6 +223,19 @@ function NavLink({ entry: { to, label, icon: Icon }, waiting, className, active 
         </span>
       )}
     </Link>
+  );
+}
+
+function LimitedBanner() {
+  const seconds = useLimited();
+  if (seconds === 0) return null;
+  return (
+    <div className="flex items-center gap-2 border-b border-waiting-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting">
+      <Hourglass className="size-4 shrink-0" aria-hidden />
+      <p>
+        <span role="alert">{t("limited.banner")}</span> <span className="tabular-nums">{t("limited.seconds", seconds)}</span>.
+      </p>
+    </div>
   );
 }
 

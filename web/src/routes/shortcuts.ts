@@ -38,6 +38,7 @@ export function useShortcuts(handlers: Handlers): void {
       if (going && event.key === "s") void navigate({ to: "/" });
       else if (going && event.key === "i") void navigate({ to: "/inbox" });
       else if (going && event.key === "m") void navigate({ to: "/machines" });
+      else if (going && event.key === "h") void navigate({ to: "/history" });
       else if (event.key === "g") goAt = event.timeStamp;
       else if (event.key === "?") latest.current.openKeys();
       else if (event.key === "/") {

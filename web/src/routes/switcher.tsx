@@ -1,6 +1,6 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
-import { useSessions } from "@/api/queries";
+import { useFleet } from "@/api/fleet";
 import { t } from "@/text";
 import { cn } from "@/ui/cn";
 import { Dialog } from "@/ui/dialog";
@@ -16,13 +16,15 @@ interface Entry {
 /** Go to a page, session or machine by typing a part of its name. */
 export default function Switcher({ onClose }: { onClose: () => void }) {
   const navigate = useNavigate();
-  const { places, machines } = useSessions();
+  const { places, machines } = useFleet();
   const [text, setText] = useState("");
   const [selected, setSelected] = useState(0);
   const entries: Entry[] = [
     { key: "/", label: t("nav.sessions"), hint: "g s", go: () => void navigate({ to: "/" }) },
     { key: "/inbox", label: t("nav.inbox"), hint: "g i", go: () => void navigate({ to: "/inbox" }) },
     { key: "/machines", label: t("nav.machines"), hint: "g m", go: () => void navigate({ to: "/machines" }) },
+    { key: "/history", label: t("nav.history"), hint: "g h", go: () => void navigate({ to: "/history" }) },
+    { key: "/webhooks", label: t("nav.webhooks"), hint: "", go: () => void navigate({ to: "/webhooks" }) },
     { key: "/account", label: t("nav.account"), hint: "", go: () => void navigate({ to: "/account" }) },
     ...places.map(({ session, machine }) => ({
       key: session.targetId,

@@ -1,7 +1,7 @@
 import { CircleHelp } from "lucide-react";
 import { Suspense, useState } from "react";
 import { api, ApiError, explain, type ActionOption, type PendingAction } from "@/api/client";
-import { machineOf, queryClient } from "@/api/queries";
+import { queryClient } from "@/api/queries";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
@@ -53,7 +53,8 @@ export function useAnswer(targetId: string, action: PendingAction, onElsewhere?:
     // Not awaited by the buttons: they stay disabled until the question has gone.
     await Promise.all([
       queryClient.invalidateQueries({ queryKey: ["status", targetId] }),
-      queryClient.invalidateQueries({ queryKey: ["machine", machineOf(targetId)] }),
+      queryClient.invalidateQueries({ queryKey: ["approvals"] }),
+      queryClient.invalidateQueries({ queryKey: ["sessions"] }),
     ]);
     setBusy(false);
   }

@@ -3,10 +3,10 @@ import { buttonClass } from "./button";
 import type { MenuProps } from "./menu";
 
 /** The open menu with its button. */
-export default function MenuPopup({ label, trigger, items, disabled }: MenuProps) {
+export default function MenuPopup({ label, trigger, items, disabled, className }: MenuProps) {
   return (
     <Base.Root defaultOpen>
-      <Base.Trigger className={buttonClass(trigger ? "quiet" : "plain", !!trigger)} aria-label={label} disabled={disabled}>
+      <Base.Trigger className={className ?? buttonClass(trigger ? "quiet" : "plain", !!trigger)} aria-label={label} disabled={disabled}>
         {trigger ?? label}
       </Base.Trigger>
       <Base.Portal>

@@ -15,16 +15,18 @@ export interface MenuProps {
   trigger?: ReactNode;
   items: Item[];
   disabled?: boolean;
+  /** The look of the button, in place of that of other buttons. */
+  className?: string;
 }
 
 /** A button, named `label`, that opens a list of actions; what draws the list is loaded then. */
 export function Menu(props: MenuProps) {
-  const { label, trigger, disabled } = props;
+  const { label, trigger, disabled, className } = props;
   const [used, setUsed] = useState(false);
   const button = (
     <button
       type="button"
-      className={buttonClass(trigger ? "quiet" : "plain", !!trigger)}
+      className={className ?? buttonClass(trigger ? "quiet" : "plain", !!trigger)}
       aria-label={label}
       aria-haspopup="menu"
       aria-expanded={false}

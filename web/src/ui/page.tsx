@@ -1,20 +1,33 @@
+import { Link, type LinkProps } from "@tanstack/react-router";
+import { ArrowLeft } from "lucide-react";
 import { useEffect, type ReactNode } from "react";
 import { t } from "@/text";
+import { buttonClass } from "./button";
+import { cn } from "./cn";
 
 interface PageProps {
   title: string;
   /** What is beside the heading. */
   actions?: ReactNode;
+  /** The list that this page belongs to. */
+  back?: { to: LinkProps["to"]; label: string };
   children: ReactNode;
 }
 
 /** A page: its heading, its actions, and what scrolls below them. */
-export function Page({ title, actions, children }: PageProps) {
+export function Page({ title, actions, back, children }: PageProps) {
   useTitle(title);
   return (
     <div className="flex h-full flex-col">
       <header className="flex min-h-13 shrink-0 items-center justify-between gap-3 border-b border-line px-4 sm:px-6">
-        <h1 className="truncate text-base">{title}</h1>
+        <div className="flex min-w-0 items-center gap-1">
+          {back && (
+            <Link to={back.to} aria-label={back.label} title={back.label} className={cn(buttonClass("quiet", true), "-ml-2")}>
+              <ArrowLeft className="size-4" aria-hidden />
+            </Link>
+          )}
+          <h1 className="truncate text-base">{title}</h1>
+        </div>
         <div className="flex items-center gap-2">{actions}</div>
       </header>
       <div className="min-h-0 grow overflow-y-auto">{children}</div>

@@ -1,4 +1,4 @@
-import { Circle, CircleCheck, CircleDashed, CircleHelp, CircleX, Loader, type LucideIcon } from "lucide-react";
+import { Circle, CircleCheck, CircleDashed, CircleHelp, CirclePause, CircleX, Loader, type LucideIcon } from "lucide-react";
 import { t } from "@/text";
 import { cn } from "./cn";
 
@@ -11,6 +11,12 @@ const STATES: Record<string, Known> = {
   error: { icon: CircleX, look: "text-bad", hint: t("status.error") },
   idle: { icon: Circle, look: "text-faint", hint: t("status.idle") },
   ended: { icon: CircleDashed, look: "text-faint" },
+  active: { icon: CircleCheck, look: "text-good" },
+  paused: { icon: CirclePause, look: "text-faint" },
+  disabled: { icon: CircleX, look: "text-bad" },
+  pending: { icon: CircleDashed, look: "text-waiting" },
+  succeeded: { icon: CircleCheck, look: "text-good" },
+  failed: { icon: CircleX, look: "text-bad" },
   online: { icon: CircleCheck, look: "text-good" },
   reconnecting: { icon: Loader, look: "text-waiting", turning: true },
   offline: { icon: CircleDashed, look: "text-faint" },

@@ -49,7 +49,7 @@ class Addresses:
 
     def counted_as(self, address: str) -> str | None:
         """Return the rate limit key of an address; None if its requests are not limited."""
-        if not self._limit_loopback and _is_loopback(address):
+        if not self._limit_loopback and is_loopback(address):
             return None
         return bucket(address)
 
@@ -87,7 +87,8 @@ def _canonical(address: str) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Return whether an address is this machine's own."""
     parsed = _parsed(address)
     return parsed is not None and parsed.is_loopback
 

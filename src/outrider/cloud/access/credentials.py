@@ -68,6 +68,11 @@ def new_reset_token() -> str:
     return _random(43)
 
 
+def new_link_token() -> str:
+    """Return a new token for a link that opens the dashboard signed in."""
+    return _random(43)
+
+
 def canonical_code(text: str) -> str:
     """Return a one-time code in canonical form: upper case, grouped by four, nothing else."""
     letters = "".join(letter for letter in text.upper() if letter.isalnum())

@@ -103,21 +103,15 @@ class Sessions:
         """
         user = await users.by_email(self._database, email)
         known = await self._matches(user, password)
-        if user is None or not known:
+        logged_in = await self._begin(user, origin) if user is not None and known else None
+        if logged_in is None:
             raise _wrong_login()
-        now = self._now()
-        session_id, expires_at = new_id("session"), now + int(SESSION_SECONDS * 1000)
-        has_begun = await sessions.begin(
-            self._database,
-            session_id=session_id,
-            user=user,
-            now=now,
-            expires_at=expires_at,
-            origin=origin,
-        )
-        if not has_begun:  # the password was changed while it was being checked
-            raise _wrong_login()
-        return self._token(user, session_id, now, expires_at)
+        return logged_in
+
+    async def log_in_by_link(self, email: str, origin: Origin | None = None) -> LoggedIn | None:
+        """Start a session of a user who has used a one-time link; None if there is no such user."""
+        user = await users.by_email(self._database, email)
+        return None if user is None else await self._begin(user, origin)
 
     async def knows(self, email: str, address: str) -> bool:
         """Return whether the user has logged in from an address (a rate limit key) recently."""
@@ -276,6 +270,20 @@ class Sessions:
     async def _hash(self, password: str) -> str:
         async with self._checks:
             return await asyncio.to_thread(passwords.hashed, password, self._hasher)
+
+    async def _begin(self, user: User, origin: Origin | None) -> LoggedIn | None:
+        """Start a session; None if the password has been changed since `user` was read."""
+        now = self._now()
+        session_id, expires_at = new_id("session"), now + int(SESSION_SECONDS * 1000)
+        has_begun = await sessions.begin(
+            self._database,
+            session_id=session_id,
+            user=user,
+            now=now,
+            expires_at=expires_at,
+            origin=origin,
+        )
+        return self._token(user, session_id, now, expires_at) if has_begun else None
 
     def _token(self, user: User, session_id: str, auth_time: int, expires_at: int) -> LoggedIn:
         import jwt

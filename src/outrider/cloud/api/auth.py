@@ -6,12 +6,13 @@ from typing import Annotated
 from msgspec import Meta
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.client_address import Addresses, bucket
+from outrider.cloud.access.client_address import Addresses, bucket, is_loopback
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.passwords import LONGEST, SHORTEST
 from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn, Sessions
+from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit
 from outrider.cloud.base_path import base_path
 from outrider.cloud.fleet.gateway import Gateway
@@ -27,6 +28,7 @@ from outrider.contract.enrollment import (
     TokenRequest,
     WaitingDevice,
 )
+from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.outcomes import Done
 from outrider.contract.structs import Wire
 from outrider.contract.text import Name, printable
@@ -42,6 +44,13 @@ class LoginRequest(Wire, kw_only=True):
     """The user's email address."""
     password: str
     """The user's password."""
+
+
+class LinkRequest(Wire, kw_only=True):
+    """The token of a link that opens the dashboard signed in."""
+
+    token: Name
+    """The token: the part of the link after `#once=`."""
 
 
 class PasswordRequest(Wire, kw_only=True):
@@ -85,6 +94,7 @@ class AuthServices:
     sessions: Sessions
     enrollment: Enrollment
     gateway: Gateway
+    links: SignInLinks
 
 
 async def login(services: AuthServices, call: Call) -> LoggedIn:
@@ -99,6 +109,33 @@ async def login(services: AuthServices, call: Call) -> LoggedIn:
     if is_limited and not await services.sessions.knows(request.email, origin.bucket):
         await services.rates.hit("login", _limited_name(request.email))
     logged_in = await services.sessions.log_in(request.email, request.password, origin)
+    call.acted_for = logged_in.user.account_id
+    set_cookie(services.addresses, call, logged_in.token, int(SESSION_SECONDS))
+    return logged_in
+
+
+async def take_link(services: AuthServices, call: Call) -> LoggedIn:
+    """Log in with the link that `outrider up` prints: once, within ten minutes, as `login` does.
+
+    From loopback addresses only, and not through a proxy: 403.
+    """
+    request: LinkRequest = call.body
+    # A proxy on this machine has a loopback address too.
+    is_forwarded = any(name in _FORWARDED for name, _ in call.scope["headers"])
+    if is_forwarded or not is_loopback(call.address):
+        raise ApiError(
+            403, "This link works on the machine itself only", code=ErrorCode.AUTH_FORBIDDEN
+        )
+    email = services.links.take(request.token)
+    logged_in = (
+        None if email is None else await services.sessions.log_in_by_link(email, _origin(call))
+    )
+    if logged_in is None:
+        raise ApiError(
+            401,
+            "This link does not work: it was used, or is too old. Log in with the password",
+            code=ErrorCode.AUTH_INVALID,
+        )
     call.acted_for = logged_in.user.account_id
     set_cookie(services.addresses, call, logged_in.token, int(SESSION_SECONDS))
     return logged_in
@@ -231,6 +268,9 @@ def _page(services: AuthServices, scope: AsgiScope) -> str:
 
 
 _MAX_USER_AGENT = 300
+_FORWARDED = frozenset(
+    {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"}
+)
 _PATH = "/api/v1/auth"
 _GUESSES = EndpointLimit(name="auth", by="address")
 """The limit on routes that take credentials. A machine that polls with a valid code is not counted
@@ -245,6 +285,17 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=login,
         response=LoggedIn,
         body=LoginRequest,
+        rate_limit=_GUESSES,
+        tag="Authentication",
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_PATH}/link",
+        who="anyone",
+        summary="Log in with a one-time link",
+        handler=take_link,
+        response=LoggedIn,
+        body=LinkRequest,
         rate_limit=_GUESSES,
         tag="Authentication",
     ),

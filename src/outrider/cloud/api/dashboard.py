@@ -3,9 +3,11 @@
     /assets/NAME          a hashed name: cached for ever, sent compressed
     /, /login, /inbox, …  the page, never cached; its script shows what the path names
 
-Without the files every page says how to build them; the API does not need them.
+The page names its base path in `<base href>`, from which its script takes the addresses of the API.
+Without the files every page but `/device` says how to build them; the API does not need them.
 """
 
+import html
 import mimetypes
 from pathlib import Path
 from typing import Final
@@ -16,6 +18,8 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from outrider.cloud.base_path import base_path
+
 STATIC: Final = Path(__file__).parents[1] / "static"
 
 PATHS: Final = (
@@ -25,7 +29,11 @@ PATHS: Final = (
     "/machines",
     "/machines/{daemonId}",
     "/sessions/{targetId}",
+    "/history",
+    "/webhooks",
+    "/webhooks/{webhookId}",
     "/account",
+    "/device",
 )
 """The paths of the dashboard's pages."""
 
@@ -49,17 +57,15 @@ def routes(missing: Response, directory: Path = STATIC) -> list[Route]:
     """Return the routes of the dashboard.
 
     Args:
-        missing: the response of every page if the dashboard has not been built.
+        missing: the response of every page if the dashboard has not been built. `/device` then is
+            left to another route, because machines are connected with it.
     """
     if not is_built(directory):
-        return [_route(path, _Page(path, missing)) for path in PATHS]
-    html = (directory / "index.html").read_text("utf-8")
-    page = HTMLResponse(
-        html, headers=_COMMON | {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
-    )
+        return [_route(path, _Page(path, missing)) for path in PATHS if path != "/device"]
+    text = (directory / "index.html").read_text("utf-8")
     icon = FileResponse(directory / "icon.svg", headers=_COMMON | {"Cache-Control": "max-age=3600"})
     return [
-        *(_route(path, _Page(path, page)) for path in PATHS),
+        *(_route(path, _Dashboard(path, text)) for path in PATHS),
         _route("/icon.svg", _Page("/icon.svg", icon)),
         _route("/assets/{name}", _Assets(directory / "assets")),
     ]
@@ -78,6 +84,22 @@ class _Page:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._response(scope, receive, send)
+
+
+class _Dashboard:
+    """ASGI application for a page of the dashboard: the same text, with the base path in it."""
+
+    _BASE = '<base href="/"'
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self._text = text
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        base = f'<base href="{html.escape(base_path(scope))}/"'
+        headers = _COMMON | {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
+        response = HTMLResponse(self._text.replace(self._BASE, base, 1), headers=headers)
+        await response(scope, receive, send)
 
 
 class _Assets:

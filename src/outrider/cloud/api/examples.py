@@ -16,7 +16,13 @@ from outrider.cloud.api.account import (
     SessionsEnded,
     SessionView,
 )
-from outrider.cloud.api.auth import LoginRequest, PasswordChange, PasswordRequest, PasswordReset
+from outrider.cloud.api.auth import (
+    LinkRequest,
+    LoginRequest,
+    PasswordChange,
+    PasswordRequest,
+    PasswordReset,
+)
 from outrider.cloud.api.daemons import (
     DaemonsQuery,
     LaunchCliCommand,
@@ -97,6 +103,7 @@ from outrider.contract.resources import (
     Daemon,
     DaemonList,
     DaemonStatus,
+    DaemonSummary,
     IdeEntry,
     Machine,
     Message,
@@ -115,6 +122,7 @@ from outrider.contract.webhooks import (
     Attempt,
     Delivered,
     Delivery,
+    DeliveryDetails,
     DeliveryList,
     LastDelivery,
     Replayed,
@@ -253,9 +261,11 @@ _DAEMON: Final = Daemon(
     connected_at=_NOW - 3_600_000,
     last_seen_at=_NOW,
     connected=True,
+    reconnecting=True,
 )
 _STATUS: Final = DaemonStatus(
-    **{name: getattr(_DAEMON, name) for name in _DAEMON.__struct_fields__},
+    **{name: getattr(_DAEMON, name) for name in DaemonSummary.__struct_fields__},
+    connected=True,
     machine=_MACHINE,
     sessions=[_SESSION],
     available_providers=[_PROVIDER],
@@ -377,6 +387,16 @@ _DELIVERY: Final = Delivery(
     next_attempt_at=None,
     attempts=[_ATTEMPT],
 )
+_DELIVERY_DETAILS: Final = DeliveryDetails(
+    **{name: getattr(_DELIVERY, name) for name in _DELIVERY.__struct_fields__},
+    request_headers={
+        "Content-Type": "application/json",
+        "X-Service-Event": EventName.GENERATING_COMPLETED,
+        "X-Service-Delivery": DELIVERY_ID,
+        "X-Service-Attempt": "1",
+    },
+    request_body='{"event": "agent:generating_completed", "timestamp": 1750000000000}',
+)
 
 _EVENT_CURSOR: Final = "0000000000000042"
 _EVENT: Final = AccountEvent(
@@ -470,7 +490,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     Done(),
     Deleted(id=WEBHOOK_ID),
     # Webhooks
-    _LAST_DELIVERY, _WEBHOOK, _WITH_SECRET, _ATTEMPT, _DELIVERY,
+    _LAST_DELIVERY, _WEBHOOK, _WITH_SECRET, _ATTEMPT, _DELIVERY, _DELIVERY_DETAILS,
     WebhookList(webhooks=[_WEBHOOK]),
     WebhookRequest(url=_URL, events=["agent:generating_completed", "agent:waiting_approval"]),
     WebhookChange(active=False),
@@ -485,6 +505,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     _EVENT,
     EventPage(events=[_EVENT], cursor=_EVENT_CURSOR, resume="ok"),
     # Sessions and enrollment
+    LinkRequest(token="Zm9yIGV4YW1wbGUgb25seQ"),  # noqa: S106
     LoginRequest(email="ada@example.org", password=_PASSWORD),
     PasswordRequest(password=_PASSWORD),
     PasswordChange(current=_PASSWORD, new="another one of your own"),

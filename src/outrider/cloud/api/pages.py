@@ -1,12 +1,13 @@
 """The HTML pages of the service: the dashboard, approval of a device code, setting a password.
 
-The last two, and the page that is shown while the dashboard is not built, are static and use the
-API like any other client. Their Content-Security-Policy allows no other resources. All URLs in them
-are relative, so that they work below a base path.
+While the dashboard is not built, a static page tells how to build it, and another one takes device
+codes. These and the password page use the API like any other client. Their Content-Security-Policy
+allows no other resources. All URLs in them are relative, so that they work below a base path.
 """
 
 import base64
 import hashlib
+from pathlib import Path
 from typing import Final
 
 from starlette.requests import Request
@@ -102,13 +103,19 @@ that); then start the service again. The wheel contains it.</p>
 <ul><li><a href=docs>The API</a><li><a href=device>Connect a machine</a></ul>"""
 
 
-def routes() -> list[Route]:
-    """Return the routes of the pages."""
-    return [
-        *dashboard.routes(_response("Outrider", _START)),
-        _route("/device", "Connect a machine", _DEVICE, _DEVICE_SCRIPT),
+def routes(built: Path = dashboard.STATIC) -> list[Route]:
+    """Return the routes of the pages.
+
+    Args:
+        built: the directory of the dashboard's files; it need not exist.
+    """
+    pages = [
+        *dashboard.routes(_response("Outrider", _START), built),
         _route(PAGE, "Set your password", _RESET, _RESET_SCRIPT),
     ]
+    if not dashboard.is_built(built):
+        pages.append(_route("/device", "Connect a machine", _DEVICE, _DEVICE_SCRIPT))
+    return pages
 
 
 def _route(path: str, title: str, body: str, script: str = "") -> Route:

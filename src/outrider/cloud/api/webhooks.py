@@ -3,12 +3,14 @@
 import time
 from dataclasses import dataclass
 
+import msgspec
+
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.access.quota import PLANS
 from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.store import deliveries, usage
 from outrider.cloud.store.database import Database
-from outrider.cloud.webhooks import retry_policy
+from outrider.cloud.webhooks import retry_policy, sender
 from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
 from outrider.cloud.webhooks.event_intake import EventIntake
 from outrider.cloud.webhooks.subscriptions import Subscriptions
@@ -16,6 +18,7 @@ from outrider.contract.errors import not_found
 from outrider.contract.outcomes import Deleted
 from outrider.contract.webhooks import (
     Delivered,
+    DeliveryDetails,
     DeliveryList,
     DeliveryQuery,
     Replayed,
@@ -77,6 +80,20 @@ async def list_deliveries(services: WebhookServices, call: Call) -> DeliveryList
     return DeliveryList(deliveries=[retry_policy.record(row) for row in rows])
 
 
+async def read_delivery(services: WebhookServices, call: Call) -> DeliveryDetails:
+    """A delivery with its attempts and the request that it makes."""
+    delivery = await _delivery(services, call)
+    body = await deliveries.body_of(services.database, delivery.event_id)
+    headers = sender.request_headers(
+        event=delivery.event, delivery=delivery.id, number=max(1, delivery.attempt)
+    )
+    return DeliveryDetails(
+        **msgspec.structs.asdict(retry_policy.record(delivery)),
+        request_headers=headers,
+        request_body=(body or b"").decode(),
+    )
+
+
 async def test_webhook(services: WebhookServices, call: Call) -> Delivered:
     """Send a `webhook:test` event to this webhook, active or not.
 
@@ -92,12 +109,7 @@ async def resend_delivery(services: WebhookServices, call: Call) -> Delivered:
 
     Responds after the first attempt; `success` says whether the receiver accepted it.
     """
-    webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
-    delivery_id = call.path("deliveryId")
-    old = await deliveries.by_id(services.database, webhook.id, delivery_id)
-    if old is None:
-        raise not_found(f"No delivery {delivery_id!r} of this webhook")
-    delivery = await services.queue.deliver_again(old)
+    delivery = await services.queue.deliver_again(await _delivery(services, call))
     return Delivered(success=delivery.status == "succeeded", delivery=retry_policy.record(delivery))
 
 
@@ -127,6 +139,20 @@ async def rotate_secret(services: WebhookServices, call: Call) -> WebhookWithSec
     The old one stays valid for 24 hours: until then deliveries have a `v1` of each.
     """
     return await services.subscriptions.rotate_secret(call.account_id, call.path("webhookId"))
+
+
+async def _delivery(services: WebhookServices, call: Call) -> deliveries.Delivery:
+    """Return the delivery that the path names.
+
+    Raises:
+        ApiError: 404, it is not a delivery of this webhook, or the webhook is not the account's.
+    """
+    webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
+    delivery_id = call.path("deliveryId")
+    delivery = await deliveries.by_id(services.database, webhook.id, delivery_id)
+    if delivery is None:
+        raise not_found(f"No delivery {delivery_id!r} of this webhook")
+    return delivery
 
 
 _PATH = "/api/v1/webhooks"
@@ -185,6 +211,15 @@ ENDPOINTS: list[Endpoint[WebhookServices]] = [
         handler=list_deliveries,
         response=DeliveryList,
         query=DeliveryQuery,
+        tag=_TAG,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_ONE}/deliveries/{{deliveryId}}",
+        scope=_SCOPE,
+        summary="Read a delivery",
+        handler=read_delivery,
+        response=DeliveryDetails,
         tag=_TAG,
     ),
     Endpoint(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec import UNSET
 
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.contract.resources import (
@@ -31,7 +32,11 @@ def daemon(state: MachineState) -> Daemon:
 
 def any_daemon(state: MachineState) -> Daemon:
     """Return the machine as the list of all machines shows it."""
-    return Daemon(**_common(state), connected=state.connected)  # type: ignore[arg-type]
+    return Daemon(
+        **_common(state),  # type: ignore[arg-type]
+        connected=state.connected,
+        reconnecting=True if state.connected and not state.online else UNSET,
+    )
 
 
 def approvals(state: MachineState) -> Iterator[Approval]:

@@ -244,6 +244,14 @@ async def by_id(database: Database, webhook_id: str, delivery_id: str) -> Delive
     return None if row is None else Delivery._make(row)
 
 
+async def body_of(database: Database, event_id: str) -> bytes | None:
+    """Return the body that the deliveries of an event send; None if it is no longer stored."""
+    query = select(_events.c.body).where(_events.c.id == event_id)
+    async with database.read() as connection:
+        body: bytes | None = await connection.scalar(query)
+    return body
+
+
 async def failed_since(
     database: Database, webhook_id: str, since: int, limit: int
 ) -> list[Delivery]:

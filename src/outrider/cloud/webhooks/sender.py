@@ -28,6 +28,17 @@ LONGEST_RETRY_AFTER: Final = 3600.0
 _LARGE_BYTES: Final = 64 * 1024
 
 
+def request_headers(*, event: str, delivery: str, number: int) -> dict[str, str]:
+    """Return the headers of an attempt, without its signature."""
+    return {
+        "User-Agent": f"outrider/{__version__}",
+        "Content-Type": "application/json",
+        signatures.EVENT_HEADER: event,
+        signatures.DELIVERY_HEADER: delivery,
+        signatures.ATTEMPT_HEADER: str(number),
+    }
+
+
 class Sender:
     """Posts deliveries.
 
@@ -65,11 +76,7 @@ class Sender:
                 auto_decompress=False,
                 timeout=aiohttp.ClientTimeout(total=self._timeout),
                 response_class=BoundedResponse,
-                headers={
-                    "User-Agent": f"outrider/{__version__}",
-                    "Content-Type": "application/json",
-                    "Accept-Encoding": "identity",
-                },
+                headers={"Accept-Encoding": "identity"},
             )
         return self._open_session
 
@@ -88,10 +95,8 @@ class Sender:
 
         timestamp = int(self._clock() * 1000)
         headers = {
+            **request_headers(event=event, delivery=delivery, number=number),
             signatures.SIGNATURE_HEADER: signatures.header(secrets, timestamp, body),
-            signatures.EVENT_HEADER: event,
-            signatures.DELIVERY_HEADER: delivery,
-            signatures.ATTEMPT_HEADER: str(number),
         }
         # A large body is sent in pieces, so that it does not block the event loop.
         data = io.BytesIO(body) if len(body) > _LARGE_BYTES else aiohttp.BytesPayload(body)

@@ -4,7 +4,14 @@ from collections.abc import Iterable
 
 from outrider.contract.outcomes import Deleted
 from outrider.contract.resources import Approval, Session, SessionState
-from outrider.contract.webhooks import Delivered, Delivery, Replayed, Webhook, WebhookWithSecret
+from outrider.contract.webhooks import (
+    Delivered,
+    Delivery,
+    DeliveryDetails,
+    Replayed,
+    Webhook,
+    WebhookWithSecret,
+)
 from outrider.sdk import operations
 from outrider.sdk.asynchronous.machine import AsyncMachine
 from outrider.sdk.asynchronous.transport import AsyncTransport
@@ -134,6 +141,12 @@ class AsyncWebhooks:
         operation = operations.LIST_DELIVERIES
         path, query = operation.url(webhookId=webhook_id), {"limit": limit, "before": before}
         return (await self._transport.send(operation, path, query=query)).deliveries
+
+    async def delivery(self, webhook_id: str, delivery_id: str) -> DeliveryDetails:
+        """Return a delivery with its request."""
+        operation = operations.READ_DELIVERY
+        path = operation.url(webhookId=webhook_id, deliveryId=delivery_id)
+        return await self._transport.send(operation, path)
 
     async def test(self, webhook_id: str) -> Delivered:
         """Send a test event, and return its delivery after the first attempt."""

@@ -5,7 +5,14 @@ from collections.abc import Iterable
 
 from outrider.contract.outcomes import Deleted
 from outrider.contract.resources import Approval, Session, SessionState
-from outrider.contract.webhooks import Delivered, Delivery, Replayed, Webhook, WebhookWithSecret
+from outrider.contract.webhooks import (
+    Delivered,
+    Delivery,
+    DeliveryDetails,
+    Replayed,
+    Webhook,
+    WebhookWithSecret,
+)
 from outrider.sdk import operations
 from outrider.sdk.errors import Conflict, NotFound
 from outrider.sdk.synchronous.machine import Machine
@@ -135,6 +142,12 @@ class Webhooks:
         operation = operations.LIST_DELIVERIES
         path, query = operation.url(webhookId=webhook_id), {"limit": limit, "before": before}
         return (self._transport.send(operation, path, query=query)).deliveries
+
+    def delivery(self, webhook_id: str, delivery_id: str) -> DeliveryDetails:
+        """Return a delivery with its request."""
+        operation = operations.READ_DELIVERY
+        path = operation.url(webhookId=webhook_id, deliveryId=delivery_id)
+        return self._transport.send(operation, path)
 
     def test(self, webhook_id: str) -> Delivered:
         """Send a test event, and return its delivery after the first attempt."""

@@ -1,0 +1,162 @@
+import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { History as HistoryIcon, RotateCcw, SearchX } from "lucide-react";
+import { useEffect, useState } from "react";
+import { api, explain, type Session } from "@/api/client";
+import { machineOf } from "@/api/places";
+import { machinesQuery, queryClient } from "@/api/queries";
+import { t } from "@/text";
+import { Button } from "@/ui/button";
+import { Alert, Empty, Skeleton } from "@/ui/feedback";
+import { SearchBox } from "@/ui/field";
+import { Page } from "@/ui/page";
+import { Status } from "@/ui/status";
+import { Age } from "@/ui/time";
+
+const PAGE = 50;
+const TYPING_MS = 250;
+
+/** Continue an ended session: its page shows it with the whole chat. */
+export function useResume() {
+  const navigate = useNavigate();
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<string>();
+  async function resume(session: { id: string; targetId: string; type: string }) {
+    const daemonId = machineOf(session.targetId);
+    setBusy(true);
+    setError(undefined);
+    try {
+      const body = { type: session.type, resume: session.id };
+      const launched = await api.post("/api/v1/shortcuts/{daemonId}/launch", { path: { daemonId }, body });
+      await Promise.all(
+        [["sessions"], ["machine", daemonId], ["history"], ["status", session.targetId], ["chat", session.targetId]].map((queryKey) =>
+          queryClient.invalidateQueries({ queryKey }),
+        ),
+      );
+      await navigate({ to: "/sessions/$targetId", params: { targetId: launched.sessionTargetId } });
+    } catch (failure) {
+      setError(explain(failure));
+    } finally {
+      setBusy(false);
+    }
+  }
+  return { busy, error, resume };
+}
+
+/** Return why a session ended, in words. */
+export function endOf(reason: Session["endReason"] | undefined): string | undefined {
+  if (reason === "stopped" || reason === "exited" || reason === "crashed" || reason === "machine_restarted") {
+    return t(`history.${reason}`);
+  }
+  return reason ?? undefined; // of a newer service
+}
+
+export function HistoryPage() {
+  const [text, setText] = useState("");
+  const [q, setQ] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => setQ(text.trim()), TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  const history = useInfiniteQuery({
+    queryKey: ["history", q],
+    staleTime: 0,
+    placeholderData: keepPreviousData,
+    initialPageParam: undefined as string | undefined,
+    queryFn: async ({ pageParam, signal }) => {
+      const query = { state: "ended" as const, limit: PAGE, before: pageParam, q: q || undefined };
+      return (await api.get("/api/v1/sessions", { query, signal })).sessions;
+    },
+    getNextPageParam: (page) => (page.length === PAGE ? page.at(-1)?.id : undefined),
+  });
+  const machines = useQuery(machinesQuery).data;
+  const names = new Map(machines?.map((machine) => [machine.id, machine.nickname]));
+  const list = history.data?.pages.flat() ?? [];
+  return (
+    <Page title={t("history.title")}>
+      {(list.length > 0 || q !== "" || text !== "") && (
+        <div className="sticky top-0 z-10 border-b border-line bg-ground px-4 py-2 sm:px-6">
+          <SearchBox
+            label={t("history.search")}
+            placeholder={t("history.searchHint")}
+            maxLength={200}
+            value={text}
+            onChange={setText}
+          />
+        </div>
+      )}
+      {history.error && <Alert className="m-4">{explain(history.error)}</Alert>}
+      {history.isPending ? (
+        <Skeleton />
+      ) : list.length > 0 ? (
+        <ul aria-label={t("history.list")} aria-busy={history.isPlaceholderData || undefined}>
+          {list.map((session) => (
+            <EndedRow key={session.id} session={session} machine={names.get(machineOf(session.targetId))} />
+          ))}
+        </ul>
+      ) : history.error ? null : q === "" ? (
+        <Empty icon={<HistoryIcon />} title={t("history.none")} hint={t("history.noneHint")} />
+      ) : (
+        <Empty icon={<SearchX />} title={t("history.noMatch")} hint={t("history.noMatchHint")}>
+          <Button onClick={() => setText("")}>{t("history.clear")}</Button>
+        </Empty>
+      )}
+      {history.hasNextPage && (
+        <Button className="m-4 sm:mx-6" busy={history.isFetchingNextPage} onClick={() => void history.fetchNextPage()}>
+          {t("history.older")}
+        </Button>
+      )}
+    </Page>
+  );
+}
+
+function EndedRow({ session, machine }: { session: Session; machine: string | undefined }) {
+  const { busy, error, resume } = useResume();
+  const reason = session.notResumable ?? t("history.notResumable");
+  return (
+    <li className="border-b border-line">
+      <div className="relative flex items-center gap-3 px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
+        <div className="flex min-w-0 grow flex-col">
+          <div className="flex min-w-0 items-baseline gap-x-3">
+            <Link
+              to="/sessions/$targetId"
+              params={{ targetId: session.targetId }}
+              data-row
+              className="truncate font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
+            >
+              {session.title ?? session.type}
+            </Link>
+            {session.title && <span className="truncate text-sm text-faint max-sm:hidden">{session.name}</span>}
+          </div>
+          <p className="flex min-w-0 gap-x-3 text-sm text-faint">
+            {session.workspace && (
+              <span className="truncate" title={session.workspace.path}>
+                {session.workspace.path}
+              </span>
+            )}
+            {machine && <span className="max-w-40 shrink-0 truncate">{machine}</span>}
+          </p>
+          {!session.resumable && <p className="truncate text-xs text-faint" title={reason}>{reason}</p>}
+        </div>
+        <div className="flex shrink-0 flex-col items-end text-sm text-faint">
+          <Status value={session.state ?? "ended"} />
+          <span className="flex gap-2 text-xs whitespace-nowrap">
+            <span className="max-sm:hidden">{endOf(session.endReason)}</span>
+            {session.endedAt != null && <Age at={session.endedAt} />}
+          </span>
+        </div>
+        {session.resumable && (
+          <Button
+            className="relative"
+            busy={busy}
+            icon={<RotateCcw className="size-4" aria-hidden />}
+            onClick={() => void resume(session)}
+          >
+            {t("history.resume")}
+          </Button>
+        )}
+      </div>
+      {error && <Alert className="mx-4 mb-2 sm:mx-6">{error}</Alert>}
+    </li>
+  );
+}

@@ -1,0 +1,197 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { Plus, Webhook as WebhookIcon } from "lucide-react";
+import { useState, type FormEvent } from "react";
+import { api, explain, type Webhook } from "@/api/client";
+import { queryClient, webhooksQuery } from "@/api/queries";
+import { t } from "@/text";
+import { Button } from "@/ui/button";
+import { Dialog } from "@/ui/dialog";
+import { Alert, Empty, Skeleton } from "@/ui/feedback";
+import { Field } from "@/ui/field";
+import { Page } from "@/ui/page";
+import { Status } from "@/ui/status";
+import { Age } from "@/ui/time";
+import { eventsOf, webhookState } from "./deliveries";
+import { SecretOnce } from "./secret";
+
+/** The events that can be chosen; `*` also takes those of later releases. */
+const EVENTS = [
+  ["agent:generating_started", "agent:generating_completed", "agent:waiting_approval", "agent:error"],
+  ["approval:opened", "approval:resolved"],
+  ["session:started", "session:ended", "session:updated"],
+  ["chat:message", "queue:changed"],
+  ["machine:connected", "machine:disconnected"],
+] as const;
+
+type EventName = (typeof EVENTS)[number][number];
+
+export function WebhooksPage() {
+  const webhooks = useQuery({ ...webhooksQuery, refetchInterval: 10_000 });
+  const [creating, setCreating] = useState(false);
+  const list = webhooks.data ?? [];
+  const create = (
+    <Button look="primary" icon={<Plus className="size-4" aria-hidden />} onClick={() => setCreating(true)}>
+      {t("webhooks.new")}
+    </Button>
+  );
+  return (
+    <Page title={t("webhooks.title")} actions={list.length > 0 && create}>
+      {webhooks.error && <Alert className="m-4">{explain(webhooks.error)}</Alert>}
+      {webhooks.isPending ? (
+        <Skeleton />
+      ) : list.length > 0 ? (
+        <ul aria-label={t("webhooks.title")}>
+          {list.map((webhook) => (
+            <WebhookRow key={webhook.id} webhook={webhook} />
+          ))}
+        </ul>
+      ) : (
+        !webhooks.error && (
+          <Empty icon={<WebhookIcon />} title={t("webhooks.none")} hint={t("webhooks.noneHint")}>
+            {create}
+          </Empty>
+        )
+      )}
+      {creating && <NewWebhook onClose={() => setCreating(false)} />}
+    </Page>
+  );
+}
+
+function WebhookRow({ webhook }: { webhook: Webhook }) {
+  const last = webhook.lastDelivery;
+  return (
+    <li className="relative flex items-center gap-3 border-b border-line px-4 py-2.5 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
+      <Status value={webhookState(webhook)} className="max-sm:order-last sm:w-24" />
+      <div className="min-w-0 grow">
+        <Link
+          to="/webhooks/$webhookId"
+          params={{ webhookId: webhook.id }}
+          data-row
+          className="block truncate font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
+        >
+          {webhook.url}
+        </Link>
+        <p className="truncate text-sm text-faint">{webhook.disabledReason ?? eventsOf(webhook)}</p>
+      </div>
+      <p className="hidden shrink-0 text-right text-sm text-faint sm:block">
+        {last ? (
+          <>
+            <span className={last.status === "failed" ? "text-bad" : "text-soft"}>
+              {last.status}
+              {last.statusCode !== null && ` · ${last.statusCode}`}
+            </span>
+            <br />
+            <Age at={last.at} />
+          </>
+        ) : (
+          t("webhooks.noDelivery")
+        )}
+      </p>
+    </li>
+  );
+}
+
+function NewWebhook({ onClose }: { onClose: () => void }) {
+  const navigate = useNavigate();
+  const [url, setUrl] = useState("");
+  const [all, setAll] = useState(true);
+  const [chosen, setChosen] = useState<EventName[]>([]);
+  const [error, setError] = useState<string>();
+  const [busy, setBusy] = useState(false);
+  const [created, setCreated] = useState<{ id: string; secret: string }>();
+
+  async function submit(event: FormEvent) {
+    event.preventDefault();
+    if (!all && chosen.length === 0) return setError(t("webhooks.chooseOne"));
+    setBusy(true);
+    setError(undefined);
+    try {
+      setCreated(await api.post("/api/v1/webhooks", { body: { url: url.trim(), events: all ? ["*"] : chosen } }));
+      await queryClient.invalidateQueries({ queryKey: ["webhooks"] });
+    } catch (failure) {
+      setError(explain(failure));
+    } finally {
+      setBusy(false);
+    }
+  }
+  if (created) {
+    return (
+      <Dialog open onOpenChange={(open) => !open && onClose()} title={t("webhooks.created")}>
+        <SecretOnce
+          secret={created.secret}
+          done={t("webhooks.show")}
+          onDone={() => {
+            onClose();
+            void navigate({ to: "/webhooks/$webhookId", params: { webhookId: created.id } });
+          }}
+        />
+      </Dialog>
+    );
+  }
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={t("webhooks.new")} wide={!all}>
+      <form onSubmit={submit} noValidate className="space-y-4">
+        <Field
+          label={t("webhooks.url")}
+          hint={t("webhooks.urlHint")}
+          type="url"
+          inputMode="url"
+          placeholder="https://example.org/hook"
+          autoFocus
+          spellCheck={false}
+          autoCapitalize="none"
+          maxLength={2048}
+          value={url}
+          onChange={(event) => setUrl(event.target.value)}
+        />
+        <fieldset>
+          <legend className="mb-1 text-sm font-medium">{t("webhooks.eventsLegend")}</legend>
+          <Check label={t("webhooks.all")} checked={all} onChange={setAll} />
+          {!all && (
+            <div className="mt-2 grid gap-x-6 gap-y-3 border-t border-line pt-2 sm:grid-cols-2">
+              {EVENTS.map((group) => (
+                <div key={group[0]}>
+                  {group.map((name) => (
+                    <Check
+                      key={name}
+                      mono
+                      label={name}
+                      checked={chosen.includes(name)}
+                      onChange={(on) => setChosen(on ? [...chosen, name] : chosen.filter((one) => one !== name))}
+                    />
+                  ))}
+                </div>
+              ))}
+            </div>
+          )}
+        </fieldset>
+        {error && <Alert>{error}</Alert>}
+        <div className="flex justify-end">
+          <Button type="submit" look="primary" busy={busy} disabled={url.trim() === ""}>
+            {t("webhooks.create")}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+interface CheckProps {
+  label: string;
+  checked: boolean;
+  mono?: boolean;
+  onChange: (on: boolean) => void;
+}
+
+const Check = ({ label, checked, mono, onChange }: CheckProps) => (
+  <label className="flex min-h-7 cursor-pointer items-center gap-2 text-sm pointer-coarse:min-h-10">
+    <input
+      type="checkbox"
+      className="size-4 shrink-0 accent-accent-fill"
+      checked={checked}
+      onChange={(event) => onChange(event.target.checked)}
+    />
+    <span className={mono ? "font-mono text-xs" : ""}>{label}</span>
+  </label>
+);
