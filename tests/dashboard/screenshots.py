@@ -1,0 +1,137 @@
+"""Makes the pictures in docs/images/dashboard: each page on a phone and at a desk, light and dark.
+
+    make screenshots
+
+A real `outrider up` with the demo agent, in states that one sees every day. Chromium itself encodes
+the pictures as WebP.
+"""
+
+import asyncio
+import base64
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.dashboard.home import Home, at_home
+from tests.dashboard.visitor import PHONE, SCHEMES, WIDTHS, Scheme, Visitor, visiting
+from tests.rig.browser import chromium
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "images" / "dashboard"
+QUALITY: Final = 0.86
+
+_ENCODE: Final = """async ([data, quality]) => {
+    const image = new Image();
+    image.src = "data:image/png;base64," + data;
+    await image.decode();
+    const canvas = new OffscreenCanvas(image.width, image.height);
+    canvas.getContext("2d").drawImage(image, 0, 0);
+    const blob = await canvas.convertToBlob({ type: "image/webp", quality });
+    const bytes = new Uint8Array(await blob.arrayBuffer());
+    let text = "";
+    for (const byte of bytes) text += String.fromCharCode(byte);
+    return btoa(text);
+}"""
+
+
+async def _project(folder: Path, name: str) -> Path:
+    """Make a git repository with a commit and a change."""
+    project = folder / name
+    project.mkdir()
+    git = ["git", "-C", str(project), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    (project / "parser.py").write_text(_BEFORE)
+    (project / "README.md").write_text(f"# {name}\n")
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "Begin"]):
+        await asyncio.to_thread(subprocess.run, [*git, *command], check=True)
+    (project / "parser.py").write_text(_AFTER)
+    return project
+
+
+_BEFORE: Final = """\
+def parse(line):
+    name, value = line.split("=")
+    return name, value
+"""
+_AFTER: Final = """\
+def parse(line: str) -> tuple[str, str]:
+    name, separator, value = line.partition("=")
+    if not separator:
+        raise ValueError(f"no value in {line!r}")
+    return name.strip(), value.strip()
+"""
+
+
+async def _furnish(home: Home) -> dict[str, str]:
+    """Launch agents in each state; return the routes, by the names of their pictures."""
+    parser = await home.launch("Make the parser strict", await _project(home.folder, "parser"))
+    for message in ("think", "read"):
+        await home.say(parser, message)
+    await home.say(parser, "edit", "waiting_approval")
+    notes = await home.launch("Collect the release notes", await _project(home.folder, "website"))
+    await home.say(notes, "fail", "error")
+    await home.launch("Which tests are slow?", await _project(home.folder, "billing"))
+    stream = await home.launch("Explain the new cache", await _project(home.folder, "cache"))
+    ended = await home.launch("Update the lock file", await _project(home.folder, "tools"))
+    (machine,) = (await home.up.call("GET", "/daemons"))["daemons"]
+    call = home.up.call
+    session = ended.rpartition(":")[2]
+    stop = {"type": "demo", "sessionId": session}
+    await call("POST", f"/shortcuts/{machine['id']}/stop", stop)
+    await call("POST", f"/shortcuts/{stream}/chat", {"message": "stream 600"})
+    for name in ("build", "logs"):
+        body = {"name": name, "command": "true"}
+        await call("POST", f"/daemons/{machine['id']}/terminal", body)
+    return {
+        "sessions": "/",
+        "inbox": "/inbox",
+        "machines": "/machines",
+        "machine": f"/machines/{machine['id']}",
+        "session": f"/sessions/{parser}",
+        "changes": f"/sessions/{parser}?tab=changes",
+        "files": f"/sessions/{parser}?tab=files",
+        "streaming": f"/sessions/{stream}",
+        "ended": f"/sessions/{ended}",
+        "account": "/account",
+    }
+
+
+async def _take(visitor: Visitor, encoder: Any, name: str, path: str) -> None:
+    await visitor.page.goto(path)
+    await visitor.page.wait_for_load_state("load")
+    await visitor.page.locator("h1").first.wait_for()
+    await visitor.page.wait_for_timeout(700)  # what is loaded when it is opened
+    await visitor.page.locator(".animate-pulse").first.wait_for(state="detached")
+    picture = base64.b64encode(await visitor.page.screenshot()).decode()
+    encoded: str = await encoder.evaluate(_ENCODE, [picture, QUALITY])
+    (FOLDER / f"{name}.webp").write_bytes(base64.b64decode(encoded))
+
+
+async def _take_all(browser: "Browser", home: Home, routes: dict[str, str]) -> None:
+    encoder = await browser.new_page()
+    for width in WIDTHS:
+        for scheme in SCHEMES:
+            ending = f"{'phone' if width == PHONE else 'desk'}-{scheme}"
+            async with visiting(browser, home.up.url, width, _scheme(scheme)) as visitor:
+                await _take(visitor, encoder, f"login-{ending}", "/login")
+                await visitor.log_in(home.email, home.password)
+                for name, path in routes.items():
+                    await _take(visitor, encoder, f"{name}-{ending}", path)
+
+
+def _scheme(name: str) -> Scheme:
+    return "dark" if name == "dark" else "light"
+
+
+async def main() -> None:
+    """Make all pictures."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        async with chromium() as browser, at_home(Path(folder)) as home:
+            await _take_all(browser, home, await _furnish(home))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,18 @@
+"""docs/dashboard-design.md has every colour of the stylesheet, with its values."""
+
+import re
+
+from tests.dashboard.conftest import ROOT
+
+_COLOUR = re.compile(r"--color-([a-z-]+): (?:light-dark\((#\w+), (#\w+)\)|(#\w+));")
+
+
+def test_each_colour_is_described() -> None:
+    styles = (ROOT / "web" / "src" / "styles.css").read_text()
+    document = (ROOT / "docs" / "dashboard-design.md").read_text()
+    colours = {
+        (name, light or both, dark or both) for name, light, dark, both in _COLOUR.findall(styles)
+    }
+    described = re.findall(r"^\| `([a-z-]+)` \| `(#\w+)` \| `(#\w+)` \|", document, re.MULTILINE)
+    assert len(colours) > 20
+    assert set(described) == colours
