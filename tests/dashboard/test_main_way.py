@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cloud.webhooks.receiver import receiving
 from tests.dashboard.home import Home
 from tests.dashboard.visitor import WIDTHS, Visitor, visiting
 
@@ -28,6 +29,8 @@ async def test_the_main_way(home: Home, browser: "Browser", width: int) -> None:
         await _logs_in(visitor, home)
         await _launches_chats_and_approves(visitor, repository(home.folder / f"project-{width}"))
         await _uses_a_terminal(visitor, f"build-{width}")
+        await _creates_a_webhook(visitor)
+        await _approves_a_device(visitor, home, f"laptop-{width}")
 
 
 async def _logs_in(visitor: Visitor, home: Home) -> None:
@@ -43,7 +46,7 @@ async def _logs_in(visitor: Visitor, home: Home) -> None:
     await visitor.type_login(home.email, home.password)
     await expect(page.get_by_role("heading", name="Machines", exact=True)).to_be_visible()
     await expect(page).to_have_url(f"{home.up.url}/machines")
-    await expect(page.get_by_role("status")).to_have_text("online")
+    await expect(page.get_by_role("status").filter(has_text="online")).to_be_visible()
     await visitor.assert_layout_holds()
 
 
@@ -67,6 +70,7 @@ async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
     status = page.locator("main").get_by_role("status")
     message = page.get_by_role("textbox", name="Message", exact=True)
     chat = page.get_by_role("log", name="Chat", exact=True)
+    await expect(message).to_be_visible()  # until then it may still be the list
     await expect(status).to_have_text("idle")
     await message.fill("Hello from a browser")
     await message.press("Enter")
@@ -89,7 +93,8 @@ async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
 
     page = visitor.page
     await page.goto("/machines")
-    await page.get_by_role("list", name="Machines").get_by_role("link").click()
+    online = page.get_by_role("listitem").filter(has=page.get_by_text("online", exact=True))
+    await online.get_by_role("link").click()
     await page.get_by_role("textbox", name="Name", exact=True).fill(name)
     await page.get_by_role("button", name="Open", exact=True).click()
     terminal = page.get_by_role("region", name="Terminal", exact=True)
@@ -98,3 +103,50 @@ async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
     await page.keyboard.press("Enter")
     await expect(terminal).to_contain_text("written")
     await visitor.assert_layout_holds()
+
+
+async def _creates_a_webhook(visitor: Visitor) -> None:
+    from playwright.async_api import expect
+
+    page = visitor.page
+    async with receiving() as receiver:
+        await page.goto("/webhooks")
+        await page.get_by_role("button", name="New webhook", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("textbox", name="URL", exact=True).fill(receiver.url)
+        await expect(dialog.get_by_role("checkbox", name="All events", exact=True)).to_be_checked()
+        await dialog.get_by_role("button", name="Create", exact=True).click()
+        await expect(dialog).to_contain_text("whsec_")
+        await dialog.get_by_role("button", name="Show the webhook").click()
+        await page.get_by_role("button", name="Test", exact=True).click()
+        (taken,) = await receiver.takes()
+        assert taken.event == "webhook:test"
+        delivery = page.get_by_role("list", name="Deliveries").get_by_role("listitem")
+        await expect(delivery.get_by_role("status")).to_have_text("succeeded")
+    await visitor.assert_layout_holds()
+    await page.get_by_role("button", name="Delete", exact=True).click()
+    confirm = page.get_by_role("alertdialog").get_by_role("button", name="Delete", exact=True)
+    await confirm.click()
+    await expect(page).to_have_url(re.compile(r"/webhooks$"))
+
+
+async def _approves_a_device(visitor: Visitor, home: Home, hostname: str) -> None:
+    """The machine asks for a code; the person enters it; the machine gets its token."""
+    from playwright.async_api import expect
+
+    page = visitor.page
+    api = f"{home.up.url}/api/v1/auth/device"
+    machine = {"hostname": hostname, "platform": "linux"}
+    asked = (await home.up.client.post(api, json=machine)).json()
+    await page.goto("/device")
+    code = page.get_by_role("textbox", name="Code", exact=True)
+    await code.fill(asked["userCode"])
+    await code.press("Enter")
+    await expect(page.locator("main")).to_contain_text(hostname)
+    await expect(page.locator("main")).to_contain_text(asked["userCode"])
+    await visitor.assert_layout_holds()
+    approve = page.get_by_role("button", name="Approve", exact=True)
+    await approve.click()
+    await expect(approve).to_have_count(0)
+    got = await home.up.client.post(f"{api}/token", json={"deviceCode": asked["deviceCode"]})
+    assert got.json()["token"].startswith("omt_"), got.text
