@@ -96,7 +96,7 @@ async def running(
     """An `outrider up` for all tests; its HOME has a directory `project`."""
     folder = tmp_path_factory.mktemp("up")
     (folder / "home" / "project").mkdir(parents=True)
-    provider_file(folder)
+    provider_file(folder, "--in-order")
     sqlite.migrated(folder / "data")
     env = environment(folder / "data", port="0") | {"HOME": str(folder / "home")}
     async with Up("-m", "outrider", "up", env=env) as up:

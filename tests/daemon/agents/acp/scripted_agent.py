@@ -1,7 +1,7 @@
 """An agent that speaks raw JSON-RPC on its pipes and misbehaves on request.
 
 `python scripted_agent.py [--no-load] [--mute] [--login] [--no-images] [--die] [--refuses]
-[--old-models] [STATE]`. What it does in a turn, the words of the message say; STATE is a file that keeps the
+[--old-models] [--in-order] [STATE]`. What it does in a turn, the words of the message say; STATE is a file that keeps the
 sessions it knows.
 """
 
@@ -354,7 +354,8 @@ def handle(message):
             say("told anew")
             update("tool_call", toolCallId="old", title="told anew")
             send(id=number, result={name: value for name, value in session().items() if name != "sessionId"})  # fmt: skip
-            say("told anew, late")
+            if "--in-order" not in FLAGS:
+                say("told anew, late")
         case "session/set_mode":
             MODES["currentModeId"] = params["modeId"]
             send(id=number, result={})
