@@ -29,6 +29,7 @@ LOADING: Final = _REST
 """The processors of what loads it; empty if there is only one to share."""
 
 _END_SECONDS: Final = 10.0
+_REPEAT_SECONDS: Final = 15
 _LOG_TAIL: Final = 2000
 
 
@@ -191,7 +192,7 @@ def stage() -> Iterator[Stage]:
     try:
         yield here
     finally:
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
         before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
         here.end()
         shutil.rmtree(here.directory)
@@ -200,5 +201,10 @@ def stage() -> Iterator[Stage]:
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Handle a signal as Ctrl-C, also where an event loop handles that itself."""
+    """Handle a signal as Ctrl-C, also where an event loop handles that itself.
+
+    Repeat it, for Python drops an exception that is raised while it runs a destructor.
+    """
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(_REPEAT_SECONDS)
     signal.raise_signal(signal.SIGINT)
