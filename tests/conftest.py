@@ -12,6 +12,7 @@ process of pytest-xdist starts servers of its own when it first needs them.
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -36,6 +37,10 @@ from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 
 fuzzing.load_profile()
+
+# A shell starts a background command with SIGINT ignored, and our programs would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 StartSite = Callable[..., Awaitable[Site]]
 
