@@ -404,6 +404,7 @@ class Service:
                 *pages.routes(),
                 *mcp.routes(),
                 Route("/api/{path:path}", no_endpoint(pipeline)),
+                pages.not_found(),
             ],
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )

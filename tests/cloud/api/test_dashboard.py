@@ -102,3 +102,31 @@ async def test_the_page_names_its_base_path(built: Path, path: str) -> None:
         script = await client.get("/outrider/assets/index-1a2b.js")
         assert script.content == _SCRIPT
         assert (await client.get("/machines")).status_code == 404
+
+
+async def test_an_asset_that_a_new_build_has_removed_is_missing(
+    client: httpx.AsyncClient, built: Path
+) -> None:
+    for file in (built / "assets").iterdir():
+        file.unlink()
+    assert (await client.get("/assets/index-1a2b.js")).status_code == 404
+    (built / "icon.svg").unlink()
+    assert (await client.get("/icon.svg")).text == "<svg/>"
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+async def test_a_browser_gets_a_page_at_an_unknown_path(built: Path, is_built: bool) -> None:
+    directory = built if is_built else built / "assets"
+    missing = HTMLResponse("There is no such page", 404)
+    app = BasePath(Starlette(routes=[dashboard.not_found(missing, directory)]), "/outrider")
+    transport = httpx.ASGITransport(app)
+    headers = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://outrider") as client:
+        response = await client.get("/outrider/no/such/page", headers=headers)
+        assert response.status_code == 404
+        page = '<base href="/outrider/" />' if is_built else "There is no such page"
+        assert page in response.text
+        posted = await client.post("/outrider/no/such/page", headers=headers)
+        assert posted.status_code == 404
+        assert page not in posted.text
+        assert page not in (await client.get("/outrider/api", headers=headers)).text

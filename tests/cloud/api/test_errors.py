@@ -87,6 +87,20 @@ async def test_unknown_route(owner: Owner, path: str) -> None:
     assert_error(await owner.api.get(path), 404)
 
 
+@pytest.mark.parametrize("path", ["/api", "/api/v1", "/api/v1/daemons/", "/mcp/nothing"])
+async def test_unknown_route_of_the_api_is_json_for_a_browser(owner: Owner, path: str) -> None:
+    response = await owner.api.get(path, headers={"Accept": "text/html"})
+    assert_error(response, 404)
+    assert response.headers["content-type"] == "application/json"
+
+
+async def test_unknown_page_is_html_for_a_browser(owner: Owner) -> None:
+    response = await owner.api.get("/nothing/here", headers={"Accept": "text/html,*/*"})
+    assert response.status_code == 404
+    assert response.headers["content-type"].startswith("text/html")
+    assert "script-src" in response.headers["content-security-policy"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [

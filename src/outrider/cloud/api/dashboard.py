@@ -2,13 +2,16 @@
 
     /assets/NAME          a hashed name: cached for ever, sent compressed
     /, /login, /inbox, …  the page, never cached; its script shows what the path names
+    any other path        the same page with status 404, for a browser that opens it
 
 The page names its base path in `<base href>`, from which its script takes the addresses of the API.
 Without the files every page but `/device` says how to build them; the API does not need them.
 """
 
+import asyncio
 import html
 import mimetypes
+import os
 from pathlib import Path
 from typing import Final
 
@@ -63,12 +66,28 @@ def routes(missing: Response, directory: Path = STATIC) -> list[Route]:
     if not is_built(directory):
         return [_route(path, _Page(path, missing)) for path in PATHS if path != "/device"]
     text = (directory / "index.html").read_text("utf-8")
-    icon = FileResponse(directory / "icon.svg", headers=_COMMON | {"Cache-Control": "max-age=3600"})
+    icon = Response(
+        (directory / "icon.svg").read_bytes(),
+        headers=_COMMON | {"Cache-Control": "max-age=3600"},
+        media_type="image/svg+xml",
+    )
     return [
         *(_route(path, _Dashboard(path, text)) for path in PATHS),
         _route("/icon.svg", _Page("/icon.svg", icon)),
         _route("/assets/{name}", _Assets(directory / "assets")),
     ]
+
+
+def not_found(missing: ASGIApp, directory: Path = STATIC) -> Route:
+    """Return the route of all other paths, which comes last: status 404, a page for browsers.
+
+    Args:
+        missing: the page if the dashboard has not been built.
+    """
+    page = missing
+    if is_built(directory):
+        page = _Dashboard("none", (directory / "index.html").read_text("utf-8"), status=404)
+    return Route("/{path:path}", _NotFound(page))
 
 
 def _route(path: str, app: ASGIApp) -> Route:
@@ -91,15 +110,34 @@ class _Dashboard:
 
     _BASE = '<base href="/"'
 
-    def __init__(self, path: str, text: str) -> None:
+    def __init__(self, path: str, text: str, status: int = 200) -> None:
         self.path = path
         self._text = text
+        self._status = status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         base = f'<base href="{html.escape(base_path(scope))}/"'
         headers = _COMMON | {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
-        response = HTMLResponse(self._text.replace(self._BASE, base, 1), headers=headers)
+        text = self._text.replace(self._BASE, base, 1)
+        response = HTMLResponse(text, self._status, headers=headers)
         await response(scope, receive, send)
+
+
+class _NotFound:
+    """ASGI application for paths that nothing is at: a page if the client takes HTML."""
+
+    path = "none"
+
+    def __init__(self, page: ASGIApp) -> None:
+        self._page = page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_read = scope["method"] in ("GET", "HEAD") and not scope["path"].startswith(
+            ("/api", "/mcp")
+        )
+        if not is_read or "text/html" not in Request(scope).headers.get("accept", ""):
+            raise HTTPException(404)
+        await self._page(scope, receive, send)
 
 
 class _Assets:
@@ -121,5 +159,10 @@ class _Assets:
         if f"{name}.gz" in self._names and "gzip" in request.headers.get("accept-encoding", ""):
             file = self._directory / f"{name}.gz"
             headers["Content-Encoding"] = "gzip"
+        try:
+            stat = await asyncio.to_thread(os.stat, file)
+        except FileNotFoundError:  # the dashboard was built again, with other names
+            raise HTTPException(404) from None
         media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        await FileResponse(file, headers=headers, media_type=media_type)(scope, receive, send)
+        response = FileResponse(file, headers=headers, media_type=media_type, stat_result=stat)
+        await response(scope, receive, send)

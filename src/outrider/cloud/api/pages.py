@@ -118,6 +118,12 @@ def routes(built: Path = dashboard.STATIC) -> list[Route]:
     return pages
 
 
+def not_found(built: Path = dashboard.STATIC) -> Route:
+    """Return the route of all paths without a page, which comes after all other routes."""
+    page = _response("There is no such page", "<p>The address may be mistyped.</p>", status=404)
+    return dashboard.not_found(page, built)
+
+
 def _route(path: str, title: str, body: str, script: str = "") -> Route:
     response = _response(title, body, script)
 
@@ -127,7 +133,7 @@ def _route(path: str, title: str, body: str, script: str = "") -> Route:
     return Route(path, page)
 
 
-def _response(title: str, body: str, script: str = "") -> HTMLResponse:
+def _response(title: str, body: str, script: str = "", status: int = 200) -> HTMLResponse:
     name = title if title == "Outrider" else f"{title} - Outrider"
     html = (
         "<!doctype html><html lang=en><meta charset=utf-8>"
@@ -136,7 +142,7 @@ def _response(title: str, body: str, script: str = "") -> HTMLResponse:
         + (f"<script>{script}</script>" if script else "")
     )
     headers = {"Content-Security-Policy": _policy(script), "Referrer-Policy": "no-referrer"}
-    return HTMLResponse(html, headers=headers)
+    return HTMLResponse(html, status, headers=headers)
 
 
 def _policy(script: str) -> str:
