@@ -1,5 +1,6 @@
 """Format what an agent sends as text: content blocks, tool calls and results, errors."""
 
+import difflib
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -32,6 +33,9 @@ MAX_ERROR: Final = 2000
 """Characters of an agent's error that are passed on."""
 
 _SHOWN_OF_EDIT: Final = 4000
+_MAX_COMPARED: Final = 2000
+"""Lines of a file up to which an edit is shown as a diff: comparing takes quadratic time."""
+
 _MARKS: Final = {"completed": "x", "in_progress": "~", "pending": " "}
 
 
@@ -68,7 +72,7 @@ def approval_text(title: str, contents: Iterable[ToolContent]) -> str:
     for content in contents:
         match content:
             case FileEditToolCallContent():
-                texts.append(f"{content.path}\n{content.new_text[:_SHOWN_OF_EDIT]}")
+                texts.append(f"{content.path}\n{_edit_text(content)}")
             case ContentToolCallContent():
                 text = block_text(content.content)
                 if text not in texts:
@@ -95,6 +99,15 @@ def error_text(error: RequestError) -> str:
 def to_json(value: Any) -> str:
     """Return a value as JSON."""
     return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _edit_text(edit: FileEditToolCallContent) -> str:
+    """Return what an edit changes: as a unified diff, or the whole text of a new or long file."""
+    old, new = (edit.old_text or "").splitlines(), edit.new_text.splitlines()
+    if not old or max(len(old), len(new)) > _MAX_COMPARED:
+        return edit.new_text[:_SHOWN_OF_EDIT]
+    lines = list(difflib.unified_diff(old, new, lineterm=""))[2:]  # without the names of the files
+    return "\n".join(lines)[:_SHOWN_OF_EDIT]
 
 
 def _tool_content_text(content: ToolContent, terminal_text: Callable[[str], str]) -> str:
