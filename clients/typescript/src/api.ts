@@ -2588,9 +2588,8 @@ export interface components {
             /**
              * @description True in that list while the connection is lost and the machine still counts as connected, for the grace period; absent otherwise.
              * @example true
-             * @enum {unknown}
              */
-            reconnecting?: true;
+            reconnecting?: boolean;
         };
         /** @description A running IDE, as the list of machines shows it. */
         IdeEntry: {

@@ -262,7 +262,7 @@ class Daemon(DaemonSummary, kw_only=True):
 
     connected: bool | UnsetType = UNSET
     """Whether the machine is connected; only in the list of all machines (`state=all`)."""
-    reconnecting: Literal[True] | UnsetType = UNSET
+    reconnecting: bool | UnsetType = UNSET
     """True in that list while the connection is lost and the machine still counts as connected,
     for the grace period; absent otherwise.
     """
