@@ -5,18 +5,20 @@ import { deltas } from "./deltas";
 import { withMessage, type Chat } from "./messages";
 import type { Frame } from "./sse";
 
+/** An event; those of a newer service may have other payloads. */
 interface EventBody {
-  event: string;
   daemonId: string;
   targetId?: string;
-  timestamp: number;
-  payload: {
+  payload?: {
     session?: Session;
     message?: Message;
     messages?: unknown[];
     action?: PendingAction;
   };
 }
+
+/** How soon after events of a session its whole status is read; many events in that time are one request. */
+export const REREAD_MS = 150;
 
 /** The end of a message that an event has only the beginning of. */
 const CUT = "[outrider: the rest is left out here; the chat has it]";
@@ -38,7 +40,7 @@ export function applyFrame(client: QueryClient, frame: Frame): void {
   }
   if (frame.event.startsWith("stream:")) return;
   const body = JSON.parse(frame.data) as EventBody;
-  const [kind] = body.event.split(":");
+  const [kind] = frame.event.split(":");
   if (kind === "machine") {
     void client.invalidateQueries({ queryKey: ["machines"] });
     void client.invalidateQueries({ queryKey: ["machine", body.daemonId] });
@@ -48,21 +50,21 @@ export function applyFrame(client: QueryClient, frame: Frame): void {
     return;
   }
   const target = body.targetId;
+  const payload = body.payload ?? {};
   if (target === undefined) return;
-  if (body.event === "session:ended" || body.event === "session:started") {
+  if (frame.event === "session:ended" || frame.event === "session:started") {
     void client.invalidateQueries({ queryKey: ["history"] });
   }
-  if (kind === "session" && body.payload.session) {
-    applySession(client, body, body.payload.session);
-    void client.invalidateQueries({ queryKey: ["status", target] });
+  if (kind === "session" && payload.session) {
+    const ended = frame.event === "session:ended";
+    applySession(client, body.daemonId, payload.session, ended);
+    rereadStatus(client, target, ended ? 0 : REREAD_MS);
   }
-  if (body.event === "chat:message" && body.payload.message) applyMessage(client, target, body.payload.message);
-  if (body.event === "queue:changed" && body.payload.messages) {
-    patch(client, ["queue", target], () => body.payload.messages);
-  }
-  if (body.event === "agent:generating_completed" || body.event === "agent:error") deltas.end(target);
+  if (frame.event === "chat:message" && payload.message) applyMessage(client, target, payload.message);
+  if (frame.event === "queue:changed" && payload.messages) patch(client, ["queue", target], () => payload.messages);
+  if (frame.event === "agent:generating_completed" || frame.event === "agent:error") deltas.end(target);
   if (kind === "approval") {
-    void client.invalidateQueries({ queryKey: ["status", target] });
+    rereadStatus(client, target, REREAD_MS);
     void client.invalidateQueries({ queryKey: ["approvals"] });
   }
 }
@@ -76,11 +78,23 @@ function patch<T>(client: QueryClient, queryKey: readonly unknown[], change: (ol
   client.setQueryData<T>(queryKey, (old) => (old === undefined ? old : change(old)));
 }
 
-function applySession(client: QueryClient, body: EventBody, session: Session): void {
-  const ended = body.event === "session:ended";
+const rereads = new Map<string, ReturnType<typeof setTimeout>>();
+
+/** Read a session's status, with what its events do not have, such as the controls. */
+function rereadStatus(client: QueryClient, target: string, delay: number): void {
+  const read = () => {
+    clearTimeout(rereads.get(target));
+    rereads.delete(target);
+    void client.invalidateQueries({ queryKey: ["status", target] });
+  };
+  if (delay === 0) read();
+  else if (!rereads.has(target)) rereads.set(target, setTimeout(read, delay));
+}
+
+function applySession(client: QueryClient, daemonId: string, session: Session, ended: boolean): void {
   patch<Session[]>(client, ["sessions"], (sessions) => withSession(sessions, session, ended));
   applyQuestion(client, session, ended);
-  patch<DaemonStatus>(client, ["machine", body.daemonId], (machine) => {
+  patch<DaemonStatus>(client, ["machine", daemonId], (machine) => {
     const others = machine.sessions.filter((one) => one.id !== session.id);
     return { ...machine, sessions: ended ? others : [...others, session] };
   });

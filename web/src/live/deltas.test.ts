@@ -34,3 +34,10 @@ test("a message that was begun before is read from the chat", () => {
   expect([delta(8, "x"), delta(9, "y")]).toEqual([false, true]);
   expect(deltas.read("t")).toEqual([]);
 });
+
+test("a piece of a kind that a newer service has is read from the chat", () => {
+  delta(0, "a");
+  expect(delta(1, "b", "insert" as never)).toBe(false);
+  expect(delta(2, "c")).toBe(true);
+  expect(deltas.read("t")).toEqual([]);
+});

@@ -44,6 +44,10 @@ class Deltas {
       drafts.set(messageId, { messageId, revision, text: delta.text, broken: false });
     } else if (known ? known.broken || revision <= known.revision : false) {
       return true;
+    } else if (delta.op !== "append") {
+      drafts.set(messageId, { messageId, revision, text: "", broken: true }); // of a newer service
+      this.changed(delta.targetId);
+      return false;
     } else if (known ? revision === known.revision + 1 : revision <= FIRST_REVISION) {
       drafts.set(messageId, { messageId, revision, text: (known?.text ?? "") + delta.text, broken: false });
     } else {

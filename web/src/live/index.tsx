@@ -13,7 +13,14 @@ const NOT_LIVE: LiveState = { live: false, lastAt: undefined };
 export function openLive(onUnauthorized: () => void): void {
   live?.stop();
   live = startLive(`${BASE}/api/v1/events?deltas=true`, onUnauthorized);
-  live.onFrame((frame) => applyFrame(queryClient, frame));
+  live.onFrame((frame) => {
+    try {
+      applyFrame(queryClient, frame);
+    } catch (error) {
+      // An event that this page cannot read must not end the stream, which all tabs share.
+      console.error("event not applied", frame.event, error);
+    }
+  });
   live.onState(() => subscribers.forEach((notify) => notify()));
 }
 

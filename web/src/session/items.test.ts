@@ -55,3 +55,8 @@ test("a call without a result is open only in the newest turn", () => {
   const open = chatItems(turns, []).map((item) => item.kind === "tool" && item.open);
   expect(open).toEqual([false, false, true]);
 });
+
+test("a message of a kind that only a newer service has is shown as a message", () => {
+  const unknown = message("hologram" as never, "x", "robot" as never);
+  expect(chatItems([unknown], [])).toMatchObject([{ kind: "message", id: "x" }]);
+});
