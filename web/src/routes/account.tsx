@@ -2,7 +2,7 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, explain } from "@/api/client";
 import { accountQuery, queryClient } from "@/api/queries";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { number } from "@/text/format";
 import { Button } from "@/ui/button";
 import { Confirm } from "@/ui/dialog";
@@ -95,7 +95,7 @@ function Keys() {
       <Confirm
         open={revoking !== undefined}
         onOpenChange={(open) => !open && setRevoking(undefined)}
-        title={t("account.revokeTitle", revoking?.name ?? "")}
+        title={t("account.revokeTitle", visible(revoking?.name ?? ""))}
         why={t("account.revokeWhy")}
         action={t("account.revoke")}
         onConfirm={async () => {

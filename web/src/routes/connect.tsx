@@ -2,7 +2,8 @@ import { useNavigate } from "@tanstack/react-router";
 import { CircleCheck, Loader2 } from "lucide-react";
 import { useEffect, useState, type FormEvent } from "react";
 import { api, BASE, explain } from "@/api/client";
-import { t } from "@/text";
+import { keepDraft, readDraft } from "@/session/drafts";
+import { t, visible } from "@/text";
 import { clockTime } from "@/text/format";
 import { Button } from "@/ui/button";
 import { CopyButton } from "@/ui/copy";
@@ -16,12 +17,21 @@ interface Code {
   expiresAt: number;
 }
 
+/** The name of what was typed: the page of machines opens with it after a new log-in. */
+const DRAFT = "connect";
+
 /** Connect a machine: a code, the two commands, and then the machine as soon as it is there. */
 export default function Connect({ onClose }: { onClose: () => void }) {
   const [code, setCode] = useState<Code>();
-  const [nickname, setNickname] = useState("");
+  const [nickname, setNickname] = useState(() => readDraft(DRAFT));
   const [error, setError] = useState<string>();
   const [busy, setBusy] = useState(false);
+
+  useEffect(() => keepDraft(DRAFT, nickname), [nickname]);
+  const close = () => {
+    keepDraft(DRAFT, "");
+    onClose();
+  };
 
   async function getCode(event?: FormEvent) {
     event?.preventDefault();
@@ -29,6 +39,7 @@ export default function Connect({ onClose }: { onClose: () => void }) {
     setError(undefined);
     try {
       setCode(await api.post("/api/v1/auth/enroll/code", { body: { nickname: nickname.trim() || null } }));
+      keepDraft(DRAFT, "");
     } catch (failure) {
       setError(explain(failure));
     } finally {
@@ -37,10 +48,10 @@ export default function Connect({ onClose }: { onClose: () => void }) {
   }
 
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={t("connect.title")} wide>
+    <Dialog open onOpenChange={(open) => !open && close()} title={t("connect.title")} wide>
       {error && <Alert className="mb-4">{error}</Alert>}
       {code ? (
-        <Waiting key={code.code} code={code} onClose={onClose} again={() => void getCode()} />
+        <Waiting key={code.code} code={code} onClose={close} again={() => void getCode()} />
       ) : (
         <form onSubmit={getCode} className="space-y-4">
           <Field
@@ -80,7 +91,7 @@ function Waiting({ code, onClose, again }: { code: Code; onClose: () => void; ag
           <>
             <span className="flex items-center gap-2 text-good">
               <CircleCheck className="size-4" aria-hidden />
-              {t("connect.done", joined.nickname)}
+              {t("connect.done", visible(joined.nickname))}
             </span>
             <Button
               look="primary"

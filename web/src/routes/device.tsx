@@ -3,7 +3,7 @@ import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { CircleCheck, CircleSlash, Loader2, TriangleAlert } from "lucide-react";
 import { useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { exactTime } from "@/text/format";
 import { Button, buttonClass } from "@/ui/button";
 import { Alert, Skeleton } from "@/ui/feedback";
@@ -108,7 +108,8 @@ function Waiting({ code }: { code: string }) {
       </div>
     );
   }
-  const name = machine.nickname ?? machine.hostname;
+  const hostname = visible(machine.hostname);
+  const name = machine.nickname ? visible(machine.nickname) : hostname;
   if (decided === "approve") return <Approved name={name} hostname={machine.hostname} />;
   return (
     <section aria-label={t("device.question")} className="space-y-4 rounded-lg border border-line p-4 sm:p-5">
@@ -119,10 +120,10 @@ function Waiting({ code }: { code: string }) {
         <dt>{t("device.machine")}</dt>
         <dd className="font-medium">
           {name}
-          {name !== machine.hostname && <span className="font-normal text-soft"> ({machine.hostname})</span>}
+          {name !== hostname && <span className="font-normal text-soft"> ({hostname})</span>}
         </dd>
         <dt>{t("device.system")}</dt>
-        <dd>{machine.platform}</dd>
+        <dd>{visible(machine.platform)}</dd>
         <dt>{t("device.asked")}</dt>
         <dd>{machine.address ?? t("device.unknownAddress")}</dd>
         <dt>{t("device.askedAt")}</dt>
@@ -130,7 +131,7 @@ function Waiting({ code }: { code: string }) {
           {exactTime(machine.requestedAt)} (<Age at={machine.requestedAt} />)
         </dd>
       </dl>
-      {machine.replaces && <Warning>{t("device.replaces", machine.replaces.nickname)}</Warning>}
+      {machine.replaces && <Warning>{t("device.replaces", visible(machine.replaces.nickname))}</Warning>}
       <Warning>{t("device.warning")}</Warning>
       {error && <Alert>{error}</Alert>}
       <div className="flex justify-end gap-2">
@@ -153,7 +154,7 @@ function Approved({ name, hostname }: { name: string; hostname: string }) {
         <>
           <p className="flex gap-2 text-good">
             <CircleCheck className="mt-0.5 size-4 shrink-0" aria-hidden />
-            {t("device.connected", joined.nickname)}
+            {t("device.connected", visible(joined.nickname))}
           </p>
           <Link to="/machines/$daemonId" params={{ daemonId: joined.id }} className={buttonClass("primary")}>
             {t("connect.show")}

@@ -5,7 +5,7 @@ import { useEffect, useState } from "react";
 import { api, explain, type Session } from "@/api/client";
 import { machineOf } from "@/api/places";
 import { machinesQuery, queryClient } from "@/api/queries";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { SearchBox } from "@/ui/field";
@@ -124,17 +124,17 @@ function EndedRow({ session, machine }: { session: Session; machine: string | un
               data-row
               className="truncate font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
             >
-              {session.title ?? session.type}
+              {visible(session.title ?? session.type)}
             </Link>
             {session.title && <span className="truncate text-sm text-faint max-sm:hidden">{session.name}</span>}
           </div>
           <p className="flex min-w-0 gap-x-3 text-sm text-faint">
             {session.workspace && (
-              <span className="truncate" title={session.workspace.path}>
-                {session.workspace.path}
+              <span className="truncate" title={visible(session.workspace.path)}>
+                {visible(session.workspace.path)}
               </span>
             )}
-            {machine && <span className="max-w-40 shrink-0 truncate">{machine}</span>}
+            {machine && <span className="max-w-40 shrink-0 truncate">{visible(machine)}</span>}
           </p>
           {!session.resumable && <p className="truncate text-xs text-faint" title={reason}>{reason}</p>}
         </div>

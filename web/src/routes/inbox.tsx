@@ -1,11 +1,11 @@
 import { Link } from "@tanstack/react-router";
 import { Inbox } from "lucide-react";
-import { useEffect, useRef } from "react";
+import { useEffect, useRef, useState } from "react";
 import { explain, type Approval } from "@/api/client";
 import { useFleet } from "@/api/fleet";
 import { ApprovalCard, useAnswer } from "@/session/approval";
-import { t } from "@/text";
-import { Alert, Empty, Skeleton } from "@/ui/feedback";
+import { t, visible } from "@/text";
+import { Alert, Empty, Notice, Skeleton } from "@/ui/feedback";
 import { Page } from "@/ui/page";
 import { Age } from "@/ui/time";
 import { isTyping } from "./shortcuts";
@@ -13,16 +13,23 @@ import { isTyping } from "./shortcuts";
 /** Every open question of the account, the oldest first. */
 export function InboxPage() {
   const { approvals: open, places, isPending, error } = useFleet();
+  const [notice, setNotice] = useState<string>();
   const names = new Map(places.map(({ session }) => [session.id, session.name]));
   return (
     <Page
       title={t("inbox.title")}
       actions={open.length > 0 && <span className="text-xs text-faint max-md:hidden">{t("inbox.keys")}</span>}
     >
+      {notice && <Notice text={notice} onEnd={() => setNotice(undefined)} className="mx-auto mt-4 max-w-3xl max-sm:mx-4" />}
       {open.length > 0 ? (
         <ul aria-label={t("inbox.list")} className="mx-auto max-w-3xl space-y-3 p-4 sm:p-6">
           {open.map((approval) => (
-            <InboxCard key={approval.action.id} approval={approval} name={names.get(approval.sessionId) ?? approval.type} />
+            <InboxCard
+              key={approval.action.id}
+              approval={approval}
+              name={names.get(approval.sessionId) ?? approval.type}
+              onElsewhere={() => setNotice(t("approval.elsewhereOf", visible(approval.title ?? approval.type)))}
+            />
           ))}
         </ul>
       ) : error ? (
@@ -36,9 +43,16 @@ export function InboxPage() {
   );
 }
 
-function InboxCard({ approval, name }: { approval: Approval; name: string }) {
+interface InboxCardProps {
+  approval: Approval;
+  name: string;
+  /** Called if the question was answered by somebody else. */
+  onElsewhere: () => void;
+}
+
+function InboxCard({ approval, name, onElsewhere }: InboxCardProps) {
   const { action, targetId, workspace } = approval;
-  const answer = useAnswer(targetId, action);
+  const answer = useAnswer(targetId, action, onElsewhere);
   const row = useRef<HTMLLIElement>(null);
   const latest = useRef(answer);
   latest.current = answer;
@@ -63,10 +77,10 @@ function InboxCard({ approval, name }: { approval: Approval; name: string }) {
             params={{ targetId }}
             className="min-w-0 truncate font-medium hover:underline"
           >
-            {approval.title ?? approval.type}
+            {visible(approval.title ?? approval.type)}
           </Link>
-          <span className="truncate text-soft" title={workspace?.path}>
-            {[approval.nickname, workspace?.path].filter(Boolean).join(" · ")}
+          <span className="truncate text-soft" title={workspace ? visible(workspace.path) : undefined}>
+            {visible([approval.nickname, workspace?.path].filter(Boolean).join(" · "))}
           </span>
           <Age at={approval.createdAt} className="ml-auto text-xs text-soft" />
         </div>

@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { machineQuery, machinesQuery, queryClient } from "@/api/queries";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { Dialog } from "@/ui/dialog";
 import { Alert } from "@/ui/feedback";
@@ -48,7 +48,7 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
         <Select label={t("launch.machine")} value={daemonId} onChange={(event) => setChosen(event.target.value)}>
           {machines.map((one) => (
             <option key={one.id} value={one.id}>
-              {one.nickname}
+              {visible(one.nickname)}
             </option>
           ))}
         </Select>
@@ -61,7 +61,7 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
         >
           {agents.map((agent) => (
             <option key={agent.type} value={agent.type}>
-              {agent.displayName}
+              {visible(agent.displayName)}
             </option>
           ))}
         </Select>

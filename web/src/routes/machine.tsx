@@ -5,7 +5,7 @@ import { lazy, Suspense, useState } from "react";
 import { api, ApiError, explain } from "@/api/client";
 import { bySessionUrgency, type Place } from "@/api/places";
 import { machineQuery, machinesQuery, queryClient } from "@/api/queries";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { bytes, duration, exactTime } from "@/text/format";
 import { Button, buttonClass } from "@/ui/button";
 import { Confirm } from "@/ui/dialog";
@@ -54,7 +54,7 @@ export function MachinePage() {
 
   return (
     <Page
-      title={data.nickname}
+      title={visible(data.nickname)}
       actions={
         <>
           {data.connected && (
@@ -70,7 +70,7 @@ export function MachinePage() {
     >
       <div className="flex items-center gap-3 border-b border-line px-4 py-3 sm:px-6">
         <Status value={machineState({ connected: data.connected, reconnecting })} />
-        <span className="truncate text-sm text-soft">{data.hostname}</span>
+        <span className="truncate text-sm text-soft">{visible(data.hostname)}</span>
       </div>
       {system && (
         <dl className="grid grid-cols-2 gap-x-6 gap-y-3 border-b border-line px-4 py-4 text-sm sm:grid-cols-3 sm:px-6 lg:grid-cols-6">

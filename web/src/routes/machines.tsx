@@ -4,7 +4,8 @@ import { MonitorSmartphone, Plus } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { explain, type Daemon, type DaemonStatus } from "@/api/client";
 import { machineQuery, machinesQuery } from "@/api/queries";
-import { t } from "@/text";
+import { readDraft } from "@/session/drafts";
+import { t, visible } from "@/text";
 import { bytes } from "@/text/format";
 import { Button } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
@@ -26,7 +27,7 @@ export function MachinesPage() {
   const machines = useQuery({ ...machinesQuery, refetchInterval: 5000 });
   const list = machines.data ?? [];
   const details = useQueries({ queries: list.map((machine) => ({ ...machineQuery(machine.id), refetchInterval: 15_000 })) });
-  const [connecting, setConnecting] = useState(false);
+  const [connecting, setConnecting] = useState(() => readDraft("connect") !== "");
   const [text, setText] = useState("");
   const connect = (
     <Button look="primary" icon={<Plus className="size-4" aria-hidden />} onClick={() => setConnecting(true)}>
@@ -79,11 +80,11 @@ function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
           data-row
           className="font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
         >
-          {machine.nickname}
+          {visible(machine.nickname)}
         </Link>
         <p className="truncate text-sm text-faint">
           {[
-            machine.hostname !== machine.nickname && machine.hostname,
+            machine.hostname !== machine.nickname && visible(machine.hostname),
             machine.platform,
             full && t("machines.sessions", full.sessions.length),
             machine.version,

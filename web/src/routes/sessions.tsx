@@ -4,7 +4,7 @@ import { lazy, Suspense, useState } from "react";
 import { explain } from "@/api/client";
 import { useFleet } from "@/api/fleet";
 import type { Place } from "@/api/places";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { Button, buttonClass } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { SearchBox, Select } from "@/ui/field";
@@ -66,7 +66,7 @@ export function SessionsPage() {
               <option value="">{t("sessions.allMachines")}</option>
               {machines.map((machine) => (
                 <option key={machine.id} value={machine.id}>
-                  {machine.nickname}
+                  {visible(machine.nickname)}
                 </option>
               ))}
             </Select>
@@ -116,21 +116,21 @@ export function SessionRow({ place: { session, machine } }: { place: Place }) {
           data-row
           className="truncate font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
         >
-          {session.title ?? session.type}
+          {visible(session.title ?? session.type)}
         </Link>
         <span className="truncate text-sm text-faint max-sm:hidden">
           {session.title ? session.name : ""}
-          {session.error && session.status === "error" && <span className="text-bad"> {session.error}</span>}
+          {session.error && session.status === "error" && <span className="text-bad"> {visible(session.error)}</span>}
         </span>
         <span className="flex min-w-0 gap-x-3 text-sm text-faint sm:ml-auto sm:shrink-0">
           {session.title && <span className="shrink-0 sm:hidden">{session.name}</span>}
           {session.workspace && (
-            <span className="truncate sm:max-w-44" title={session.workspace.path}>
-              {session.workspace.name}
+            <span className="truncate sm:max-w-44" title={visible(session.workspace.path)}>
+              {visible(session.workspace.name)}
             </span>
           )}
           <span className="truncate sm:max-w-48">
-            {machine.nickname}
+            {visible(machine.nickname)}
             {machine.connected === false && ` (${t("machines.offline")})`}
           </span>
           <Age at={session.lastActivityAt} className="shrink-0 tabular-nums sm:w-10 sm:text-right" />

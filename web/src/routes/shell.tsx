@@ -19,6 +19,7 @@ import { FleetProvider, useFleet } from "@/api/fleet";
 import { useLimited } from "@/api/limited";
 import { queryClient } from "@/api/queries";
 import { closeLive, openLive, useLost } from "@/live";
+import { clearDrafts } from "@/session/drafts";
 import { t } from "@/text";
 import { clockTime } from "@/text/format";
 import { cn } from "@/ui/cn";
@@ -108,6 +109,7 @@ function useLogOut(): () => Promise<void> {
     await api.post("/api/v1/auth/logout");
     closeLive();
     queryClient.clear();
+    clearDrafts();
     await router.navigate({ to: "/login", search: {} });
   };
 }
@@ -210,16 +212,15 @@ function NavLink({ entry: { to, label, icon: Icon }, waiting, className, active 
       activeOptions={exact}
       className={className}
       activeProps={{ className: active, "aria-current": "page" }}
-      aria-label={count > 0 ? `${label}, ${t("nav.waiting", count)}` : label}
     >
       <Icon className="size-4 max-md:size-5" aria-hidden />
       {label}
       {count > 0 && (
         <span
-          aria-hidden
           className="rounded-full bg-waiting-soft px-1.5 text-xs font-semibold text-waiting tabular-nums ring-1 ring-waiting-line max-md:absolute max-md:top-1.5 max-md:left-1/2 max-md:ml-1.5 md:ml-auto"
         >
           {count}
+          <span className="sr-only"> {t("nav.waits", count)}</span>
         </span>
       )}
     </Link>

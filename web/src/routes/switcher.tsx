@@ -1,7 +1,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { useFleet } from "@/api/fleet";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { cn } from "@/ui/cn";
 import { Dialog } from "@/ui/dialog";
 import { INPUT } from "@/ui/field";
@@ -28,13 +28,13 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
     { key: "/account", label: t("nav.account"), hint: "", go: () => void navigate({ to: "/account" }) },
     ...places.map(({ session, machine }) => ({
       key: session.targetId,
-      label: session.title ?? session.type,
-      hint: [session.workspace?.name, machine.nickname].filter(Boolean).join(" · "),
+      label: visible(session.title ?? session.type),
+      hint: visible([session.workspace?.name, machine.nickname].filter(Boolean).join(" · ")),
       go: () => void navigate({ to: "/sessions/$targetId", params: { targetId: session.targetId } }),
     })),
     ...machines.map((machine) => ({
       key: machine.id,
-      label: machine.nickname,
+      label: visible(machine.nickname),
       hint: t("sessions.machine"),
       go: () => void navigate({ to: "/machines/$daemonId", params: { daemonId: machine.id } }),
     })),

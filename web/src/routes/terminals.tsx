@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { SquareTerminal, X } from "lucide-react";
 import { lazy, Suspense, useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { Confirm } from "@/ui/dialog";
 import { Alert, Skeleton } from "@/ui/feedback";
@@ -41,13 +41,13 @@ export function Terminals({ daemonId }: { daemonId: string }) {
               icon={<SquareTerminal className="size-4 shrink-0" aria-hidden />}
               onClick={() => setOpen(one.name === open ? undefined : one.name)}
             >
-              <span className="truncate">{one.name}</span>
+              <span className="truncate">{visible(one.name)}</span>
             </Button>
             <Button
               className="rounded-l-none border-l-0"
               icon={<X className="size-4" aria-hidden />}
-              aria-label={t("terminals.end", one.name)}
-              title={t("terminals.end", one.name)}
+              aria-label={t("terminals.end", visible(one.name))}
+              title={t("terminals.end", visible(one.name))}
               onClick={() => setEnding(one.name)}
             />
           </span>
@@ -80,7 +80,7 @@ export function Terminals({ daemonId }: { daemonId: string }) {
       <Confirm
         open={ending !== undefined}
         onOpenChange={(next) => !next && setEnding(undefined)}
-        title={t("terminals.endTitle", ending ?? "")}
+        title={t("terminals.endTitle", visible(ending ?? ""))}
         why={t("terminals.endWhy")}
         action={t("terminals.endAction")}
         onConfirm={async () => {

@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { Plus, Webhook as WebhookIcon } from "lucide-react";
-import { useState, type FormEvent } from "react";
+import { useEffect, useState, type FormEvent } from "react";
 import { api, explain, type Webhook } from "@/api/client";
 import { queryClient, webhooksQuery } from "@/api/queries";
+import { keepDraft, keepForm, readDraft, readForm } from "@/session/drafts";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { Dialog } from "@/ui/dialog";
@@ -26,9 +27,19 @@ const EVENTS = [
 
 type EventName = (typeof EVENTS)[number][number];
 
+interface Form {
+  url: string;
+  all: boolean;
+  chosen: EventName[];
+}
+
+const EMPTY: Form = { url: "", all: true, chosen: [] };
+/** The name of what was typed: the dialog opens with it after a new log-in. */
+const DRAFT = "webhook";
+
 export function WebhooksPage() {
   const webhooks = useQuery({ ...webhooksQuery, refetchInterval: 10_000 });
-  const [creating, setCreating] = useState(false);
+  const [creating, setCreating] = useState(() => readDraft(DRAFT) !== "");
   const list = webhooks.data ?? [];
   const create = (
     <Button look="primary" icon={<Plus className="size-4" aria-hidden />} onClick={() => setCreating(true)}>
@@ -94,12 +105,18 @@ function WebhookRow({ webhook }: { webhook: Webhook }) {
 
 function NewWebhook({ onClose }: { onClose: () => void }) {
   const navigate = useNavigate();
-  const [url, setUrl] = useState("");
-  const [all, setAll] = useState(true);
-  const [chosen, setChosen] = useState<EventName[]>([]);
+  const [{ url, all, chosen }, setForm] = useState(() => readForm(DRAFT, EMPTY));
+  const set = (change: Partial<Form>) => setForm((form) => ({ ...form, ...change }));
   const [error, setError] = useState<string>();
   const [busy, setBusy] = useState(false);
   const [created, setCreated] = useState<{ id: string; secret: string }>();
+  useEffect(() => {
+    if (url || !all) keepForm(DRAFT, { url, all, chosen });
+  }, [url, all, chosen]);
+  const close = () => {
+    keepDraft(DRAFT, "");
+    onClose();
+  };
 
   async function submit(event: FormEvent) {
     event.preventDefault();
@@ -108,6 +125,7 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
     setError(undefined);
     try {
       setCreated(await api.post("/api/v1/webhooks", { body: { url: url.trim(), events: all ? ["*"] : chosen } }));
+      keepDraft(DRAFT, "");
       await queryClient.invalidateQueries({ queryKey: ["webhooks"] });
     } catch (failure) {
       setError(explain(failure));
@@ -130,7 +148,7 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
     );
   }
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={t("webhooks.new")} wide={!all}>
+    <Dialog open onOpenChange={(open) => !open && close()} title={t("webhooks.new")} wide={!all}>
       <form onSubmit={submit} noValidate className="space-y-4">
         <Field
           label={t("webhooks.url")}
@@ -143,11 +161,11 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
           autoCapitalize="none"
           maxLength={2048}
           value={url}
-          onChange={(event) => setUrl(event.target.value)}
+          onChange={(event) => set({ url: event.target.value })}
         />
         <fieldset>
           <legend className="mb-1 text-sm font-medium">{t("webhooks.eventsLegend")}</legend>
-          <Check label={t("webhooks.all")} checked={all} onChange={setAll} />
+          <Check label={t("webhooks.all")} checked={all} onChange={(on) => set({ all: on })} />
           {!all && (
             <div className="mt-2 grid gap-x-6 gap-y-3 border-t border-line pt-2 sm:grid-cols-2">
               {EVENTS.map((group) => (
@@ -158,7 +176,7 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
                       mono
                       label={name}
                       checked={chosen.includes(name)}
-                      onChange={(on) => setChosen(on ? [...chosen, name] : chosen.filter((one) => one !== name))}
+                      onChange={(on) => set({ chosen: on ? [...chosen, name] : chosen.filter((one) => one !== name) })}
                     />
                   ))}
                 </div>

@@ -2,7 +2,7 @@ import { CircleHelp } from "lucide-react";
 import { Suspense, useState } from "react";
 import { api, ApiError, explain, type ActionOption, type PendingAction } from "@/api/client";
 import { queryClient } from "@/api/queries";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert } from "@/ui/feedback";
@@ -86,7 +86,8 @@ interface CardProps {
 /** A pending action with its answers. */
 export function ApprovalCard({ action, name, answer, children }: CardProps) {
   const [whole, setWhole] = useState(false);
-  const long = action.message.length > 700 || action.message.split("\n").length > 12;
+  const message = visible(action.message);
+  const long = message.length > 700 || message.split("\n").length > 12;
   const others = otherOptions(action);
   return (
     <section aria-label={t("approval.question", name)} className="rounded-lg border border-waiting-line bg-waiting-soft p-3">
@@ -103,7 +104,7 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
           whole && "max-h-[60dvh]",
         )}
       >
-        {action.message}
+        {message}
       </pre>
       {long && !whole && (
         <Button look="quiet" onClick={() => setWhole(true)}>
@@ -122,7 +123,7 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
           <Menu
             label={t("approval.more")}
             disabled={answer.busy}
-            items={others.map((option) => ({ label: option.label, onSelect: () => answer.choose(option) }))}
+            items={others.map((option) => ({ label: visible(option.label), onSelect: () => answer.choose(option) }))}
           />
         )}
       </div>
@@ -132,8 +133,8 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
             open
             onOpenChange={(open) => !open && answer.setAlways(undefined)}
             title={t("approval.always")}
-            why={t("approval.alwaysWhy", answer.always.label)}
-            action={answer.always.label}
+            why={t("approval.alwaysWhy", visible(answer.always.label))}
+            action={visible(answer.always.label)}
             danger={false}
             onConfirm={async () => {
               const option = answer.always;

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { ChevronRight, FileDiff, GitBranch, RefreshCw } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState, type FormEvent } from "react";
 import { api, ApiError, explain } from "@/api/client";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
@@ -157,8 +157,8 @@ function FileChanges({ file, patch, truncated, open: first }: FileProps) {
         >
           <ChevronRight className={cn("size-3.5 shrink-0 text-faint transition-transform", open && "rotate-90")} aria-hidden />
           <span className="min-w-0 font-mono text-xs wrap-anywhere">
-            {file.oldPath !== null && <span className="text-faint">{file.oldPath} → </span>}
-            {file.path}
+            {file.oldPath !== null && <span className="text-faint">{visible(file.oldPath)} → </span>}
+            {visible(file.path)}
           </span>
           <span className={cn("ml-auto shrink-0 pl-2 text-xs", LOOKS[file.status])}>{file.status}</span>
           {!file.binary && <Counts additions={file.additions} deletions={file.deletions} />}

@@ -5,7 +5,7 @@ import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useStat
 import { explain, type Message } from "@/api/client";
 import { chatQuery, readEarlier } from "@/api/queries";
 import { useDrafts } from "@/live";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
@@ -290,8 +290,8 @@ function ToolCall({ call, result, running }: { call: Message; result: Message | 
   return (
     <Fold
       icon={<Wrench className="size-3.5" aria-hidden />}
-      summary={name}
-      more={summary}
+      summary={visible(name)}
+      more={visible(summary)}
       note={
         !result && running ? (
           <span className="flex shrink-0 items-center gap-1 text-xs text-working">

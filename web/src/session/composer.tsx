@@ -1,27 +1,24 @@
 import { useQuery } from "@tanstack/react-query";
 import { ArrowUp, Clock, ListPlus, Loader2, Square, Undo2, Zap } from "lucide-react";
-import { useEffect, useState } from "react";
-import { api, ApiError, explain, UnreachableError } from "@/api/client";
+import { useEffect, useRef, useState } from "react";
+import { api, ApiError, explain, UnreachableError, type Chat } from "@/api/client";
 import { chatQuery, queryClient, queueQuery } from "@/api/queries";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { Alert } from "@/ui/feedback";
 import { keepDraft, readDraft } from "./drafts";
+import { notArrived, type Arrived, type Outgoing } from "./outgoing";
 
 type Delivery = "queue" | "interrupt";
-
-interface Outgoing {
-  key: string;
-  text: string;
-  /** The message's id, once the service has taken it. */
-  id?: string;
-}
 
 interface ComposerProps {
   targetId: string;
   status: string;
   name: string;
 }
+
+const newestOfUser = (chat: Chat): Arrived[] =>
+  chat.messages.slice(-50).flatMap(({ id, role, content }) => (role === "user" ? [{ id, text: content }] : []));
 
 /** The message box, what waits in the queue, and what is being sent. */
 export function Composer({ targetId, status, name }: ComposerProps) {
@@ -30,18 +27,22 @@ export function Composer({ targetId, status, name }: ComposerProps) {
   const [outgoing, setOutgoing] = useState<Outgoing[]>([]);
   const [interrupting, setInterrupting] = useState(false);
   const queue = useQuery(queueQuery(targetId)).data ?? [];
-  const chatIds = useQuery({ ...chatQuery(targetId), select: (chat) => chat.messages.slice(-50).map((one) => one.id) }).data;
+  const written = useQuery({ ...chatQuery(targetId), select: newestOfUser }).data ?? [];
   const busy = status === "generating" || status === "waiting_approval";
   const canSend = text.trim() !== "";
 
   useEffect(() => keepDraft(targetId, text), [targetId, text]);
-  const shown = outgoing.filter(({ id }) => !id || !(chatIds?.includes(id) || queue.some((one) => one.messageId === id)));
+  const latest = useRef(text);
+  latest.current = text;
+  const arrived: Arrived[] = [...written, ...queue.map((one) => ({ id: one.messageId, text: one.text }))];
+  const shown = notArrived(outgoing, arrived);
 
   async function send(delivery: Delivery) {
     if (!canSend) return;
     const message = text;
     const key = crypto.getRandomValues(new Uint32Array(4)).join("-");
-    setOutgoing((all) => [...all, { key, text: message }]);
+    const before = new Set(arrived.map(({ id }) => id));
+    setOutgoing((all) => [...all, { key, text: message, before }]);
     setText("");
     setError(undefined);
     try {
@@ -59,7 +60,11 @@ export function Composer({ targetId, status, name }: ComposerProps) {
       }, 4000);
     } catch (failure) {
       setOutgoing((all) => all.filter((one) => one.key !== key));
-      setText((now) => (now ? `${message}\n${now}` : message));
+      // Kept at once: the end of the log-in may have replaced this page already.
+      const rest = latest.current;
+      const restored = rest && rest !== message ? `${message}\n${rest}` : message;
+      keepDraft(targetId, restored);
+      setText(restored);
       if (failure instanceof ApiError && failure.code === "APPROVAL_PENDING") setError(t("message.waitsForAnswer"));
       else if (failure instanceof UnreachableError || (failure instanceof ApiError && failure.status === 504))
         setError(t("message.unknown"));

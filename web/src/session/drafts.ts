@@ -1,19 +1,42 @@
-/** What has been typed but not sent, by session: it survives a reload and a new log-in. */
-const key = (targetId: string) => `outrider:draft:${targetId}`;
+/**
+ * What has been typed but not sent, by session or dialog: it survives a reload and a new log-in, and
+ * ends with a log-out.
+ */
+const PREFIX = "outrider:draft:";
 
-export function readDraft(targetId: string): string {
+export function readDraft(name: string): string {
   try {
-    return sessionStorage.getItem(key(targetId)) ?? "";
+    return sessionStorage.getItem(PREFIX + name) ?? "";
   } catch {
     return "";
   }
 }
 
-export function keepDraft(targetId: string, text: string): void {
+export function keepDraft(name: string, text: string): void {
   try {
-    if (text) sessionStorage.setItem(key(targetId), text);
-    else sessionStorage.removeItem(key(targetId));
+    if (text) sessionStorage.setItem(PREFIX + name, text);
+    else sessionStorage.removeItem(PREFIX + name);
   } catch {
     // without storage, it is only lost by a reload
+  }
+}
+
+/** Return what was typed into a dialog; `empty` if nothing was. */
+export function readForm<T extends object>(name: string, empty: T): T {
+  try {
+    return { ...empty, ...(JSON.parse(readDraft(name)) as Partial<T>) };
+  } catch {
+    return empty;
+  }
+}
+
+export const keepForm = (name: string, form: object): void => keepDraft(name, JSON.stringify(form));
+
+/** Forget all that was typed, for the next user of this browser. */
+export function clearDrafts(): void {
+  try {
+    for (const key of Object.keys(sessionStorage)) if (key.startsWith(PREFIX)) sessionStorage.removeItem(key);
+  } catch {
+    // there is nothing without storage
   }
 }

@@ -4,7 +4,7 @@ import { File, FileQuestion, FileSymlink, Folder, FolderOpen, RefreshCw } from "
 import { useEffect, useMemo, useRef } from "react";
 import type { Schemas } from "outrider-client";
 import { api, ApiError, explain } from "@/api/client";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { bytes } from "@/text/format";
 import { Button, buttonClass } from "@/ui/button";
 import { CopyButton } from "@/ui/copy";
@@ -94,11 +94,11 @@ function Path({ targetId, path, root }: FilesProps) {
         <li>
           {parts.length === 0 ? (
             <span aria-current="page" className="px-1 font-medium">
-              {root}
+              {visible(root)}
             </span>
           ) : (
             <Link to="/sessions/$targetId" params={{ targetId }} search={{ tab: "files" }} className={link}>
-              {root}
+              {visible(root)}
             </Link>
           )}
         </li>
@@ -109,7 +109,7 @@ function Path({ targetId, path, root }: FilesProps) {
             </span>
             {i === parts.length - 1 ? (
               <span aria-current="page" className="px-1 font-medium">
-                {part}
+                {visible(part)}
               </span>
             ) : (
               <Link
@@ -118,7 +118,7 @@ function Path({ targetId, path, root }: FilesProps) {
                 search={{ tab: "files", path: parts.slice(0, i + 1).join("/") }}
                 className={link}
               >
-                {part}
+                {visible(part)}
               </Link>
             )}
           </li>
@@ -146,7 +146,7 @@ function Entries({ targetId, path, entries, truncated }: EntriesProps) {
       {truncated && <p className="border-b border-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting sm:px-6">{t("files.tooMany")}</p>}
       <ul aria-label={t("session.files")}>
         {sorted.map((entry) => {
-          const Icon = ICONS[entry.type];
+          const Icon = ICONS[entry.type] ?? File; // a newer service may have more types
           return (
             <li key={entry.name} className="relative flex h-9 items-center gap-2.5 border-b border-line px-4 hover:bg-hover has-focus-visible:bg-hover sm:px-6 pointer-coarse:h-11">
               <Icon className={entry.type === "dir" ? "size-4 shrink-0 text-accent" : "size-4 shrink-0 text-faint"} aria-hidden />
@@ -157,7 +157,7 @@ function Entries({ targetId, path, entries, truncated }: EntriesProps) {
                 data-row
                 className="min-w-0 truncate outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
               >
-                {entry.name}
+                {visible(entry.name)}
                 {entry.type === "dir" && <span className="text-faint">/</span>}
               </Link>
               {entry.type === "file" && <span className="ml-auto shrink-0 text-xs text-faint tabular-nums">{bytes(entry.size)}</span>}

@@ -1,15 +1,15 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { ArrowLeft, CircleDashed, Play, Power } from "lucide-react";
-import { lazy, Suspense, useEffect, useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { api, ApiError, explain, type Control } from "@/api/client";
 import { machineOf } from "@/api/places";
 import { chatQuery, endedQuery, machineQuery, queryClient, statusQuery } from "@/api/queries";
 import type { Tab } from "@/router";
-import { t } from "@/text";
+import { t, visible } from "@/text";
 import { Button, buttonClass } from "@/ui/button";
 import { cn } from "@/ui/cn";
-import { Alert, Empty, Skeleton } from "@/ui/feedback";
+import { Alert, Empty, Notice, Skeleton } from "@/ui/feedback";
 import { Confirm } from "@/ui/lazy-confirm";
 import { Select } from "@/ui/field";
 import { useTitle } from "@/ui/page";
@@ -43,7 +43,7 @@ function Session({ targetId }: { targetId: string }) {
   const [error, setError] = useState<string>();
   const [notice, setNotice] = useState<string>();
   const state = status.data;
-  const title = state?.title ?? session?.type ?? state?.agentType ?? t("nav.sessions");
+  const title = visible(state?.title ?? session?.type ?? state?.agentType ?? t("nav.sessions"));
   useTitle(title);
 
   if (status.error instanceof ApiError && status.error.status === 404) return <Ended targetId={targetId} />;
@@ -147,14 +147,6 @@ function Session({ targetId }: { targetId: string }) {
 }
 
 /** A sentence that goes by itself. */
-function Notice({ text, onEnd }: { text: string; onEnd: () => void }) {
-  useEffect(() => {
-    const timer = setTimeout(onEnd, 10_000);
-    return () => clearTimeout(timer);
-  });
-  return <Alert>{text}</Alert>;
-}
-
 interface HeaderProps {
   title: string;
   status: string;
@@ -175,10 +167,18 @@ function Header({ title, status, facts, action, children }: HeaderProps) {
         <Status value={status} />
         <div className="ml-auto flex shrink-0 items-center gap-1">{action}</div>
       </div>
-      <p className={cn("truncate px-4 text-xs text-faint sm:px-6", !children && "pb-2")}>{facts.filter(Boolean).join(" · ")}</p>
+      <p className={cn("truncate px-4 text-xs text-faint sm:px-6", !children && "pb-2")}>{visible(facts.filter(Boolean).join(" · "))}</p>
       {children}
     </header>
   );
+}
+
+/** Return in a sentence why a session ended; a newer service may have other reasons. */
+function endOf(reason: string | null | undefined): string {
+  if (reason === "stopped" || reason === "exited" || reason === "crashed" || reason === "machine_restarted") {
+    return t(`session.ended.${reason}`);
+  }
+  return t("session.endedSince");
 }
 
 /** A session that has ended: its chat stays, and it can be resumed where its agent can do that. */
@@ -191,7 +191,7 @@ function Ended({ targetId }: { targetId: string }) {
   const ended = useQuery({ ...endedQuery(daemonId, sessionId), enabled: sessionId !== "" }).data;
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
-  const title = chat.data?.title ?? chat.data?.type ?? t("nav.sessions");
+  const title = visible(chat.data?.title ?? chat.data?.type ?? t("nav.sessions"));
   useTitle(title);
 
   async function resume(type: string) {
@@ -252,7 +252,7 @@ function Ended({ targetId }: { targetId: string }) {
       <div className="shrink-0 border-t border-line px-4 py-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
         <div className="mx-auto max-w-3xl text-sm text-soft">
           {error && <Alert className="mb-2">{error}</Alert>}
-          {ended?.endReason ? t(`session.ended.${ended.endReason}`) : t("session.endedSince")} {!resumable && why}
+          {endOf(ended?.endReason)} {!resumable && why}
         </div>
       </div>
     </div>
@@ -341,7 +341,7 @@ function Controls({ targetId, controls, onError, phone }: ControlsProps) {
             />
             {control.label}
           </label>
-        ) : (
+        ) : control.type !== "select" ? null : ( // of a newer service
           <Select
             key={control.id}
             inline

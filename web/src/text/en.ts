@@ -33,7 +33,7 @@ export const en = {
   "nav.docs": "API",
   "nav.logout": "Log out",
   "nav.search": "Go to…",
-  "nav.waiting": (n: number) => count(n, "question waits", "questions wait"),
+  "nav.waits": (n: number) => (n === 1 ? "question waits" : "questions wait"),
 
   "error.unreachable": "The service cannot be reached. Check that it is running, and your network.",
   "error.limited": (at: string) => `Too many requests. Try again at ${at}.`,
@@ -101,6 +101,7 @@ export const en = {
   "approval.more": "More",
   "approval.question": (name: string) => `${name} asks`,
   "approval.elsewhere": "This question was answered elsewhere, or the agent has withdrawn it.",
+  "approval.elsewhereOf": (name: string) => `The question of ${name} was answered elsewhere, or the agent has withdrawn it.`,
   "approval.always": "Allow from now on?",
   "approval.alwaysWhy": (label: string) =>
     `“${label}” also allows what is like it in future, without asking you again. This cannot be undone from here.`,

@@ -1,4 +1,7 @@
 import { en } from "./en";
+import { visible } from "./visible";
+
+export { visible };
 
 export type Texts = typeof en;
 export type TextKey = keyof Texts;

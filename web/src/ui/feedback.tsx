@@ -1,5 +1,5 @@
 import { TriangleAlert } from "lucide-react";
-import type { ReactNode } from "react";
+import { useEffect, type ReactNode } from "react";
 import { cn } from "./cn";
 
 export function Alert({ children, className }: { children: ReactNode; className?: string }) {
@@ -15,6 +15,16 @@ export function Alert({ children, className }: { children: ReactNode; className?
       <div className="min-w-0 wrap-anywhere">{children}</div>
     </div>
   );
+}
+
+/** A sentence about what is not there any more; `onEnd` is called when it has been there for 10 s. */
+export function Notice({ text, onEnd, className }: { text: string; onEnd: () => void; className?: string }) {
+  useEffect(() => {
+    const timer = setTimeout(onEnd, 10_000);
+    return () => clearTimeout(timer);
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- the time begins with the sentence
+  }, [text]);
+  return <Alert className={className}>{text}</Alert>;
 }
 
 interface EmptyProps {

@@ -1,0 +1,30 @@
+/** Messages between the message box and the chat or the queue, where events show them. */
+
+export interface Outgoing {
+  key: string;
+  text: string;
+  /** The ids that the chat and the queue had when it was sent. */
+  before: ReadonlySet<string>;
+  /** The message's id, once the service has taken it. */
+  id?: string;
+}
+
+/** A message that the chat or the queue shows. */
+export interface Arrived {
+  id: string;
+  text: string;
+}
+
+/**
+ * Return the messages that neither the chat nor the queue shows yet. The event of a message may come
+ * before the response that has its id: then a new message of the same text is it.
+ */
+export function notArrived(outgoing: readonly Outgoing[], arrived: readonly Arrived[]): Outgoing[] {
+  const taken = new Set(outgoing.flatMap(({ id }) => id ?? []));
+  return outgoing.filter((one) => {
+    if (one.id !== undefined) return !arrived.some(({ id }) => id === one.id);
+    const own = arrived.find(({ id, text }) => !taken.has(id) && !one.before.has(id) && text.trim() === one.text.trim());
+    if (own) taken.add(own.id);
+    return !own;
+  });
+}
