@@ -44,9 +44,7 @@ async def test_a_session_from_launch_to_stop(
     question = await outrider("ask", session, "tool", env=env)
     assert question.code == 1
     assert f"outrider approve {session}" in question.err
-    refused, _ = await asyncio.gather(
-        outrider("send", session, "Now", "--json", env=env), asyncio.sleep(0)
-    )
+    refused = await outrider("send", session, "Now", "--json", env=env)
     assert error_of(refused, 1)["code"] == "APPROVAL_PENDING"
     approved = await outrider("approve", session, "--json", env=env)
     assert approved.json()["action"] == "approve"
