@@ -13,6 +13,7 @@ import { FailedPage, NotFoundPage } from "./routes/failed";
 import { Login } from "./routes/login";
 import { Shell } from "./routes/shell";
 import { SessionsPage } from "./routes/sessions";
+import { loadCode, readSession } from "./session/load";
 
 const root = createRootRoute({ component: Outlet, notFoundComponent: NotFoundPage });
 
@@ -61,6 +62,11 @@ const session = createRoute({
   getParentRoute: () => shell,
   path: "/sessions/$targetId",
   component: lazyRouteComponent(() => import("./session/page"), "SessionPage"),
+  loader: ({ params, preload }) => {
+    loadCode();
+    // A pointer over a row of the list must not ask the machine.
+    if (!preload) readSession(params.targetId);
+  },
   validateSearch: (search: Record<string, unknown>): { tab?: Tab; path?: string } => ({
     ...(TABS.includes(search.tab as Tab) && search.tab !== "chat" ? { tab: search.tab as Tab } : {}),
     ...(search.tab === "files" && search.path ? { path: String(search.path) } : {}),

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Daemon, Session } from "./client";
-import { joinedSince, machineOf, placesOf } from "./places";
+import { joinedSince, machineOf, placesOf, sessionAt } from "./places";
 
 const session = (id: string, machine: string, status: Session["status"], lastActivityAt = 0) =>
   ({ id, targetId: `${machine}:session:${id}`, status, lastActivityAt }) as Session;
@@ -35,3 +35,12 @@ test("a machine has joined when it is new, or has connected again", () => {
   expect(joinedSince(before, [machine("old", 1), machine("new", 2)])?.id).toBe("new");
   expect(joinedSince(before, [machine("old", 3)])?.id).toBe("old");
 });
+
+test.each([
+  ["/sessions/m%3Asession%3As", "/", "m:session:s"],
+  ["/outrider/sessions/m:session:s/", "/outrider/", "m:session:s"],
+  ["/sessions/", "/", undefined],
+  ["/sessions/a/b", "/", undefined],
+  ["/sessions/%", "/", undefined],
+  ["/", "/", undefined],
+])("the page at %s below %s is that of %s", (path, base, session) => expect(sessionAt(path, base)).toBe(session));

@@ -39,3 +39,13 @@ export function joinedSince(before: ReadonlyMap<string, number | null>, machines
     (machine) => machine.connected !== false && machine.connectedAt !== null && before.get(machine.id) !== machine.connectedAt,
   );
 }
+
+/** Return the session whose page is at a path, below the base path. */
+export function sessionAt(path: string, basePath: string): string | undefined {
+  const [, encoded] = /^sessions\/([^/]+)\/?$/.exec(path.slice(basePath.length)) ?? [];
+  try {
+    return encoded && decodeURIComponent(encoded);
+  } catch {
+    return undefined;
+  }
+}

@@ -20,6 +20,8 @@ interface EventBody {
 /** How soon after events of a session its whole status is read; many events in that time are one request. */
 export const REREAD_MS = 150;
 
+const LONGEST_REREAD_MS = 1000;
+
 /** The end of a message that an event has only the beginning of. */
 const CUT = "[outrider: the rest is left out here; the chat has it]";
 
@@ -29,7 +31,7 @@ export function applyFrame(client: QueryClient, frame: Frame): void {
     // After `ok` the events follow; otherwise something may have been missed.
     if (resume !== "ok") {
       deltas.clear();
-      void client.invalidateQueries();
+      rereadAll(client);
     }
     return;
   }
@@ -76,6 +78,13 @@ export function applyFrame(client: QueryClient, frame: Frame): void {
 function patch<T>(client: QueryClient, queryKey: readonly unknown[], change: (old: T) => T): void {
   if (client.getQueryState(queryKey)?.fetchStatus === "fetching") void client.invalidateQueries({ queryKey });
   client.setQueryData<T>(queryKey, (old) => (old === undefined ? old : change(old)));
+}
+
+/** As soon as the page has nothing else to do: at its start this would delay what is shown first. */
+function rereadAll(client: QueryClient): void {
+  const read = () => void client.invalidateQueries();
+  if (typeof requestIdleCallback === "function") requestIdleCallback(read, { timeout: LONGEST_REREAD_MS });
+  else setTimeout(read, REREAD_MS); // Safari
 }
 
 const rereads = new Map<string, ReturnType<typeof setTimeout>>();

@@ -1,9 +1,10 @@
 import { Link } from "@tanstack/react-router";
 import { ListTree, MonitorSmartphone, Plus, SearchX } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { lazy, Suspense, useEffect, useState } from "react";
 import { explain } from "@/api/client";
 import { useFleet } from "@/api/fleet";
 import type { Place } from "@/api/places";
+import { loadCode } from "@/session/load";
 import { t, visible } from "@/text";
 import { Button, buttonClass } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
@@ -28,6 +29,11 @@ export function SessionsPage() {
   const [status, setStatus] = useState("");
   const [machineId, setMachineId] = useState("");
   const [launching, setLaunching] = useState(false);
+  useEffect(() => {
+    // Most often a session is opened next.
+    const timer = setTimeout(loadCode, 1000);
+    return () => clearTimeout(timer);
+  }, []);
   const shown = places.filter(
     (place) =>
       (!status || place.session.status === status) &&

@@ -1,6 +1,6 @@
 import { renderToStaticMarkup } from "react-dom/server";
 import { expect, test, vi } from "vitest";
-import { Markdown } from "./markdown";
+import { incrementalParser, Markdown, parse } from "./markdown";
 
 const html = (text: string, streaming = false) =>
   renderToStaticMarkup(<Markdown text={text} streaming={streaming} />).replace(/^<div class="prose">|<\/div>$/g, "");
@@ -70,3 +70,56 @@ test.each([">".repeat(5000), "- ".repeat(3000) + "x", "[".repeat(20_000), "*".re
     expect(html(text)).toContain("<");
   },
 );
+
+const GROWING = `# Title
+
+A *paragraph* with \`code\`
+over two lines.
+
+- a
+- b
+
+  more of b
+    1. deep
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+\`\`\`python
+def f():
+
+    return "- no list"
+\`\`\`
+
+> quoted
+lazily
+
+Setext
+======
+
+<b>html</b>
+
+    indented code
+
+* * *
+The end.
+`;
+
+test("a text that grows is parsed like the whole at every length", () => {
+  parse("", true); // loads what closes open marks
+  const next = incrementalParser(0);
+  const raws = (tokens: ReturnType<typeof parse>) => tokens.map(({ type, raw }) => [type, raw]);
+  for (let end = 1; end <= GROWING.length; end += 1) {
+    const text = GROWING.slice(0, end);
+    expect(raws(next(text))).toEqual(raws(parse(text, true)));
+  }
+});
+
+test("a text that is replaced is parsed anew", () => {
+  const next = incrementalParser(0);
+  next("a\n\nb\n\nc\n\nd\n\ne");
+  expect(next("other").map(({ raw }) => raw)).toEqual(["other"]);
+  const crlf = "a\r\n\r\nb\r\n\r\nc\r\n\r\nd\r\n\r\ne";
+  expect(next(crlf).map(({ type }) => type)).toEqual(parse(crlf, true).map(({ type }) => type));
+});

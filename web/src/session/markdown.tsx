@@ -1,5 +1,5 @@
 import { Lexer, type MarkedToken, type Token, type Tokens } from "marked";
-import { memo, useMemo, type ReactNode } from "react";
+import { memo, useMemo, useRef, type ReactNode } from "react";
 import { CodeBlock } from "./code";
 import { decodeEntities } from "./entities";
 import { safeLink } from "./links";
@@ -25,6 +25,34 @@ export function parse(text: string, streaming: boolean): Token[] {
   } catch {
     return [{ type: "html", raw: text, text } as Token];
   }
+}
+
+/** How many blocks at the end of a text may change when something is written after them. */
+const OPEN_BLOCKS = 3;
+/** Texts up to this length are parsed as a whole: finding what is complete would take as long. */
+const LONG = 2000;
+
+/**
+ * Return a function like `parse` for a text that is being written. What grows by a few words a
+ * hundred times a second is parsed from one of its last blocks on, not from its beginning.
+ */
+export function incrementalParser(long = LONG): (text: string) => Token[] {
+  let done: Token[] = [];
+  let doneText = "";
+  return (text) => {
+    if (!text.startsWith(doneText)) [done, doneText] = [[], ""];
+    const rest = text.slice(doneText.length);
+    if (rest.length <= long) return [...done, ...parse(rest, true)];
+    const whole = parse(rest, false);
+    const ready = whole.slice(0, Math.max(0, whole.length - OPEN_BLOCKS));
+    const readyText = ready.map((token) => token.raw).join("");
+    // Where the blocks are not exactly the text (line ends, tabs), all is parsed again each time.
+    if (ready.length > 0 && rest.startsWith(readyText)) {
+      done = [...done, ...ready];
+      doneText += readyText;
+    }
+    return [...done, ...parse(text.slice(doneText.length), true)];
+  };
 }
 
 function Anchor({ href, children }: { href: string | undefined; children: ReactNode }) {
@@ -156,7 +184,12 @@ const Block = memo(
 
 /** Markdown of an agent. `streaming`: it is still being written. */
 export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
-  const tokens = useMemo(() => parse(text, streaming), [text, streaming]);
+  const parser = useRef<(text: string) => Token[]>(undefined);
+  const tokens = useMemo(() => {
+    if (!streaming) return parse(text, false);
+    parser.current ??= incrementalParser();
+    return parser.current(text);
+  }, [text, streaming]);
   // The key has blocks drawn anew once the whole is known: a link may be defined further down.
   return (
     <div className="prose" key={String(streaming)}>

@@ -1,0 +1,17 @@
+/** Loads what a session's page needs all at once, instead of one after the other. */
+import { machineOf } from "@/api/places";
+import { chatQuery, machineQuery, queryClient, queueQuery, statusQuery } from "@/api/queries";
+
+/** Load the code of the page and of its chat. */
+export function loadCode(): void {
+  // A failure is shown when the page is opened, which tries again.
+  void Promise.all([import("./page"), import("./chat")]).catch(() => undefined);
+}
+
+/** Read what the page shows first. What has been read already is not read again. */
+export function readSession(targetId: string): void {
+  void queryClient.prefetchQuery(statusQuery(targetId));
+  void queryClient.prefetchQuery(chatQuery(targetId));
+  void queryClient.prefetchQuery(queueQuery(targetId));
+  void queryClient.prefetchQuery(machineQuery(machineOf(targetId)));
+}
