@@ -103,13 +103,17 @@ export function startLive(url: string, unauthorized: () => void): Live {
     const lost = new AbortController();
     const both = AbortSignal.any([end.signal, lost.signal]);
     const options = steal ? { steal } : { signal: AbortSignal.any([end.signal, waiting.signal]) };
+    let led = false;
     try {
-      await navigator.locks.request(LOCK, options, () => lead(both));
+      await navigator.locks.request(LOCK, options, () => {
+        led = true;
+        return lead(both);
+      });
     } catch {
-      const stolen = leading && !end.signal.aborted;
+      if (!led) return; // it only waited: another call of this function takes the lock
       leading = false;
       lost.abort();
-      if (stolen) void follow(false);
+      if (!end.signal.aborted) void follow(false);
     }
   }
 

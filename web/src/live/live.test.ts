@@ -1,0 +1,72 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { startLive, type Live } from "./live";
+
+type Listener = (event: { data: unknown }) => void;
+
+/** The other tab of this browser: it has the lock, and answers as long as it is not frozen. */
+class Leader {
+  static channel: { onmessage: Listener | null; postMessage(note: unknown): void; close(): void };
+  answers = true;
+  asked = 0;
+
+  readonly locks = {
+    request: (_: string, options: { steal?: boolean; signal?: AbortSignal }, lead: () => Promise<void>): Promise<void> =>
+      options.steal
+        ? lead()
+        : new Promise((_, refuse) => options.signal?.addEventListener("abort", () => refuse(new Error("aborted")))),
+  };
+
+  /** Take what a tab says on the channel. */
+  take(note: { type: string }): void {
+    if (note.type !== "join") return;
+    this.asked += 1;
+    const state = { live: true, lastAt: Date.now() };
+    if (this.answers) Leader.channel.onmessage?.({ data: { type: "state", state } });
+  }
+}
+
+let leader: Leader;
+let live: Live | undefined;
+const opened = vi.fn();
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  leader = new Leader();
+  opened.mockReset().mockImplementation(() => new Promise(() => undefined));
+  vi.stubGlobal("fetch", opened);
+  vi.stubGlobal("navigator", { locks: leader.locks });
+  vi.stubGlobal(
+    "BroadcastChannel",
+    class {
+      onmessage: Listener | null = null;
+      constructor() {
+        Leader.channel = this;
+      }
+      postMessage = (note: { type: string }) => leader.take(note);
+      close = () => undefined;
+    },
+  );
+  live = startLive("http://outrider.example/api/v1/events", () => undefined);
+});
+
+afterEach(() => {
+  live?.stop();
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+test("a leader that answers keeps the stream, however quiet it is", async () => {
+  await vi.advanceTimersByTimeAsync(120_000);
+  expect(leader.asked).toBeGreaterThan(2);
+  expect(opened).not.toHaveBeenCalled();
+  expect(live?.state().live).toBe(true);
+});
+
+test("a frozen leader loses the stream to a tab that asks in vain, once", async () => {
+  leader.answers = false;
+  await vi.advanceTimersByTimeAsync(40_000);
+  expect(opened).toHaveBeenCalledTimes(1);
+  const asked = leader.asked;
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect(leader.asked).toBe(asked); // it leads now, and asks nobody
+});
