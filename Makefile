@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Without bytecode, each program that a test starts would compile all of Outrider first.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up web client test checks-beside pytest vitest screenshots test-openapi test-faults \
+.PHONY: up web client test checks-beside pytest vitest test-dashboard screenshots test-openapi test-faults \
 	test-security test-agents test-ides fuzz lint bench clean
 
 up: $(READY)  ## Start the service and this machine's agent.
@@ -44,6 +44,10 @@ vitest:  ## Unit tests of the dashboard; its build checks the types.
 pytest: $(READY)
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
 		--ignore tests/security --ignore tests/system/faults --ignore tests/openapi
+
+test-dashboard: $(READY) web  ## The dashboard in Chromium, by keyboard alone, and its policy.
+	@scripts/system-packages tmux npm chromium
+	$(BIN)/python -m pytest -m dashboard --numprocesses 2 --dist loadfile tests/dashboard $(SLOW)
 
 screenshots: $(READY) web  ## Make the pictures in docs/images/dashboard.
 	@scripts/system-packages tmux npm chromium

@@ -1,6 +1,10 @@
 """The dashboard in a real Chromium.
 
-`test_main_way.py` goes through it from the login on, against `outrider up`. `visitor.py` is
-somebody with a browser: it watches that no page runs what it should not run, or loads from
-elsewhere.
+`test_main_way.py` goes through it from the login on, against `outrider up`; it is part of `make
+test`. The other files are run by `make test-dashboard`: most of them look at an account with
+something on every page (`house.py`), whose machines are scripted.
+
+`visitor.py` is somebody with a browser: it watches that no page runs what it should not run, or
+loads from elsewhere. `names.py` lists the routes, and the accessible names that the contract
+promises on each.
 """

@@ -85,7 +85,8 @@ class Visitor:
 
     async def assert_layout_holds(self) -> None:
         """Check that nothing reaches beyond the window's width."""
-        assert await self.page.evaluate(_OVERFLOW) == []
+        wide = await self.page.evaluate(_OVERFLOW)
+        assert wide == [], wide
 
     def _watch(self, page: "Page") -> None:
         page.on("websocket", lambda socket: self._check(socket.url))
@@ -130,6 +131,6 @@ async def visiting(
         context.set_default_timeout(PATIENCE * 1000)
         visitor = Visitor(context, await context.new_page(), url)
         yield visitor
-        assert visitor.faults == []
+        assert visitor.faults == [], visitor.faults
     finally:
         await context.close()

@@ -177,7 +177,7 @@ function Audit() {
       {audit.error && <Alert>{explain(audit.error)}</Alert>}
       {records.length === 0 && !audit.isPending && <p className="text-sm text-soft">{t("account.auditNone")}</p>}
       {records.length > 0 && (
-        <div className="overflow-x-auto rounded-lg border border-line">
+        <div tabIndex={0} className="overflow-x-auto rounded-lg border border-line">
           <table className="w-full text-sm">
             <tbody>
               {records.map((record) => (

@@ -1,7 +1,7 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { ChevronRight, CircleDashed, Send } from "lucide-react";
-import { useId, useState } from "react";
+import { useState } from "react";
 import { api, explain, type Delivery, type Webhook } from "@/api/client";
 import { deliveryQuery, queryClient, webhooksQuery } from "@/api/queries";
 import { t } from "@/text";
@@ -184,7 +184,6 @@ function DeliveryRow({ delivery, url }: { delivery: Delivery; url: string }) {
   const [open, setOpen] = useState(false);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
-  const id = useId();
   async function resend() {
     setBusy(true);
     setError(undefined);
@@ -205,13 +204,12 @@ function DeliveryRow({ delivery, url }: { delivery: Delivery; url: string }) {
           type="button"
           data-row
           aria-expanded={open}
-          aria-label={t("webhooks.details")}
-          aria-describedby={id}
           onClick={() => setOpen(!open)}
           className="flex min-w-0 grow items-center gap-2.5 rounded-md px-1.5 py-1 text-left text-sm"
         >
           <ChevronRight className={cn("size-4 shrink-0 text-faint transition-transform", open && "rotate-90")} aria-hidden />
-          <span id={id} className="flex min-w-0 grow flex-wrap items-center gap-x-3 sm:flex-nowrap">
+          <span className="sr-only">{t("webhooks.details")}</span>
+          <span className="flex min-w-0 grow flex-wrap items-center gap-x-3 sm:flex-nowrap">
             <span className="min-w-0 truncate font-mono text-xs">{delivery.event}</span>
             <span className="flex min-w-0 gap-x-3 text-xs text-faint max-sm:w-full sm:ml-auto">
               <span className={cn("truncate", delivery.status === "failed" && "text-bad")}>{resultOf(delivery)}</span>

@@ -92,8 +92,8 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
   return (
     <section aria-label={t("approval.question", name)} className="rounded-lg border border-waiting-line bg-waiting-soft p-3">
       {children}
-      <h2 className="flex items-center gap-1.5 text-sm text-waiting">
-        <CircleHelp className="size-4" strokeWidth={2.25} aria-hidden />
+      <h2 className="flex items-center gap-1.5 text-sm wrap-anywhere text-waiting">
+        <CircleHelp className="size-4 shrink-0" strokeWidth={2.25} aria-hidden />
         {t("approval.question", name)}
       </h2>
       <pre

@@ -248,7 +248,7 @@ const Row = ({ children, tight }: { children: React.ReactNode; tight?: boolean }
 function Byline({ who, at }: { who: string; at?: number }) {
   return (
     <div className="mb-0.5 flex items-baseline gap-2 text-xs text-faint">
-      <span className="font-semibold text-soft">{who}</span>
+      <span className="min-w-0 truncate font-semibold text-soft">{who}</span>
       {at !== undefined && <Age at={at} />}
     </div>
   );

@@ -11,6 +11,7 @@ test.each([
   ["a\u{e0041}\u{e000}", "a⟨U+E0041⟩⟨U+E000⟩"],
   ["\ud83d.\ufe0f\u3164", "⟨U+D83D⟩.⟨U+FE0F⟩⟨U+3164⟩"],
   ["a\u200db", "a⟨U+200D⟩b"],
+  [" ", "⟨U+0020⟩"],
 ])("%j is shown as %j", (text, shown) => expect(visible(text)).toBe(shown));
 
 test.each(["two lines\n\tand a tab", "déjà — “vu” 漢字 שלום", "👩‍💻 ❤️ 👩🏽‍🚀 ❤️‍🔥 1️⃣", "می‌خواهم क्‍ष"])("%j stays as it is", (text) =>

@@ -19,6 +19,7 @@ const EITHER = new RegExp(`(${SHAPES.source})|${INVISIBLE.source}`, "gu");
  * For whatever a person decides by. Keys and what is sent to the service stay as they are.
  */
 export function visible(text: string): string {
+  if (/^ +$/.test(text)) return [...text].map(mark).join(""); // not to be without a name
   return text.replace(EITHER, (found, shape?: string) => shape ?? [...found].map(mark).join(""));
 }
 

@@ -1,0 +1,204 @@
+"""The dashboard by keyboard alone: the keys of the contract, Tab, and dialogs."""
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.dashboard.house import furnished, question
+from tests.dashboard.visitor import visiting
+from tests.rig.people import PASSWORD
+from tests.rig.samples import session
+from tests.rig.site import Owner
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Locator
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.one_store,
+    pytest.mark.dashboard,
+]
+
+HAS_FOCUS_INSIDE = "element => element.contains(document.activeElement)"
+
+
+async def test_logging_in(user: Owner, browser: "Browser") -> None:
+    """The address has the focus; Tab goes to the password; Enter submits."""
+    from playwright.async_api import expect
+
+    async with visiting(browser, user.site.url) as visitor:
+        page = visitor.page
+        await page.goto("/login")
+        await expect(page.get_by_role("textbox", name="Email")).to_be_focused()
+        await page.keyboard.type(user.email)
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_label("Password", exact=True)).to_be_focused()
+        await page.keyboard.type(PASSWORD)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Sessions", exact=True)).to_be_visible()
+
+
+async def test_going_to_pages_and_in_lists(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    await furnished(user)
+    async with visiting(browser, user.site.url) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto("/")
+        heading = page.get_by_role("heading", level=1)
+        rows = page.get_by_role("list", name="Running sessions").get_by_role("link")
+        await expect(rows).to_have_count(4)
+
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("main")).to_be_focused()
+
+        await page.keyboard.press("j")
+        await expect(rows.nth(0)).to_be_focused()
+        await page.keyboard.press("j")
+        await expect(rows.nth(1)).to_be_focused()
+        await page.keyboard.press("k")
+        await expect(rows.nth(0)).to_be_focused()
+        await page.keyboard.press("/")
+        box = page.get_by_role("searchbox")
+        await expect(box).to_be_focused()
+        await page.keyboard.type("gsj/?")  # a field takes every key
+        await expect(box).to_have_value("gsj/?")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await page.keyboard.press("Escape")
+        await expect(box).to_have_value("")
+        await page.keyboard.press("Escape")
+        await expect(box).not_to_be_focused()
+
+        for key, name in (("i", "Inbox"), ("m", "Machines"), ("s", "Sessions")):
+            await page.keyboard.press("g")
+            await page.keyboard.press(key)
+            await expect(heading).to_have_text(name)
+
+        await expect(rows).to_have_count(4)
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await expect(heading).to_have_text("Fix the build")
+
+
+async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    await furnished(user)
+    async with visiting(browser, user.site.url) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto("/machines")
+        button = page.get_by_role("button", name="Connect a machine")
+        await button.focus()
+        await page.keyboard.press("?")
+        keys = page.get_by_role("dialog", name="Keyboard")
+        await expect(keys).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(keys).to_have_count(0)
+        await expect(button).to_be_focused()
+
+        for shortcut in ("Control+k", "Meta+k"):
+            await page.keyboard.press(shortcut)
+            switcher = page.get_by_role("dialog", name="Go to")
+            await expect(switcher.get_by_role("combobox")).to_be_focused()
+            await page.keyboard.press("Escape")
+            await expect(switcher).to_have_count(0)
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("changelog")
+        await expect(page.get_by_role("option")).to_have_count(1)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Write the changelog")
+
+
+async def _assert_keeps_the_focus(dialog: "Locator") -> None:
+    """Press Tab more often than the dialog has elements, forwards and backwards."""
+    from playwright.async_api import expect
+
+    await expect(dialog).to_be_visible()
+    for key in ("Tab", "Shift+Tab"):
+        for _ in range(12):
+            await dialog.page.keyboard.press(key)
+            await dialog.page.wait_for_function(HAS_FOCUS_INSIDE, arg=await dialog.element_handle())
+
+
+async def test_a_dialog_keeps_the_focus_and_gives_it_back(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    house = await furnished(user)
+    async with visiting(browser, user.site.url) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        for path, button, role, name in (
+            ("/", "Launch", "dialog", "Launch"),
+            ("/machines", "Connect a machine", "dialog", "Connect a machine"),
+            (f"/machines/{house.machine.id}", "Revoke", "alertdialog", re.compile("Revoke")),
+            (f"/sessions/{house.targets['idle']}", "Stop", "alertdialog", re.compile("Stop")),
+        ):
+            await page.goto(path)
+            opener = page.get_by_role("button", name=button, exact=True)
+            await opener.focus()
+            await page.keyboard.press("Enter")
+            dialog = page.get_by_role("dialog" if role == "dialog" else "alertdialog", name=name)
+            await _assert_keeps_the_focus(dialog)
+            await page.keyboard.press("Escape")
+            await expect(dialog).to_have_count(0)
+            await expect(opener).to_be_focused()
+
+
+async def test_answering_in_the_inbox(user: Owner, browser: "Browser") -> None:
+    """`j` selects the first card. What is not answered by the machine yet stays, disabled."""
+    from playwright.async_api import expect
+
+    one = session(status="waiting_approval", title="First", pending_action=question("Run `make`?"))
+    machine = await user.machine(one)
+    async with visiting(browser, user.site.url) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto("/inbox")
+        approve = page.get_by_role("button", name="Approve", exact=True)
+        await expect(approve).to_be_visible()
+        await page.keyboard.press("a")  # nothing is selected
+        await page.keyboard.press("j")
+        await expect(page.get_by_role("listitem").filter(has=approve)).to_be_focused()
+        await page.keyboard.press("a")
+        command = await machine.takes("resolve_action", action="approve")
+        await expect(approve).to_be_disabled()
+        await expect(page.get_by_role("button", name="Reject", exact=True)).to_be_disabled()
+        idle = session(id=one.id, title="First")
+        await machine.reports(idle)
+        await machine.answers(command)
+        await expect(approve).to_have_count(0)
+        assert machine.heard_nothing()
+
+
+async def test_allowing_always_is_confirmed(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    one = session(status="waiting_approval", title="First", pending_action=question("Run `make`?"))
+    machine = await user.machine(one)
+    async with visiting(browser, user.site.url) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto("/inbox")
+        more = page.get_by_role("button", name="More", exact=True)
+        for key in ("Escape", "Enter"):
+            await more.focus()
+            await page.keyboard.press("Enter")
+            item = page.get_by_role("menuitem", name="Allow always")
+            await expect(item).to_be_visible()
+            await item.press("Enter")
+            dialog = page.get_by_role("alertdialog")
+            confirm = dialog.get_by_role("button", name="Allow always", exact=True)
+            await expect(confirm).to_be_visible()
+            assert machine.heard_nothing()
+            if key == "Enter":
+                await confirm.focus()
+            await page.keyboard.press(key)
+            await expect(dialog).to_have_count(0)
+        command = await machine.takes("resolve_action", action="approve", optionId="always")
+        await machine.answers(command)
+        assert machine.heard_nothing()
