@@ -1,6 +1,6 @@
 """Fixtures: what delivers webhooks, what receives them, and a machine with the demo agent."""
 
-import asyncio
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from outrider.daemon.app import run_daemon
 from outrider.daemon.settings import Connection, DaemonSettings
 from outrider.sdk import AsyncAgent, AsyncMachine, AsyncOutrider, Outrider
 from tests.cloud.webhooks.conftest import database_url, office, receiver  # noqa: F401  # fixtures
 from tests.daemon.agents.machine import kill_server
-from tests.rig.patience import PATIENCE
+from tests.rig.patience import eventually
+from tests.rig.processes import PROCESS_PATIENCE, Program, environment
 from tests.rig.site import Site
 from tests.system.test_terminal import SHELL
 
@@ -41,7 +41,6 @@ async def workplace(
 ) -> AsyncIterator[Workplace]:
     """One machine agent with the demo agent, for all tests of the client."""
     folder = tmp_path_factory.mktemp("workplace")
-    (folder / "home").mkdir()
     (folder / "project").mkdir()
     owner = await sqlite_site.account()
     enrolled = await owner.enrolls(nickname="laptop")
@@ -56,17 +55,16 @@ async def workplace(
             nickname="laptop",
         )
     )
-    stop, connected = asyncio.Event(), asyncio.Event()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(folder / "home"))
-        running = asyncio.create_task(
-            run_daemon(settings, stop, lambda _: connected.set()), name="the machine agent"
-        )
-        async with asyncio.timeout(PATIENCE):
-            await connected.wait()
+    async with Program("-m", "outrider", "daemon", env=environment(folder / "data")) as daemon:
+        async with AsyncOutrider(sqlite_site.url, owner.key) as client:
+
+            async def connected() -> bool:
+                return [one.id for one in await client.machines.list()] == [enrolled.daemon_id]
+
+            await eventually(connected, within=PROCESS_PATIENCE)
         yield Workplace(sqlite_site, owner.key, enrolled.daemon_id, folder / "project")
-        stop.set()
-        await running
+        daemon.signal(signal.SIGTERM)
+        await daemon.ends()
     kill_server(settings.tmux_socket)
 
 

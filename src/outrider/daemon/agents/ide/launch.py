@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 from outrider.contract.errors import ApiError, bad_request
+from outrider.contract.targets import SESSION_VARIABLE
 from outrider.daemon.agents.ide.adapter_state import IdeState
 from outrider.daemon.agents.ide.debugging_port import answers, free_port
 from outrider.daemon.agents.ide.program import Program, output_of
@@ -84,6 +85,7 @@ class Launch:
             "token": secrets.token_urlsafe(24),
         }
         environment = environment_of(spec, self._inherited, values)
+        environment[SESSION_VARIABLE] = self._record.id
         words = [*spec.command[1:], *spec.args, *(spec.debug_args if cdp else [])]
         program = find_program(spec, self._inherited, spec.program) or spec.program
         argv = [program, *(fill_placeholders(word, values) for word in words)]
