@@ -54,6 +54,7 @@ def _repository(directory: Path) -> Path:
             file.parent.mkdir(parents=True)
         file.write_text(f"{number}\n" * _LINES)
     _git(directory, "init", "--quiet")
+    _git(directory, "config", "maintenance.auto", "false")  # it would go on in the background
     _git(directory, "add", "--all")
     _git(directory, "commit", "--quiet", "--message", "all")
     for number in range(0, MODIFIED * _STEP, _STEP):
