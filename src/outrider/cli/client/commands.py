@@ -120,10 +120,7 @@ def launch(  # noqa: PLR0917  # typer makes options of them
     with session(as_json=as_json) as client:
         machine = find_machine(client, on)
         agent = machine.launch(type, dir=dir, model=model, resume=resume)
-        if as_json:
-            print_json(agent.launched)
-        else:
-            print_text(agent.session_id or agent.id)
+        _show_result(agent.launched, agent.session_id or agent.id, as_json)
 
 
 def send(
@@ -138,12 +135,9 @@ def send(
     """Send a message, and return once the agent has it."""
     with session(as_json=as_json) as client:
         accepted = find_agent(client, target).send(" ".join(text), delivery=delivery)
-        if as_json:
-            print_json(accepted)
-        elif accepted.queued:
-            print_text(f"{accepted.message_id} waits until the agent has finished its turn")
-        else:
-            print_text(f"{accepted.message_id} sent")
+        waits = "waits until the agent has finished its turn"
+        said = f"{accepted.message_id} {waits if accepted.queued else 'sent'}"
+        _show_result(accepted, said, as_json)
 
 
 def ask(
@@ -203,7 +197,7 @@ def _show_live(agent: Agent, text: str, timeout: float) -> None:
                 before = texts.get(part.message_id, "") if part.op == "append" else ""
                 texts[part.message_id] = before + part.text
                 # A text that is taller than the screen cannot be drawn again: show its end.
-                lines = _printable(texts[part.message_id]).splitlines()
+                lines = escaped_lines(texts[part.message_id]).splitlines()
                 live.update(Markdown("\n".join(lines[-max(1, screen.height - 2) :])))
             else:
                 live.update(waiting)
@@ -215,17 +209,13 @@ def _show(message: Message) -> None:
     from rich.markdown import Markdown
     from rich.text import Text
 
-    screen, content = console(), _printable(message.content)
+    screen, content = console(), escaped_lines(message.content)
     if message.role == "user":
         screen.print(Text(f"> {content}", "bold"))
     elif message.kind == "text":
         screen.print(Markdown(content))
     else:
         screen.print(Text(f"[{message.kind}] {content}", "dim"))
-
-
-def _printable(text: str) -> str:
-    return escaped_lines(text)
 
 
 def chat(
@@ -277,9 +267,12 @@ def _follow(client: Outrider, agent: Agent, limit: int | None, as_json: bool) ->
         return
     names = [EventName.CHAT_MESSAGE, EventName.GENERATING_COMPLETED, EventName.SESSION_ENDED]
     exact = client.agent(first.id, agent_type=agent.agent_type)
-    opened = lambda: show(exact.chat(after=last))  # noqa: E731  # what was said meanwhile
-    for event in client.events(names, target=first.id, on_open=opened):
+
+    def read_on() -> None:
         show(exact.chat(after=last))
+
+    for event in client.events(names, target=first.id, on_open=read_on):  # what was said meanwhile
+        read_on()
         if event.event == EventName.SESSION_ENDED:
             return
 
@@ -381,7 +374,5 @@ def login(
         path = credentials.save(server, key)
     except OutriderError as error:
         fail(error, as_json=as_json)
-    if as_json:
-        print_json(account)
-    else:
-        print_text(f"Logged in at {server} (account {account.id}); the key is in {path}")
+    said = f"Logged in at {server} (account {account.id}); the key is in {path}"
+    _show_result(account, said, as_json)

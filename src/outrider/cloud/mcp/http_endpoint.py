@@ -31,7 +31,7 @@ from outrider.cloud.api.pipeline import (
 from outrider.cloud.api.request_body import read_body
 from outrider.cloud.base_path import base_path
 from outrider.cloud.hosts import host_name
-from outrider.cloud.mcp.tool_calls import CALLER, Caller, ToolCalls, retry_advice
+from outrider.cloud.mcp.tool_calls import CALLER, Caller, ToolCalls, receive_body, retry_advice
 from outrider.cloud.settings import Settings
 from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.structs import Wire
@@ -159,14 +159,7 @@ class McpEndpoint:
             session=session or None,
             gone=is_gone,
         )
-        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         more = [*self._pipeline.rates.headers(one.context.statuses), _NO_STORE]
-
-        async def replay() -> Message:
-            if unread:
-                return unread.pop()
-            await gone.wait()
-            return {"type": "http.disconnect"}
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -176,7 +169,8 @@ class McpEndpoint:
         server = await self._started()
         watcher = asyncio.create_task(_watch(one.receive, gone), name="watch a client of /mcp")
         try:
-            await server.handle_request({**one.scope, CALLER: caller}, replay, send_with_headers)
+            receive = receive_body(body, is_gone)
+            await server.handle_request({**one.scope, CALLER: caller}, receive, send_with_headers)
         finally:
             watcher.cancel()
             await asyncio.wait({watcher}, timeout=_END_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlencode
 
 import msgspec
-from starlette.types import Message, Scope
+from starlette.types import Message, Receive, Scope
 
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.api.authorization import RequestContext
@@ -242,24 +242,30 @@ class ToolCalls:
             CONTEXT: context,
         }
         body = b"" if request.body is None else msgspec.json.encode(request.body)
-        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         answer: list[Message] = []
-
-        async def receive() -> Message:
-            if unread:
-                return unread.pop()
-            await caller.gone()
-            return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
             answer.append(message)
 
-        await self._apps[request.path](scope, receive, send)
+        await self._apps[request.path](scope, receive_body(body, caller.gone), send)
         if not answer:
             raise ToolError("The client has disconnected")
         start, *parts = answer
         data = b"".join(part.get("body", b"") for part in parts)
         return _Response(start["status"], dict(start["headers"]), data)
+
+
+def receive_body(body: bytes, gone: Callable[[], Awaitable[None]]) -> Receive:
+    """Return what an application receives of a request whose body has been read."""
+    unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if unread:
+            return unread.pop()
+        await gone()
+        return {"type": "http.disconnect"}
+
+    return receive
 
 
 def _failure(tool: Tool, response: _Response) -> ToolError:
