@@ -17,8 +17,7 @@ from mcp.server.stdio import stdio_server
 from outrider import __version__
 from outrider.contract.errors import OutriderError
 from outrider.contract.targets import SESSION_VARIABLE
-
-DEFAULT_URL: Final = "http://127.0.0.1:8400"
+from outrider.sdk.configuration import DEFAULT_URL, URL_VARIABLE
 
 _VERSION: Final = "2025-11-25"
 _TIMEOUT: Final = httpx2.Timeout(10, read=75)
@@ -81,7 +80,7 @@ class _Service:
 
     def _unreachable(self, error: httpx2.HTTPError) -> str:
         reason = str(error) or type(error).__name__
-        return f"{self.url} cannot be reached ({reason}): check OUTRIDER_URL and the service"
+        return f"{self.url} cannot be reached ({reason}): check {URL_VARIABLE} and the service"
 
 
 async def serve(key: str) -> None:
@@ -90,7 +89,7 @@ async def serve(key: str) -> None:
     Raises:
         Unusable: the service cannot be used with the key.
     """
-    url = (os.environ.get("OUTRIDER_URL") or DEFAULT_URL).rstrip("/") + "/mcp"
+    url = (os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/") + "/mcp"
     headers = {
         "Authorization": f"Bearer {key}",
         "Accept": "application/json, text/event-stream",
