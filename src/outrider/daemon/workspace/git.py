@@ -34,10 +34,14 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Final
 
+import structlog
+
 from outrider.contract.errors import ApiError, OutriderError, conflict
 from outrider.daemon import child
 from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
-from outrider.daemon.workspace.repository import Repository
+from outrider.daemon.workspace.repository import Repository, RepositoryRefusedError
+
+_log = structlog.get_logger(__name__)
 
 MAX_OUTPUT: Final = 32 * 1024 * 1024
 """Bytes of output that are read of a program."""
@@ -255,6 +259,25 @@ class SafeRepository:
 
 
 _USER: Final = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
+
+
+@asynccontextmanager
+async def bounded(path: str, seconds: float, failure: str) -> AsyncIterator[float]:
+    """Yield the deadline of what git does in a directory, and translate what goes wrong.
+
+    Args:
+        failure: the beginning of the error's sentence.
+
+    Raises:
+        ApiError: 409, git fails or the repository is refused; 504, git takes too long.
+    """
+    try:
+        yield asyncio.get_running_loop().time() + seconds
+    except TimeoutError as error:
+        raise ApiError(504, f"git did not finish within {seconds:g} s in {path}") from error
+    except (GitError, RepositoryRefusedError, OSError) as error:
+        _log.warning("git failed", path=path, error=str(error))
+        raise conflict(f"{failure}: {error}") from error
 
 
 @asynccontextmanager

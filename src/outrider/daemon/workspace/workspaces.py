@@ -6,23 +6,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from outrider.contract.commands import Changes, Directory, FileContents
 from outrider.contract.errors import ApiError, ErrorCode, conflict
 from outrider.daemon.workspace.changes import MAX_FILES, read_changes
 from outrider.daemon.workspace.files import read_files
-from outrider.daemon.workspace.git import GitError, opened
+from outrider.daemon.workspace.git import bounded, opened
 from outrider.daemon.workspace.ignored import ignores
-from outrider.daemon.workspace.repository import RepositoryRefusedError, find_repository
+from outrider.daemon.workspace.repository import find_repository
 
 SECONDS: Final = 5.0
 """How long git may take for one request."""
 
 _AT_ONCE: Final = 4
 """Requests that run git at the same time; others wait, within the time of their command."""
-
-_log = structlog.get_logger(__name__)
 
 
 class Workspaces:
@@ -69,16 +65,9 @@ class Workspaces:
     @asynccontextmanager
     async def _limited(self, path: str) -> AsyncIterator[float]:
         """Wait for a turn; yield the deadline, and translate what goes wrong."""
-        async with self._turns:
-            try:
-                yield asyncio.get_running_loop().time() + self._seconds
-            except TimeoutError as error:
-                raise ApiError(
-                    504, f"git did not finish within {self._seconds:g} s in {path}"
-                ) from error
-            except (GitError, RepositoryRefusedError, OSError) as error:
-                _log.warning("repository not read", path=path, error=str(error))
-                raise conflict(f"The repository of {path} cannot be read: {error}") from error
+        failure = f"The repository of {path} cannot be read"
+        async with self._turns, bounded(path, self._seconds, failure) as deadline:
+            yield deadline
 
 
 def _no_repository(path: str) -> ApiError:

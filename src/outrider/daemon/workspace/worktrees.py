@@ -15,8 +15,7 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -25,7 +24,14 @@ import structlog
 
 from outrider.contract.commands import NewWorktree
 from outrider.contract.errors import ApiError, bad_request, conflict
-from outrider.daemon.workspace.git import GitError, SafeRepository, commit_id, copy_index, opened
+from outrider.daemon.workspace.git import (
+    GitError,
+    SafeRepository,
+    bounded,
+    commit_id,
+    copy_index,
+    opened,
+)
 from outrider.daemon.workspace.ignored import ignores
 from outrider.daemon.workspace.repository import (
     Repository,
@@ -191,17 +197,8 @@ class Worktrees:
             return self._folder.resolve() / main.name
         return main.with_name(main.name + _SIBLING)
 
-    @asynccontextmanager
-    async def _bounded(self, path: str) -> AsyncIterator[float]:
-        """Yield the deadline, and translate what goes wrong."""
-        try:
-            yield asyncio.get_running_loop().time() + self._seconds
-        except TimeoutError as error:
-            raise ApiError(
-                504, f"git did not finish within {self._seconds:g} s in {path}"
-            ) from error
-        except (GitError, RepositoryRefusedError, OSError) as error:
-            raise conflict(f"A git worktree of {path} cannot be used: {error}") from error
+    def _bounded(self, path: str) -> AbstractAsyncContextManager[float]:
+        return bounded(path, self._seconds, f"A git worktree of {path} cannot be used")
 
 
 def _no_repository(path: str) -> ApiError:
