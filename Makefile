@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: up web client test checks-beside pytest vitest test-dashboard screenshots test-openapi test-faults \
-	test-security test-agents test-ides fuzz lint bench clean
+	test-security test-agents test-ides fuzz lint bench docs clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
@@ -109,8 +109,11 @@ bench: $(READY)  ## Measure, against a bare baseline in the same run.
 	@scripts/system-packages tmux wrk postgresql redis-server
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/.docs  ## Build the documentation into site/, and check it.
+	@scripts/build-docs
+
 clean:
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@scripts/system-packages venv
@@ -118,4 +121,9 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[docs]'
 	@touch $@
