@@ -2,6 +2,7 @@
 
     main ─┬─ up, serve, daemon, setup
           ├─ admin ─ admin_account        subcommands that work on the database
+          ├─ backup                       backup and restore of the service's data
           └─ providers                    subcommands about the agents of this machine
 
 `workers` supervises the worker processes of `serve --workers`. `running` has what all commands

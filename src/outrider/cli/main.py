@@ -6,6 +6,7 @@ Imports are inside the commands, so that each command starts fast and loads only
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -149,6 +150,32 @@ def setup(
         f"This machine is enrolled as {enrolled.nickname!r} ({enrolled.daemon_id}).\n"
         "Start its agent with: outrider daemon"
     )
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write.", dir_okay=False)],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Back up the service's SQLite database and secret key; the service may be running."""
+    from outrider.cli import backup as commands
+
+    commands.create(file, overwrite=force, as_json=as_json)
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file of `outrider backup`.", dir_okay=False)],
+    force: Annotated[
+        bool, typer.Option("--force", help="Restore over present data, which is renamed.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Restore a backup; stop the service first."""
+    from outrider.cli import backup as commands
+
+    commands.restore(file, overwrite=force, as_json=as_json)
 
 
 @app.command()

@@ -20,6 +20,7 @@ from outrider.cloud.access.encryption import key_file
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.access.sign_in_links import LINK_SECONDS, SignInLinks
+from outrider.cloud.backup import LOCAL_ACCOUNT
 from outrider.cloud.installation import prepare
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings, reachable
@@ -147,7 +148,7 @@ async def _enroll_if_needed(
 
 async def _local_account(settings: Settings) -> Local:
     """Return the account of this installation; create it or its key if missing."""
-    path = settings.data_dir / "local.json"
+    path = settings.data_dir / LOCAL_ACCOUNT
     database = Database(settings.sqlalchemy_url)
     try:
         await prepare(database, used_before=key_file(settings.data_dir).exists())
