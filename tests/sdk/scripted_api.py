@@ -1,6 +1,7 @@
 """A server that behaves as badly as a test wants: it plays one step for each request."""
 
 import asyncio
+import ssl
 from collections.abc import Iterable
 from typing import NamedTuple, Self
 
@@ -47,15 +48,17 @@ def stream(*frames: str, stays_open: bool = False) -> Step:
 class ScriptedApi:
     """The server. Further requests than there are steps get the last step again."""
 
-    def __init__(self, steps: Iterable[Step]) -> None:
+    def __init__(self, steps: Iterable[Step], tls: ssl.SSLContext | None = None) -> None:
         self._steps = list(steps)
+        self._tls = tls
         self.requests: list[Received] = []
         self.url = ""
 
     async def __aenter__(self) -> Self:
         self._ended = asyncio.Event()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = "http://{}:{}".format(*self._server.sockets[0].getsockname()[:2])
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        scheme = "http" if self._tls is None else "https"
+        self.url = "{}://{}:{}".format(scheme, *self._server.sockets[0].getsockname()[:2])
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -3,7 +3,9 @@
     main ─┬─ up, serve, daemon, setup
           ├─ admin ─ admin_account        subcommands that work on the database
           ├─ backup                       backup and restore of the service's data
-          └─ providers                    subcommands about the agents of this machine
+          ├─ providers                    subcommands about the agents of this machine
+          ├─ client                       commands that use the service, for people
+          └─ doctor                       checks this machine and its service
 
 `workers` supervises the worker processes of `serve --workers`. `running` has what all commands
 share (event loop, signals, errors), `database_command` what the commands on the database share.

@@ -179,6 +179,16 @@ def restore(
 
 
 @app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check this machine and its service, and say what to do; ends with 1 if a check fails."""
+    from outrider.cli.doctor.command import doctor as examine
+
+    examine(as_json=as_json)
+
+
+@app.command()
 def mcp() -> None:
     """Serve the tools of a service to an agent (MCP) over standard input and output.
 

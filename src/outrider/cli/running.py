@@ -25,8 +25,24 @@ _FIRST_DESCRIPTOR: Final = 3
 """The first descriptor after standard input, output and error."""
 
 
+class SettingError(OutriderError):
+    """A setting of the service is invalid; the text names it."""
+
+
 def service_settings() -> "Settings":
     """Return the settings of the service, or end the command with the invalid one."""
+    try:
+        return load_service_settings()
+    except SettingError as error:
+        fail(str(error))
+
+
+def load_service_settings() -> "Settings":
+    """Return the settings of the service.
+
+    Raises:
+        SettingError: one of them is invalid.
+    """
     from pydantic import ValidationError
 
     from outrider.cloud.settings import Settings
@@ -37,7 +53,7 @@ def service_settings() -> "Settings":
         first = error.errors()[0]
         name = "_".join(["OUTRIDER", *(str(part).upper() for part in first["loc"][:1])])
         reason = first["msg"].removeprefix("Value error, ")
-        fail(f"The setting {name} is wrong: {reason}")
+        raise SettingError(f"The setting {name} is wrong: {reason}") from error
 
 
 def daemon_settings() -> "DaemonSettings":

@@ -23,7 +23,9 @@ class CredentialsError(OutriderError):
     """The file cannot be read or written."""
 
 
-class _File(msgspec.Struct):
+class KeptCredentials(msgspec.Struct):
+    """What `outrider login` has kept, as the file has it."""
+
     server: str
     key: str
 
@@ -51,14 +53,16 @@ def load() -> Credentials:
         CredentialsError: the file is damaged.
     """
     url, key = os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE)
-    kept = _read()
+    saved = kept()
     if key:
-        return Credentials(url or (kept.server if kept else None), key)
-    if kept is None:
+        return Credentials(url or (saved.server if saved else None), key)
+    if saved is None:
         raise NotLoggedIn(NO_KEY)
-    if url and url.rstrip("/") != kept.server.rstrip("/"):
-        raise NotLoggedIn(f"The key that is kept is for {kept.server}, not for {url}: log in there")
-    return Credentials(kept.server, kept.key)
+    if url and url.rstrip("/") != saved.server.rstrip("/"):
+        raise NotLoggedIn(
+            f"The key that is kept is for {saved.server}, not for {url}: log in there"
+        )
+    return Credentials(saved.server, saved.key)
 
 
 def save(server: str, key: str) -> Path:
@@ -72,7 +76,7 @@ def save(server: str, key: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".client-")  # mode 0600
         with os.fdopen(handle, "wb") as new:
-            new.write(msgspec.json.encode(_File(server, key)) + b"\n")
+            new.write(msgspec.json.encode(KeptCredentials(server, key)) + b"\n")
         Path(name).replace(path)
     except OSError as error:
         raise CredentialsError(f"{path} cannot be written: {error}") from error
@@ -85,10 +89,15 @@ def connect() -> Outrider:
     return Outrider(url, key)
 
 
-def _read() -> _File | None:
+def kept() -> KeptCredentials | None:
+    """Return what `outrider login` has kept; None if there is nothing.
+
+    Raises:
+        CredentialsError: the file is damaged.
+    """
     path = file()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_File)
+        return msgspec.json.decode(path.read_bytes(), type=KeptCredentials)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeError) as error:

@@ -42,11 +42,16 @@ class InspectionError(OutriderError):
 
 @dataclass(frozen=True)
 class ProviderInfo:
-    """A known provider and the last file that describes it. `install` says how to install it."""
+    """A known provider and the last file that describes it.
+
+    `install` says how to install it. With the arguments `login_check` its program succeeds if it
+    is logged in; None if it cannot tell.
+    """
 
     description: Description
     install: str
     file: Path
+    login_check: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,26 +93,45 @@ def known_providers(settings: DaemonSettings) -> list[ProviderInfo]:
     """Return every known provider, sorted by type, including those with an invalid file."""
     with _Context(settings, "outrider") as context:
         return [
-            ProviderInfo(provider.describe(), provider.spec.install, context.providers.path(kind))
+            ProviderInfo(
+                provider.describe(),
+                provider.spec.install,
+                context.providers.path(kind),
+                provider.spec.login_check,
+            )
             for kind, provider in sorted(context.providers.items())
         ]
 
 
 async def version(path: str, environment: Mapping[str, str] | None = None) -> str | None:
     """Run `path --version`; return the first line with a digit, None if there is none."""
+    result = await _run_briefly([path, "--version"], environment)
+    if result is None:
+        return None
+    lines = result[1].decode("utf-8", "replace").splitlines()
+    return next((line.strip() for line in lines if any(map(str.isdigit, line))), None)
+
+
+async def is_logged_in(provider: ProviderInfo) -> bool | None:
+    """Ask an installed agent whether it is logged in; None if it cannot tell."""
+    path = provider.description.path
+    if path is None or provider.login_check is None:
+        return None
+    result = await _run_briefly([path, *provider.login_check], None)
+    return None if result is None else result[0] == 0
+
+
+async def _run_briefly(
+    argv: list[str], environment: Mapping[str, str] | None
+) -> tuple[int, bytes] | None:
+    """Run a program in an empty directory; return its status and output, None if it hangs."""
     with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
         try:
-            _, output = await run(
-                [path, "--version"],
-                seconds=VERSION_TIMEOUT,
-                cwd=folder,
-                env=environment,
-                stderr=STDOUT,
+            return await run(
+                argv, seconds=VERSION_TIMEOUT, cwd=folder, env=environment, stderr=STDOUT
             )
         except OSError:  # it cannot be started, or takes too long
             return None
-    lines = output.decode("utf-8", "replace").splitlines()
-    return next((line.strip() for line in lines if any(map(str.isdigit, line))), None)
 
 
 async def try_start(settings: DaemonSettings, kind: str) -> StartResult:

@@ -90,7 +90,10 @@ class Hint(Part, kw_only=True):
 
 
 class ProviderSpec(Part, kw_only=True):
-    """One type of agent, which is started by a command. `ready_timeout` is seconds."""
+    """One type of agent, which is started by a command. `ready_timeout` is seconds.
+
+    With the arguments `login_check`, the program exits with 0 if it is logged in.
+    """
 
     type: TypeName
     category: Category
@@ -101,6 +104,7 @@ class ProviderSpec(Part, kw_only=True):
     args: list[Word] = []
     model_args: list[Word] = []
     install: Text
+    login_check: Words | None = None
     ready_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
     environment: Environment = msgspec.field(default_factory=Environment)
     hints: list[Hint] = []

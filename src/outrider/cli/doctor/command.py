@@ -1,0 +1,237 @@
+"""`outrider doctor`: run the checks and print their findings."""
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from outrider import __version__
+from outrider.cli.client import credentials
+from outrider.cli.client.output import console, is_terminal, print_json
+from outrider.cli.doctor import local_checks, service_checks
+from outrider.cli.doctor.finding import Finding, Status, failed, skipped
+from outrider.cli.doctor.local_facts import (
+    agent_facts,
+    disk_facts,
+    git_facts,
+    path_facts,
+    port_facts,
+    tmux_facts,
+)
+from outrider.cli.doctor.service_facts import (
+    Access,
+    access,
+    key_facts,
+    listed_machine,
+    machine_facts,
+    service_facts,
+)
+from outrider.cli.doctor.time_limit import Started
+from outrider.contract.errors import OutriderError
+from outrider.contract.text import escaped_lines
+
+if TYPE_CHECKING:
+    from outrider.cloud.settings import Settings
+    from outrider.daemon.settings import DaemonSettings
+
+_LOCAL_SECONDS: Final = 30.0
+_AGENTS_SECONDS: Final = 60.0
+_SERVICE_SECONDS: Final = 60.0
+"""Limits for what has shorter ones of its own, and for what cannot have any, such as a disk."""
+
+
+_MIN_KEY: Final = 8
+"""Characters; a shorter word is none, and may be part of any sentence."""
+
+
+class _Configuration(NamedTuple):
+    """The settings of this machine; those that are wrong are None, with their errors."""
+
+    service: "Settings | None"
+    daemon: "DaemonSettings | None"
+    errors: list[str]
+
+    @property
+    def data_dir(self) -> Path:
+        if self.service is not None:
+            return self.service.data_dir
+        return Path("~/.local/share/outrider").expanduser()
+
+
+def doctor(*, as_json: bool) -> None:
+    """Run every check, print the findings, and end with 1 if one has failed."""
+    if is_terminal() and not as_json:
+        with console().status("Checking this machine and its service…"):
+            findings = examine()
+    else:
+        findings = examine()
+    is_well = all(finding.status is not Status.FAILED for finding in findings)
+    if as_json:
+        print_json({"ok": is_well, "checks": findings})
+    else:
+        _show(findings)
+    sys.exit(0 if is_well else 1)
+
+
+def examine() -> list[Finding]:
+    """Run every check, and return the findings in the order of the checks.
+
+    No finding has the API key in it.
+    """
+    chosen_first = Started(_configuration, _LOCAL_SECONDS)
+    try:
+        configuration = chosen_first.result()
+        machine = Started(lambda: machine_facts(configuration.daemon), _LOCAL_SECONDS).result()
+        chosen = Started(lambda: access(machine.server), _LOCAL_SECONDS).result()
+    except (TimeoutError, OSError, RuntimeError) as error:
+        reason = str(error) or "this takes too long"
+        return [failed("settings", f"they cannot be read: {reason}", "Check HOME and its disk.")]
+    is_local = service_checks.is_loopback_url(chosen.url)
+    checks: list[tuple[str, Started[list[Finding]]]] = [
+        (name, Started(check, seconds))
+        for name, check, seconds in _checks(configuration, machine, chosen, is_local=is_local)
+    ]
+    findings = [finding for name, started in checks for finding in _result(name, started)]
+    return [_without(chosen.key, finding) for finding in findings]
+
+
+def _checks(
+    configuration: _Configuration,
+    machine: service_checks.MachineFacts,
+    chosen: Access,
+    *,
+    is_local: bool,
+) -> list[tuple[str, Callable[[], list[Finding]], float]]:
+    """Return the checks: name, work, seconds."""
+    data, service = configuration.data_dir, configuration.service
+
+    def of_outrider() -> list[Finding]:
+        path = shutil.which("outrider")
+        return [local_checks.check_outrider(__version__, platform.python_version(), path)]
+
+    def of_agents() -> list[Finding]:
+        if configuration.daemon is None:
+            return [skipped("agents", "settings")]
+        return local_checks.check_agents(*agent_facts(configuration.daemon))
+
+    def of_directories() -> list[Finding]:
+        names = [(data, "data directory", "OUTRIDER_DATA_DIR")]
+        config = credentials.file().parent
+        names.append((config, "config directory", "OUTRIDER_CONFIG_DIR"))
+        secrets = [data / "secret.key", data / "local.json", config / "connection.json"]
+        return [
+            *(
+                local_checks.check_directory(name, path_facts(path), variable)
+                for path, name, variable in names
+            ),
+            local_checks.check_secret_files(map(path_facts, [*secrets, credentials.file()])),
+        ]
+
+    def of_port() -> list[Finding]:
+        if service is None:
+            return [skipped("port", "settings")]
+        return [local_checks.check_port(port_facts(service), is_needed=is_local)]
+
+    def of_service() -> list[Finding]:
+        answering = service_facts(chosen.url)
+        key, listed = chosen.key_facts, machine
+        if answering.version is not None:
+            key = key_facts(chosen)
+            if key.account_id is not None:
+                listed = listed_machine(machine, chosen)
+        return [
+            service_checks.check_service(answering),
+            service_checks.check_certificate(answering),
+            service_checks.check_clock(answering),
+            service_checks.check_key(key),
+            service_checks.check_versions(answering, listed),
+            service_checks.check_machine(listed, answering),
+        ]
+
+    return [
+        ("outrider", of_outrider, _LOCAL_SECONDS),
+        (
+            "settings",
+            lambda: [local_checks.check_settings(configuration.errors)],
+            _LOCAL_SECONDS,
+        ),
+        ("tmux", lambda: [local_checks.check_tmux(tmux_facts())], _LOCAL_SECONDS),
+        ("git", lambda: [local_checks.check_git(git_facts())], _LOCAL_SECONDS),
+        ("agents", of_agents, _AGENTS_SECONDS),
+        ("directories", of_directories, _LOCAL_SECONDS),
+        ("disk", lambda: [local_checks.check_disk(disk_facts(data))], _LOCAL_SECONDS),
+        ("port", of_port, _LOCAL_SECONDS),
+        ("service", of_service, _SERVICE_SECONDS),
+    ]
+
+
+def _configuration() -> _Configuration:
+    from outrider.cli.running import SettingError, load_service_settings
+    from outrider.daemon.settings import DaemonSettings
+
+    errors: list[str] = []
+    service, daemon = None, None
+    try:
+        service = load_service_settings()
+    except SettingError as error:
+        errors.append(str(error))
+    try:
+        daemon = DaemonSettings.from_environment()
+    except OutriderError as error:
+        errors.append(str(error))
+    return _Configuration(service, daemon, errors)
+
+
+def _result(name: str, started: Started[list[Finding]]) -> list[Finding]:
+    try:
+        return started.result()
+    except TimeoutError:
+        text = f"this check does not end within {started.seconds:g} s"
+        return [failed(name, text, "Check the disks and the network of this machine.")]
+    except Exception as error:  # noqa: BLE001  # the other checks still help
+        text = f"this check failed: {type(error).__name__}: {error}"
+        return [failed(name, text, "Report this as an issue of Outrider.")]
+
+
+def _without(key: str | None, finding: Finding) -> Finding:
+    """Return a finding without the key, should an error have repeated it."""
+    if not key or len(key) < _MIN_KEY:
+        return finding
+    advice = finding.advice and finding.advice.replace(key, "…")
+    return Finding(finding.name, finding.status, finding.message.replace(key, "…"), advice)
+
+
+_MARKS: Final[dict[Status, tuple[str, str]]] = {
+    Status.OK: ("✓", "green"),
+    Status.WARNING: ("!", "yellow"),
+    Status.FAILED: ("✗", "bold red"),
+    Status.SKIPPED: ("-", "dim"),
+}
+
+
+def _show(findings: list[Finding]) -> None:
+    """Print a line for each finding; on a terminal with a mark, and the advice below."""
+    if not is_terminal():
+        for one in findings:
+            cells = [one.status, one.name, one.message, one.advice or ""]
+            print("\t".join(map(escaped_lines, cells)).rstrip())
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table: Any = Table.grid(padding=(0, 2, 0, 0))
+    for one in findings:
+        mark, style = _MARKS[one.status]
+        text = Text(escaped_lines(one.message))
+        if one.advice is not None:
+            text.append(f"\n→ {escaped_lines(one.advice)}", "bold" if style != "dim" else style)
+        table.add_row(Text(mark, style), Text(one.name, style), text)
+    screen = console()
+    screen.print(table)
+    bad = sum(one.status is Status.FAILED for one in findings)
+    if bad:
+        screen.print(Text(f"\n{bad} of {len(findings)} checks failed", "bold red"))
+    else:
+        screen.print(Text("\nNo check failed", "bold green"))

@@ -1,0 +1,49 @@
+"""What a check has found."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Status(StrEnum):
+    """How well it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """It could not be checked, because another check failed."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of the result.
+
+    Attributes:
+        name: of the check, stable, for programs.
+        advice: what to do, one sentence; None if all is well.
+    """
+
+    name: str
+    status: Status
+    message: str
+    advice: str | None = None
+
+
+def ok(name: str, message: str) -> Finding:
+    """Return that all is well."""
+    return Finding(name, Status.OK, message)
+
+
+def warning(name: str, message: str, advice: str) -> Finding:
+    """Return what may become a problem, or is one for some uses only."""
+    return Finding(name, Status.WARNING, message, advice)
+
+
+def failed(name: str, message: str, advice: str) -> Finding:
+    """Return what has to be corrected."""
+    return Finding(name, Status.FAILED, message, advice)
+
+
+def skipped(name: str, cause: str) -> Finding:
+    """Return that a check was not possible, because another one failed."""
+    return Finding(name, Status.SKIPPED, "not checked", f"Correct `{cause}` first.")

@@ -1,0 +1,23 @@
+"""A time limit that holds for work that does not end."""
+
+import threading
+
+import pytest
+
+from outrider.cli.doctor.time_limit import Started
+from tests.rig.patience import PATIENCE
+
+
+def test_results_and_errors() -> None:
+    assert Started(lambda: 7, PATIENCE).result() == 7
+    with pytest.raises(ZeroDivisionError):
+        Started(lambda: 1 / 0, PATIENCE).result()
+
+
+def test_what_hangs() -> None:
+    ended = threading.Event()
+    try:
+        with pytest.raises(TimeoutError):
+            Started(ended.wait, 0.01).result()
+    finally:
+        ended.set()
