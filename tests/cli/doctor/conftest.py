@@ -1,3 +1,4 @@
 """Fixtures: a service with a machine."""
 
-from tests.cli.client.conftest import agent, client, env, machine, workplace  # noqa: F401
+from tests.cli.client.conftest import env  # noqa: F401
+from tests.sdk.conftest import workplace  # noqa: F401
