@@ -1,11 +1,14 @@
 """`outrider doctor` as a process: nothing set up, and beside a real service and machine agent."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from outrider.cli.doctor.finding import Status
-from tests.rig.processes import environment, outrider
+from tests.rig.patience import eventually
+from tests.rig.processes import PROCESS_PATIENCE, environment, outrider
 from tests.sdk.conftest import Workplace
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -30,10 +33,18 @@ async def test_all_is_well(env: dict[str, str], workplace: Workplace) -> None:
         "OUTRIDER_CONFIG_DIR": str(home / "config"),
         "OUTRIDER_PORT": workplace.site.url.rpartition(":")[2],
     }
-    outcome = await outrider("doctor", "--json", env=env)
-    assert workplace.key not in outcome.out + outcome.err
-    body = outcome.json()
-    assert body["ok"]
+    said: list[Any] = []
+
+    async def is_well() -> bool:  # a busy machine may not answer within the limits of the checks
+        outcome = await outrider("doctor", "--json", env=env)
+        assert workplace.key not in outcome.out + outcome.err
+        body = json.loads(outcome.out)
+        assert outcome.code == (0 if body["ok"] else 1)
+        said.append(body)
+        return bool(body["ok"])
+
+    await eventually(is_well, PROCESS_PATIENCE)
+    body = said[-1]
     checks = {one["name"]: one for one in body["checks"]}
     for name in ("tmux", "port", "service", "clock", "key", "versions", "machine"):
         assert checks[name]["status"] == Status.OK, checks[name]

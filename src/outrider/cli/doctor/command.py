@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from outrider.cloud.settings import Settings
     from outrider.daemon.settings import DaemonSettings
 
-_LOCAL_SECONDS: Final = 30.0
+_LOCAL_SECONDS: Final = 60.0
 _AGENTS_SECONDS: Final = 60.0
-_SERVICE_SECONDS: Final = 60.0
+_SERVICE_SECONDS: Final = 90.0
 """Limits for what has shorter ones of its own, and for what cannot have any, such as a disk."""
 
 

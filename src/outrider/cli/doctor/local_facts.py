@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from outrider.daemon.agents.inspection import ProviderInfo
     from outrider.daemon.settings import DaemonSettings
 
-_PROGRAM_SECONDS: Final = 10.0
+_PROGRAM_SECONDS: Final = 20.0
 
 
 def git_facts() -> ProgramFacts:

@@ -26,8 +26,8 @@ from outrider.sdk.configuration import API_PATH, DEFAULT_URL, KEY_VARIABLE, URL_
 if TYPE_CHECKING:
     from outrider.daemon.settings import DaemonSettings
 
-STEP_SECONDS: Final = 5.0
-"""The time for each step of a request."""
+STEP_SECONDS: Final = 15.0
+"""The time for each step of a request; a busy machine takes some of them."""
 
 _MAX_BODY: Final = 4 * 1024 * 1024
 _REASON: Final = 200
