@@ -21,6 +21,8 @@ IN_WORDS = {
     "public_url",
     "redis_url",
     "secret_key",
+    "tls_cert",
+    "tls_key",
     "webhook_allow_private",
     "trusted_proxies",
 }

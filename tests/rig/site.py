@@ -22,6 +22,7 @@ from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts
 from outrider.cloud.store.accounts import Plan
 from outrider.cloud.store.database import Database
+from outrider.cloud.tls import ServerCertificate
 from outrider.contract.enrollment import Enrolled, EnrollRequest
 from outrider.contract.frames import Hello
 from outrider.contract.ids import new_id
@@ -96,6 +97,7 @@ class Site:
         self.database = Database(settings.sqlalchemy_url)
         self.links = SignInLinks()
         self.url = ""
+        self._certificate: ServerCertificate | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._held = AsyncExitStack()
@@ -110,7 +112,7 @@ class Site:
     @property
     def gateway(self) -> str:
         """The address that machines connect to."""
-        return self.url.replace("http://", "ws://") + GATEWAY
+        return self.url.replace("http", "ws", 1) + GATEWAY
 
     async def start(self) -> None:
         """Start the service, or start it again on its old port."""
@@ -120,8 +122,9 @@ class Site:
             self._release.callback(release)
         if self._port is not None:
             settings = settings.model_copy(update={"port": self._port})
+        self._certificate = ServerCertificate.of(settings)
         listener = listen(settings)
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}{settings.base_path}"
+        self.url = f"{settings.scheme}://127.0.0.1:{listener.getsockname()[1]}{settings.base_path}"
         self._stop, ready = asyncio.Event(), asyncio.Event()
         work = run_service(
             settings,
@@ -133,6 +136,7 @@ class Site:
             drain_seconds=self._drain_seconds,
             stream_times=self._stream_times,
             sign_in_links=self.links,
+            certificate=self._certificate,
         )
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())
@@ -148,6 +152,11 @@ class Site:
         if self._task is not None:
             await self._task
             self._task = None
+
+    def reload_certificate(self) -> None:
+        """Do what `outrider serve` does at SIGHUP."""
+        assert self._certificate is not None
+        self._certificate.reload()
 
     @asynccontextmanager
     async def visit(self) -> AsyncIterator[None]:

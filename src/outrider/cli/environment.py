@@ -36,6 +36,8 @@ SERVICE: Final = frozenset(
         "RECENT_LOGIN",
         "REDIS_URL",
         "SECRET_KEY",
+        "TLS_CERT",
+        "TLS_KEY",
         "TRUSTED_PROXIES",
         "WEBHOOK_ALLOW_PRIVATE",
         "WEBHOOK_RETRY_DELAYS",

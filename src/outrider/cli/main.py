@@ -67,10 +67,21 @@ def serve(
             "for endpoints of one process, such as /metrics.",
         ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(help="A certificate (PEM, with its chain): serve https. SIGHUP reloads it."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Its private key, if it is not in the same file.")
+    ] = None,
 ) -> None:
     """Start the service."""
     from outrider.cli.running import run_until_stopped, service_settings
 
+    # In the environment, because workers read their settings there.
+    for name, path in (("OUTRIDER_TLS_CERT", tls_cert), ("OUTRIDER_TLS_KEY", tls_key)):
+        if path is not None:
+            os.environ[name] = str(path.absolute())
     settings = service_settings()
     if workers > 1:
         from outrider.cli.workers import supervise
@@ -78,16 +89,24 @@ def serve(
         run_until_stopped(lambda stop: supervise(settings, workers, worker_ports, stop))
         return
 
+    from outrider.cli.running import on_hangup
     from outrider.cloud.server import listen, run_service
+    from outrider.cloud.tls import ServerCertificate
 
     async def start(stop: asyncio.Event) -> None:
+        certificate = ServerCertificate.of(settings)
+        if certificate is not None:
+            on_hangup(certificate.reload)
         listener = listen(settings)
         host, port = listener.getsockname()[:2]
         await run_service(
             settings,
             [listener],
             stop,
-            lambda: typer.echo(f"Outrider {__version__} listens on http://{host}:{port}"),
+            lambda: typer.echo(
+                f"Outrider {__version__} listens on {settings.scheme}://{host}:{port}"
+            ),
+            certificate=certificate,
         )
 
     run_until_stopped(start)

@@ -98,6 +98,11 @@ def keep_descriptors() -> None:
                 os.set_inheritable(number, False)
 
 
+def on_hangup(work: Callable[[], None]) -> None:
+    """Call `work` at each SIGHUP, which otherwise ends the process."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, work)
+
+
 def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Run `main` with an event that SIGINT and SIGTERM set; a second signal ends it at once."""
 

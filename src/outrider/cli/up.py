@@ -62,6 +62,11 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     """
     if shutil.which("tmux") is None:
         raise UpError("tmux is missing: install it (apt-get install tmux) and start again")
+    if settings.tls_cert is not None:
+        raise UpError(
+            "outrider up serves plain HTTP to this machine: unset OUTRIDER_TLS_CERT, or use "
+            "outrider serve for a service with https"
+        )
     _make_writable(settings.data_dir)
     listener = listen(settings)
     host, port = listener.getsockname()[:2]

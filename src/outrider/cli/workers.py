@@ -20,9 +20,10 @@ import structlog
 import typer
 
 from outrider import __version__
-from outrider.cli.running import run
+from outrider.cli.running import on_hangup, run
 from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings
+from outrider.cloud.tls import ServerCertificate
 from outrider.contract.errors import OutriderError
 
 _START_SECONDS: Final = 60.0
@@ -52,6 +53,7 @@ async def supervise(
         first_port: worker n (from 1) also listens on port `first_port + n - 1`.
 
     Raises:
+        CertificateError: the certificate cannot be used.
         WorkersError: the settings are for one process, the first worker could not start, or a
             worker had to be killed at the end.
         PortTaken: a port is in use.
@@ -61,10 +63,18 @@ async def supervise(
             "Several workers share nothing but their stores: set OUTRIDER_DATABASE_URL to "
             "postgresql://… and OUTRIDER_REDIS_URL to redis://…, or start one worker"
         )
+    ServerCertificate.of(settings)  # fails here rather than in each worker
     with listen(settings) as free:  # fails if another service uses the port, even with SO_REUSEPORT
         host, port = free.getsockname()[:2]
     at = settings.model_copy(update={"port": port})
     workers = [_Worker(number, at, first_port) for number in range(1, count + 1)]
+    if settings.tls_cert is not None:
+
+        def reload() -> None:
+            for worker in workers:
+                worker.reload()
+
+        on_hangup(reload)
     stopping = asyncio.create_task(_set(stop), name="stop the workers")
     tasks = [asyncio.create_task(worker.keep(), name="keep a worker") for worker in workers[:1]]
     try:
@@ -74,7 +84,8 @@ async def supervise(
         await _until_ready(workers, tasks, stopping)
         if not stop.is_set():
             typer.echo(
-                f"Outrider {__version__} listens on http://{host}:{port} with {count} workers"
+                f"Outrider {__version__} listens on {settings.scheme}://{host}:{port} "
+                f"with {count} workers"
             )
         await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -113,8 +124,13 @@ def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signal_number, stop.set)
         loop.add_reader(sys.stdin.fileno(), on_input_end)
+        certificate = ServerCertificate.of(settings)
+        if certificate is not None:
+            on_hangup(certificate.reload)
         listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-        await run_service(settings, listeners, stop, lambda: typer.echo("ready"))
+        await run_service(
+            settings, listeners, stop, lambda: typer.echo("ready"), certificate=certificate
+        )
 
     run(serve())
 
@@ -130,6 +146,8 @@ class _Worker:
         self._listeners: list[socket.socket] = []
         self._listen()
         self._process: asyncio.subprocess.Process | None = None
+        self._takes_hangup = False
+        self._is_reload_due = False
         self.ready = asyncio.Event()
 
     async def keep(self) -> None:
@@ -152,6 +170,15 @@ class _Worker:
                 await asyncio.sleep(seconds)
                 self._listen()
 
+    def reload(self) -> None:
+        """Have the process read its certificate again, or do so as soon as it is ready."""
+        self._is_reload_due = True
+        process = self._process
+        # SIGHUP would end a process that has not set up its handler yet.
+        if self._takes_hangup and process is not None and process.returncode is None:
+            self._is_reload_due = False
+            process.send_signal(signal.SIGHUP)
+
     async def stop(self, within: float) -> bool:
         """Terminate the process; return whether it ended within `within` seconds with code 0."""
         self._close()
@@ -171,6 +198,7 @@ class _Worker:
     async def _run_once(self) -> int:
         """Start the process, wait for its end, and return its exit code."""
         descriptors = [listener.fileno() for listener in self._listeners]
+        self._takes_hangup = False
         process = self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "outrider", "worker", str(self._number)),
             *(str(descriptor) for descriptor in descriptors),
@@ -189,6 +217,9 @@ class _Worker:
             is_ready = False
         if is_ready:
             self.ready.set()
+            self._takes_hangup = True
+            if self._is_reload_due:
+                self.reload()
             _log.info("worker started", worker=self._number, pid=process.pid)
         return await process.wait()
 

@@ -19,6 +19,7 @@ from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
 from outrider.cloud.http_protocol import http_protocol
 from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.settings import Settings
+from outrider.cloud.tls import ServerCertificate
 from outrider.cloud.websocket import Keepalive, WebSocket
 from outrider.contract.errors import OutriderError
 from outrider.contract.frames import MAX_FRAME_BYTES, PING_INTERVAL
@@ -77,6 +78,7 @@ async def run_service(
     drain_seconds: float = DRAIN_SECONDS,
     stream_times: StreamTimes | None = None,
     sign_in_links: SignInLinks | None = None,
+    certificate: ServerCertificate | None = None,
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
@@ -94,6 +96,7 @@ async def run_service(
         drain_seconds: how long a stop waits for commands in flight.
         stream_times: the intervals of event streams.
         sign_in_links: links that log in; none without it.
+        certificate: for https; without it, the service speaks plain HTTP.
 
     Raises:
         OutriderError: the service could not start; the text says why.
@@ -110,7 +113,7 @@ async def run_service(
             stream_times=stream_times,
             sign_in_links=sign_in_links,
         )
-        await _serve(service, settings, listeners, stop, ready)
+        await _serve(service, settings, listeners, stop, ready=ready, certificate=certificate)
 
 
 async def _serve(
@@ -118,7 +121,9 @@ async def _serve(
     settings: Settings,
     listeners: Sequence[socket.socket],
     stop: asyncio.Event,
+    *,
     ready: Callable[[], None],
+    certificate: ServerCertificate | None,
 ) -> None:
     config = uvicorn.Config(
         service.app,
@@ -134,6 +139,7 @@ async def _serve(
         timeout_graceful_shutdown=2,  # in addition to the time for commands in flight
         timeout_keep_alive=75,
         backlog=2048,
+        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
     server = _Server(config, ready)
     async with service.running():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from outrider.cloud.hosts import host_name, is_loopback
@@ -22,6 +22,8 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8400
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     public_url: str | None = None
     base_path: str = ""
     allowed_hosts: Annotated[list[str], NoDecode] = Field(default=[])
@@ -57,6 +59,18 @@ class Settings(BaseSettings):
             return value.expanduser().absolute()
         except RuntimeError as error:
             raise ValueError(f"there is no home directory for {str(value)!r}") from error
+
+    @field_validator("tls_cert", "tls_key", mode="before")
+    @classmethod
+    def _is_set(cls, value: object) -> object:
+        return value or None
+
+    @field_validator("tls_key")
+    @classmethod
+    def _has_certificate(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and info.data.get("tls_cert") is None:
+            raise ValueError("it needs OUTRIDER_TLS_CERT, the certificate of the key")
+        return value
 
     @field_validator("allowed_hosts", "trusted_proxies", "webhook_retry_delays", mode="before")
     @classmethod
@@ -118,8 +132,13 @@ class Settings(BaseSettings):
     @property
     def base_url(self) -> str:
         """The base URL for links: `public_url`, else one that works on this machine."""
-        origin = self.public_url or f"http://{reachable(self.host)}:{self.port}"
+        origin = self.public_url or f"{self.scheme}://{reachable(self.host)}:{self.port}"
         return origin + self.base_path
+
+    @property
+    def scheme(self) -> str:
+        """What the service itself serves: https with a certificate, otherwise http."""
+        return "http" if self.tls_cert is None else "https"
 
     @property
     def allow_private_webhooks(self) -> bool:

@@ -8,6 +8,7 @@ Two ways, both over HTTP, because there is no WebSocket yet:
 """
 
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -185,6 +186,11 @@ def post(server: str, path: str, request: Wire, response_type: type[T]) -> T:
             raise _refusal(server, path, error) from error
     except (OSError, HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise EnrollmentError(
+                f"The certificate of {server} is not trusted here ({reason.verify_message}): add "
+                "its authority to those of this system, or set SSL_CERT_FILE to a file with it"
+            ) from error
         raise UnavailableError(
             f"The service at {server} cannot be reached ({reason}): "
             "check the address, and that the service runs"
