@@ -1,6 +1,10 @@
-"""Every Python example of docs/python.md and of the client's docstrings runs."""
+"""What the documentation says that it runs: Python of docs/python.md and of docstrings, and shell.
+
+Of README.md and docs (demo.md, control.md, changes.md, …) the blocks of shell that name this file.
+"""
 
 import asyncio
+import os
 import re
 from pathlib import Path
 
@@ -44,3 +48,58 @@ async def test_it_runs(
         await running
     if "for approval in" not in example:
         assert capsys.readouterr().out
+
+
+MARKED = re.compile(
+    r"<!-- run: tests/sdk/test_docs.py -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+SCRIPTS = {
+    str(page.relative_to(ROOT)): "".join(blocks)
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if (blocks := MARKED.findall(page.read_text()))
+}
+# An error response ends the script. The ids that a reader copies from responses are copied too.
+BEFORE = r"""
+set -euo pipefail
+git init --quiet --initial-branch main && mkdir src && echo 'import re' >src/parser.py
+git add . && git -c user.name=A -c user.email=a@example.com commit --quiet --message First
+curl() {
+    local output
+    output=$(command curl --silent --show-error --fail-with-body --max-time 90 "$@") || {
+        echo "$* failed: $output"; exit 1
+    }
+    echo "$output"
+    if [[ $output =~ '"sessionTargetId":"'([^\"]*) ]]; then AGENT=${BASH_REMATCH[1]}; fi
+    if [[ $output =~ '"cursor":"'([^\"]*) ]]; then CURSOR=${BASH_REMATCH[1]}; fi
+}
+"""
+
+
+async def test_the_commands(workplace: Workplace, tmp_path: Path) -> None:
+    """Run the marked blocks in one shell: starting an agent for each page would take seconds."""
+    pages = sorted(SCRIPTS, key=lambda page: "/launch" not in SCRIPTS[page])  # one must exist
+    assert pages.index("docs/demo.md") == 1, "README.md stops what it launches"
+    script = "".join(f"# {page}\n{SCRIPTS[page]}" for page in pages)
+    script = script.replace("claude-code", "demo").replace("/home/me/project", str(tmp_path))
+    process = await asyncio.create_subprocess_exec(
+        *("bash", "-c", BEFORE + script),
+        cwd=tmp_path,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path / "home"),
+            "KEY": workplace.key,
+            "auth": f"Authorization: Bearer {workplace.key}",
+            "API": f"{workplace.site.url}/api/v1",
+            "MACHINE": workplace.machine_id,
+        },
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(4 * PATIENCE):
+        output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    async with workplace.client() as client:
+        for session in await client.sessions.list(state="running"):
+            if session.workspace is not None and session.workspace.path == str(tmp_path):
+                await client.agent(session.target_id).stop()
