@@ -24,6 +24,17 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: true,
+    rolldownOptions: {
+      output: {
+        // What a page always needs is one file: many small ones would wait for each other.
+        codeSplitting: {
+          groups: [
+            { name: "main", test: /src\/main\.tsx$/, priority: 2 },
+            { name: "session", test: /src\/session\/page\.tsx$/, priority: 1 },
+          ],
+        },
+      },
+    },
   },
   server: { proxy: { "/api": { target: "http://127.0.0.1:8400", ws: true } } },
 });

@@ -5,21 +5,25 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { BASE_PATH } from "./api/client";
 import { sessionAt } from "./api/places";
-import { queryClient } from "./api/queries";
+import { queryClient, readShell } from "./api/queries";
 import { router } from "./router";
 import { loadCode, readSession } from "./session/load";
 
-// The router asks for the account first, and only then for what the page needs.
+// Request the data and code of the first page now: the router and the page would do it one after the other.
 const first = sessionAt(location.pathname, BASE_PATH);
 if (first !== undefined) {
   loadCode();
   readSession(first);
 }
+if (location.pathname !== `${BASE_PATH}login`) readShell();
 
-createRoot(document.getElementById("root") as HTMLElement).render(
-  <StrictMode>
-    <QueryClientProvider client={queryClient}>
-      <RouterProvider router={router} />
-    </QueryClientProvider>
-  </StrictMode>,
+// Drawn once the first page is loaded: React holds back for 300 ms what replaces a first, empty page.
+void router.load().finally(() =>
+  createRoot(document.getElementById("root") as HTMLElement).render(
+    <StrictMode>
+      <QueryClientProvider client={queryClient}>
+        <RouterProvider router={router} />
+      </QueryClientProvider>
+    </StrictMode>,
+  ),
 );

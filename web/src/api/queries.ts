@@ -2,7 +2,7 @@ import { queryOptions, QueryClient } from "@tanstack/react-query";
 import { keepEarlier } from "@/live/messages";
 import { api, ApiError, type Chat } from "./client";
 
-/** How many messages of a chat are read at first, and how many when somebody scrolls up. */
+/** How many messages of a chat are read at first, and how many when the user scrolls up. */
 const FIRST_MESSAGES = 200;
 const EARLIER_MESSAGES = 500;
 
@@ -116,3 +116,11 @@ export const approvalsQuery = queryOptions({
   queryKey: ["approvals"],
   queryFn: async ({ signal }) => (await api.get("/api/v1/approvals", { signal })).approvals,
 });
+
+/** Read what every page needs. What has been read already is not read again. */
+export function readShell(): void {
+  void queryClient.prefetchQuery(accountQuery);
+  void queryClient.prefetchQuery(sessionsQuery);
+  void queryClient.prefetchQuery(machinesQuery);
+  void queryClient.prefetchQuery(approvalsQuery);
+}

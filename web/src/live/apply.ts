@@ -1,6 +1,7 @@
 /** Applies events of the stream to what has been read, so that everything shown stays live. */
 import type { QueryClient } from "@tanstack/react-query";
 import type { Approval, DaemonStatus, Message, PendingAction, Session } from "@/api/client";
+import { whenIdle } from "@/idle";
 import { deltas } from "./deltas";
 import { withMessage, type Chat } from "./messages";
 import type { Frame } from "./sse";
@@ -19,8 +20,6 @@ interface EventBody {
 
 /** How soon after events of a session its whole status is read; many events in that time are one request. */
 export const REREAD_MS = 150;
-
-const LONGEST_REREAD_MS = 1000;
 
 /** The end of a message that an event has only the beginning of. */
 const CUT = "[outrider: the rest is left out here; the chat has it]";
@@ -80,11 +79,9 @@ function patch<T>(client: QueryClient, queryKey: readonly unknown[], change: (ol
   client.setQueryData<T>(queryKey, (old) => (old === undefined ? old : change(old)));
 }
 
-/** As soon as the page has nothing else to do: at its start this would delay what is shown first. */
+/** Not at once: at the page's start this would delay what is shown first. */
 function rereadAll(client: QueryClient): void {
-  const read = () => void client.invalidateQueries();
-  if (typeof requestIdleCallback === "function") requestIdleCallback(read, { timeout: LONGEST_REREAD_MS });
-  else setTimeout(read, REREAD_MS); // Safari
+  whenIdle(() => void client.invalidateQueries());
 }
 
 const rereads = new Map<string, ReturnType<typeof setTimeout>>();

@@ -1,3 +1,4 @@
+import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useNavigate, useRouter, useRouterState, type LinkProps } from "@tanstack/react-router";
 import {
   Ellipsis,
@@ -15,9 +16,9 @@ import {
 } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { api, BASE, onRefusal } from "@/api/client";
-import { FleetProvider, useFleet } from "@/api/fleet";
+import { FleetProvider } from "@/api/fleet";
 import { useLimited } from "@/api/limited";
-import { queryClient } from "@/api/queries";
+import { approvalsQuery, queryClient } from "@/api/queries";
 import { closeLive, openLive, useLost } from "@/live";
 import { clearDrafts } from "@/session/drafts";
 import { t } from "@/text";
@@ -50,7 +51,7 @@ const ENTRIES: Entry[] = [
 /** How many entries have room at the lower edge of a phone; the others are in its menu. */
 const TABS = 3;
 
-/** Everything around a page of somebody who is logged in. */
+/** Everything around a page for a user who is logged in. */
 export function Shell() {
   const router = useRouter();
   const navigate = useNavigate();
@@ -101,7 +102,8 @@ export function Shell() {
   );
 }
 
-const useWaiting = (): number => useFleet().approvals.length;
+/** The number of open questions; what shows it is drawn again only when that changes. */
+const useWaiting = (): number => useQuery({ ...approvalsQuery, select: (approvals) => approvals.length }).data ?? 0;
 
 function useLogOut(): () => Promise<void> {
   const router = useRouter();

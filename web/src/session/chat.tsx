@@ -33,8 +33,8 @@ function guessHeight(item: Item | undefined): number {
   return (role === "user" ? 64 : 42) + 22 * Math.min(400, lines);
 }
 
-/** The chat of a session: it stays at its newest message unless somebody has scrolled up. */
-export function Chat({ targetId, name, generating, ended }: ChatProps) {
+/** The chat of a session: it stays at its newest message unless the user has scrolled up. */
+export const Chat = memo(function Chat({ targetId, name, generating, ended }: ChatProps) {
   const chat = useQuery(chatQuery(targetId));
   const drafts = useDrafts(targetId);
   const messages = chat.data?.messages;
@@ -180,7 +180,7 @@ export function Chat({ targetId, name, generating, ended }: ChatProps) {
       )}
     </div>
   );
-}
+});
 
 const ItemView = memo(function ItemView({ item, name, generating }: { item: Item; name: string; generating: boolean }) {
   if (item.kind === "draft") {
@@ -227,7 +227,7 @@ const ItemView = memo(function ItemView({ item, name, generating }: { item: Item
   );
 });
 
-/** The beginning of a very long text, and all of it when somebody wants that. */
+/** The beginning of a very long text, with a button that shows the rest. */
 function Long({ text, children }: { text: string; children: (text: string) => React.ReactNode }) {
   const [whole, setWhole] = useState(false);
   if (whole || text.length <= FIRST_CHARACTERS) return children(text);

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { ArrowUp, Clock, ListPlus, Loader2, Square, Undo2, Zap } from "lucide-react";
-import { useEffect, useRef, useState } from "react";
+import { memo, useEffect, useRef, useState } from "react";
 import { api, ApiError, explain, UnreachableError, type Chat } from "@/api/client";
 import { chatQuery, queryClient, queueQuery } from "@/api/queries";
 import { t } from "@/text";
@@ -21,7 +21,7 @@ const newestOfUser = (chat: Chat): Arrived[] =>
   chat.messages.slice(-50).flatMap(({ id, role, content }) => (role === "user" ? [{ id, text: content }] : []));
 
 /** The message box, what waits in the queue, and what is being sent. */
-export function Composer({ targetId, status, name }: ComposerProps) {
+export const Composer = memo(function Composer({ targetId, status, name }: ComposerProps) {
   const [text, setText] = useState(() => readDraft(targetId));
   const [error, setError] = useState<string>();
   const [outgoing, setOutgoing] = useState<Outgoing[]>([]);
@@ -78,7 +78,7 @@ export function Composer({ targetId, status, name }: ComposerProps) {
     try {
       await api.post("/api/v1/shortcuts/{ideId}/interrupt", { path: { ideId: targetId } });
     } catch (failure) {
-      // It ended by itself in the meantime: that is what was wanted.
+      // The turn ended in the meantime, which is what was wanted.
       if (!(failure instanceof ApiError && failure.code === "NOT_GENERATING")) setError(explain(failure));
     } finally {
       setInterrupting(false);
@@ -177,4 +177,4 @@ export function Composer({ targetId, status, name }: ComposerProps) {
       </div>
     </div>
   );
-}
+});

@@ -2,10 +2,10 @@
 import { machineOf } from "@/api/places";
 import { chatQuery, machineQuery, queryClient, queueQuery, statusQuery } from "@/api/queries";
 
-/** Load the code of the page and of its chat. */
+/** Load the code of the page. */
 export function loadCode(): void {
   // A failure is shown when the page is opened, which tries again.
-  void Promise.all([import("./page"), import("./chat")]).catch(() => undefined);
+  void import("./page").catch(() => undefined);
 }
 
 /** Read what the page shows first. What has been read already is not read again. */

@@ -14,13 +14,11 @@ import { Confirm } from "@/ui/lazy-confirm";
 import { Select } from "@/ui/field";
 import { useTitle } from "@/ui/page";
 import { Status } from "@/ui/status";
+import { SessionApproval } from "./approval";
+import { Chat } from "./chat";
 import { Composer } from "./composer";
 
-// The chat is loaded beside this page, not after it; the menu of an approval only with one.
-const loadChat = () => import("./chat");
-if (!new URLSearchParams(location.search).has("tab")) void loadChat();
-const Chat = lazy(() => loadChat().then((module) => ({ default: module.Chat })));
-const SessionApproval = lazy(() => import("./approval").then((module) => ({ default: module.SessionApproval })));
+// The chat is no `lazy` component: React shows what has suspended once at the earliest after 300 ms.
 const Terminal = lazy(() => import("./terminal"));
 const Changes = lazy(() => import("./changes"));
 const Files = lazy(() => import("./files"));
@@ -109,15 +107,13 @@ function Session({ targetId }: { targetId: string }) {
             {state.status === "error" && state.error && <Alert>{`${t("session.error")}: ${state.error}`}</Alert>}
             {notice && <Notice text={notice} onEnd={() => setNotice(undefined)} />}
             {state.pendingAction && (
-              <Suspense>
-                <SessionApproval
-                  key={state.pendingAction.id}
-                  targetId={targetId}
-                  action={state.pendingAction}
-                  name={name}
-                  onElsewhere={setNotice}
-                />
-              </Suspense>
+              <SessionApproval
+                key={state.pendingAction.id}
+                targetId={targetId}
+                action={state.pendingAction}
+                name={name}
+                onElsewhere={setNotice}
+              />
             )}
             <Composer targetId={targetId} status={state.status} name={name} />
           </div>
@@ -146,7 +142,6 @@ function Session({ targetId }: { targetId: string }) {
   );
 }
 
-/** A sentence that goes by itself. */
 interface HeaderProps {
   title: string;
   status: string;
@@ -245,9 +240,7 @@ function Ended({ targetId }: { targetId: string }) {
         }
       />
       <div className="min-h-0 grow">
-        <Suspense fallback={<Skeleton rows={6} />}>
-          <Chat targetId={targetId} name={name} generating={false} ended />
-        </Suspense>
+        <Chat targetId={targetId} name={name} generating={false} ended />
       </div>
       <div className="shrink-0 border-t border-line px-4 py-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
         <div className="mx-auto max-w-3xl text-sm text-soft">

@@ -1,12 +1,15 @@
 import { t } from "./index";
 
-const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
-const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
-const dayOfYear = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+/** Return a function that formats times. Its formatter is made when first needed: that takes a phone 100 ms. */
+function formatter(options: Intl.DateTimeFormatOptions): (at: number) => string {
+  let format: Intl.DateTimeFormat | undefined;
+  return (at) => (format ??= new Intl.DateTimeFormat(undefined, options)).format(at);
+}
 
-export const exactTime = (at: number) => exact.format(at);
-export const clockTime = (at: number) => clock.format(at);
+export const exactTime = formatter({ dateStyle: "medium", timeStyle: "medium" });
+export const clockTime = formatter({ timeStyle: "medium" });
+const day = formatter({ month: "short", day: "numeric" });
+const dayOfYear = formatter({ dateStyle: "medium" });
 
 /** Return how long ago a time was, in few letters: `now`, `5m`, `3h`, `2d`, then the date. */
 export function shortAge(at: number, now: number): string {
@@ -15,7 +18,7 @@ export function shortAge(at: number, now: number): string {
   if (minutes < 60) return `${minutes}m`;
   if (minutes < 24 * 60) return `${Math.floor(minutes / 60)}h`;
   if (minutes < 7 * 24 * 60) return `${Math.floor(minutes / (24 * 60))}d`;
-  return new Date(at).getFullYear() === new Date(now).getFullYear() ? day.format(at) : dayOfYear.format(at);
+  return new Date(at).getFullYear() === new Date(now).getFullYear() ? day(at) : dayOfYear(at);
 }
 
 /** Return a duration in seconds with its two largest units: `3d 4h`. */

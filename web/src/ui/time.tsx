@@ -1,15 +1,26 @@
 import { useSyncExternalStore } from "react";
+import { whenIdle } from "@/idle";
 import { exactTime, shortAge } from "@/text/format";
 
 let now = Date.now();
+/** Exact times are formatted once the page has been shown: the first one takes long. */
+let exact: "later" | "soon" | "now" = "later";
 const listeners = new Set<() => void>();
+const notifyAll = () => listeners.forEach((notify) => notify());
 let timer: ReturnType<typeof setInterval> | undefined;
 
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
+  if (exact === "later") {
+    exact = "soon";
+    whenIdle(() => {
+      exact = "now";
+      notifyAll();
+    });
+  }
   timer ??= setInterval(() => {
     now = Date.now();
-    listeners.forEach((notify) => notify());
+    notifyAll();
   }, 20_000);
   return () => {
     listeners.delete(listener);
@@ -22,8 +33,9 @@ function subscribe(listener: () => void): () => void {
 /** How long ago a time was; the exact local time on hover. */
 export function Age({ at, className }: { at: number; className?: string }) {
   const current = useSyncExternalStore(subscribe, () => now);
+  const hasTitle = useSyncExternalStore(subscribe, () => exact === "now");
   return (
-    <time dateTime={new Date(at).toISOString()} title={exactTime(at)} className={className}>
+    <time dateTime={new Date(at).toISOString()} title={hasTitle ? exactTime(at) : undefined} className={className}>
       {shortAge(at, Math.max(current, Date.now() - 20_000))}
     </time>
   );
