@@ -5,7 +5,7 @@
  *
  * The tab that has the lock "outrider-events" leads. When it is closed, the browser gives the lock
  * to another tab, which resumes after the last cursor that it has seen. Where there are no locks
- * (a page that came over plain http from another machine), each tab has a stream of its own.
+ * (a page that came over plain http from another machine), each tab opens its own stream.
  *
  * A tab that joins asks the leader for its state; what happened before, it reads from the API. It
  * also asks when it has heard nothing for a while: the browser may have frozen the leader, which

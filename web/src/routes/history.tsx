@@ -1,5 +1,5 @@
 import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { Link, useNavigate } from "@tanstack/react-router";
+import { useNavigate } from "@tanstack/react-router";
 import { History as HistoryIcon, RotateCcw, SearchX } from "lucide-react";
 import { useEffect, useState } from "react";
 import { api, explain, type Session } from "@/api/client";
@@ -10,6 +10,7 @@ import { Button } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { SearchBox } from "@/ui/field";
 import { Page } from "@/ui/page";
+import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
 
@@ -118,14 +119,9 @@ function EndedRow({ session, machine }: { session: Session; machine: string | un
       <div className="relative flex items-center gap-3 px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
         <div className="flex min-w-0 grow flex-col">
           <div className="flex min-w-0 items-baseline gap-x-3">
-            <Link
-              to="/sessions/$targetId"
-              params={{ targetId: session.targetId }}
-              data-row
-              className="truncate font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
-            >
+            <RowLink to="/sessions/$targetId" params={{ targetId: session.targetId }} className="font-medium">
               {visible(session.title ?? session.type)}
-            </Link>
+            </RowLink>
             {session.title && <span className="truncate text-sm text-faint max-sm:hidden">{session.name}</span>}
           </div>
           <p className="flex min-w-0 gap-x-3 text-sm text-faint">

@@ -46,7 +46,7 @@ export function InboxPage() {
 interface InboxCardProps {
   approval: Approval;
   name: string;
-  /** Called if the question was answered by somebody else. */
+  /** Called if the question was answered elsewhere. */
   onElsewhere: () => void;
 }
 

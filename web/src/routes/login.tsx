@@ -5,7 +5,7 @@ import { queryClient } from "@/api/queries";
 import { safeNext } from "@/next";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
-import { Field } from "@/ui/field";
+import { Field, PasswordField } from "@/ui/field";
 import { Alert } from "@/ui/feedback";
 import { useTitle } from "@/ui/page";
 import { Mark } from "@/ui/mark";
@@ -79,14 +79,7 @@ export function Login() {
           value={email}
           onChange={(event) => setEmail(event.target.value)}
         />
-        <Field
-          label={t("login.password")}
-          type="password"
-          autoComplete="current-password"
-          required
-          value={password}
-          onChange={(event) => setPassword(event.target.value)}
-        />
+        <PasswordField value={password} onChange={(event) => setPassword(event.target.value)} />
         <Button type="submit" look="primary" busy={busy} className="w-full">
           {t("login.submit")}
         </Button>

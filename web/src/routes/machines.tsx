@@ -1,5 +1,4 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
 import { MonitorSmartphone, Plus } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { explain, type Daemon, type DaemonStatus } from "@/api/client";
@@ -11,6 +10,7 @@ import { Button } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { SearchBox } from "@/ui/field";
 import { Page } from "@/ui/page";
+import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
 
@@ -74,14 +74,9 @@ function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2.5 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
       <Status value={machineState(machine)} className="max-sm:order-last sm:w-28" />
       <div className="min-w-0 grow">
-        <Link
-          to="/machines/$daemonId"
-          params={{ daemonId: machine.id }}
-          data-row
-          className="font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
-        >
+        <RowLink to="/machines/$daemonId" params={{ daemonId: machine.id }} className="block font-medium">
           {visible(machine.nickname)}
-        </Link>
+        </RowLink>
         <p className="truncate text-sm text-faint">
           {[
             machine.hostname !== machine.nickname && visible(machine.hostname),

@@ -4,7 +4,7 @@ import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { Dialog } from "@/ui/dialog";
 import { Alert } from "@/ui/feedback";
-import { Field } from "@/ui/field";
+import { PasswordField } from "@/ui/field";
 
 /** Asks for the password in place when an action needs a recent login. */
 export default function PasswordPrompt({ finish }: { finish: (given: boolean) => void }) {
@@ -36,15 +36,7 @@ function PasswordForm({ finish }: { finish: (given: boolean) => void }) {
     <form onSubmit={submit} className="space-y-4">
       <p className="text-sm text-soft">{t("recent.why")}</p>
       {error && <Alert>{error}</Alert>}
-      <Field
-        label={t("login.password")}
-        type="password"
-        autoComplete="current-password"
-        required
-        autoFocus
-        value={password}
-        onChange={(event) => setPassword(event.target.value)}
-      />
+      <PasswordField autoFocus value={password} onChange={(event) => setPassword(event.target.value)} />
       <div className="flex justify-end">
         <Button type="submit" look="primary" busy={busy}>
           {t("recent.submit")}

@@ -10,6 +10,7 @@ import { Button, buttonClass } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { SearchBox, Select } from "@/ui/field";
 import { Page } from "@/ui/page";
+import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
 
@@ -116,14 +117,9 @@ export function SessionRow({ place: { session, machine } }: { place: Place }) {
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:h-11 sm:px-6 sm:py-0">
       <Status value={session.status} className="max-sm:order-last sm:w-36" />
       <div className="flex min-w-0 grow flex-col gap-x-3 sm:flex-row sm:items-baseline">
-        <Link
-          to="/sessions/$targetId"
-          params={{ targetId: session.targetId }}
-          data-row
-          className="truncate font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
-        >
+        <RowLink to="/sessions/$targetId" params={{ targetId: session.targetId }} className="font-medium">
           {visible(session.title ?? session.type)}
-        </Link>
+        </RowLink>
         <span className="truncate text-sm text-faint max-sm:hidden">
           {session.title ? session.name : ""}
           {session.error && session.status === "error" && <span className="text-bad"> {visible(session.error)}</span>}

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { Link, useNavigate } from "@tanstack/react-router";
+import { useNavigate } from "@tanstack/react-router";
 import { Plus, Webhook as WebhookIcon } from "lucide-react";
 import { useEffect, useState, type FormEvent } from "react";
 import { api, explain, type Webhook } from "@/api/client";
@@ -11,6 +11,7 @@ import { Dialog } from "@/ui/dialog";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Field } from "@/ui/field";
 import { Page } from "@/ui/page";
+import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
 import { eventsOf, webhookState } from "./deliveries";
@@ -75,14 +76,9 @@ function WebhookRow({ webhook }: { webhook: Webhook }) {
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2.5 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
       <Status value={webhookState(webhook)} className="max-sm:order-last sm:w-24" />
       <div className="min-w-0 grow">
-        <Link
-          to="/webhooks/$webhookId"
-          params={{ webhookId: webhook.id }}
-          data-row
-          className="block truncate font-medium outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
-        >
+        <RowLink to="/webhooks/$webhookId" params={{ webhookId: webhook.id }} className="block font-medium">
           {webhook.url}
-        </Link>
+        </RowLink>
         <p className="truncate text-sm text-faint">{webhook.disabledReason ?? eventsOf(webhook)}</p>
       </div>
       <p className="hidden shrink-0 text-right text-sm text-faint sm:block">

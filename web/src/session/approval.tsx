@@ -152,7 +152,7 @@ interface SessionApprovalProps {
   targetId: string;
   action: PendingAction;
   name: string;
-  /** Called with a sentence if the question was answered by somebody else. */
+  /** Called with a sentence if the question was answered elsewhere. */
   onElsewhere: (text: string) => void;
 }
 

@@ -9,6 +9,7 @@ import { bytes } from "@/text/format";
 import { Button, buttonClass } from "@/ui/button";
 import { CopyButton } from "@/ui/copy";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
+import { RowLink } from "@/ui/row-link";
 import { useHighlighted } from "./code";
 import { languageOf } from "./languages";
 
@@ -150,16 +151,14 @@ function Entries({ targetId, path, entries, truncated }: EntriesProps) {
           return (
             <li key={entry.name} className="relative flex h-9 items-center gap-2.5 border-b border-line px-4 hover:bg-hover has-focus-visible:bg-hover sm:px-6 pointer-coarse:h-11">
               <Icon className={entry.type === "dir" ? "size-4 shrink-0 text-accent" : "size-4 shrink-0 text-faint"} aria-hidden />
-              <Link
+              <RowLink
                 to="/sessions/$targetId"
                 params={{ targetId }}
                 search={{ tab: "files", path: path ? `${path}/${entry.name}` : entry.name }}
-                data-row
-                className="min-w-0 truncate outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
               >
                 {visible(entry.name)}
                 {entry.type === "dir" && <span className="text-faint">/</span>}
-              </Link>
+              </RowLink>
               {entry.type === "file" && <span className="ml-auto shrink-0 text-xs text-faint tabular-nums">{bytes(entry.size)}</span>}
             </li>
           );

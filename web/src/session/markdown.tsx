@@ -4,7 +4,7 @@ import { CodeBlock } from "./code";
 import { decodeEntities } from "./entities";
 import { safeLink } from "./links";
 
-/** Deeper than this, text is shown as it was written: nobody nests so, but a hostile agent may. */
+/** Text nested deeper than this is shown unformatted: only a hostile agent nests so deep. */
 const MAX_DEPTH = 24;
 
 let mend: ((text: string) => string) | undefined;
@@ -93,7 +93,7 @@ function Inline({ token: any, depth }: { token: Token; depth: number }): ReactNo
     case "link":
       return <Anchor href={token.autolink ? token.href : decodeEntities(token.href)}>{inline(token.tokens, depth)}</Anchor>;
     case "image":
-      // Images are not loaded: an address in an agent's text could tell somebody what was read.
+      // Images are not loaded: requesting an address from an agent's text could leak what was read.
       return <Anchor href={decodeEntities(token.href)}>{token.text || token.href}</Anchor>;
     default:
       return (token as Token).raw; // HTML too: it stays text

@@ -24,7 +24,7 @@ const KEYS: [string, string, string][] = [
   ["Enter", "Enter", "\r"],
 ];
 
-/** Close codes after which connecting again makes sense by itself. */
+/** Close codes after which the terminal connects again without being asked to. */
 const AGAIN = new Set([1001, 1006, 1012, 1013]);
 
 /** A live terminal, by the path of its WebSocket. */

@@ -1,5 +1,6 @@
 import { Search } from "lucide-react";
 import { useId, type InputHTMLAttributes, type Ref, type SelectHTMLAttributes } from "react";
+import { t } from "@/text";
 import { cn } from "./cn";
 
 const LOOK = "min-w-0 rounded-md border border-line-strong bg-ground text-text hover:border-faint";
@@ -27,6 +28,11 @@ export function Field({ label, hint, className, ...rest }: FieldProps) {
     </div>
   );
 }
+
+/** The field of the user's password, which browsers and password managers fill in. */
+export const PasswordField = (props: Omit<FieldProps, "label" | "type">) => (
+  <Field label={t("login.password")} type="password" autoComplete="current-password" required {...props} />
+);
 
 interface SelectProps extends SelectHTMLAttributes<HTMLSelectElement> {
   label: string;

@@ -4,7 +4,7 @@ import { cn } from "./cn";
 
 type Known = { icon: LucideIcon; look: string; hint?: string; turning?: boolean };
 
-/** Each state has a shape and a word of its own: colour repeats what they say. */
+/** Each state has its own shape and word; colour only repeats what they say. */
 const STATES: Record<string, Known> = {
   waiting_approval: { icon: CircleHelp, look: "text-waiting", hint: t("status.waiting_approval") },
   generating: { icon: Loader, look: "text-working", hint: t("status.generating"), turning: true },
