@@ -5,7 +5,7 @@ import re
 from typing import Final, Literal
 
 import uuid_utils
-from typeid import TypeID
+from typeid import TypeID, base32
 from typeid.errors import TypeIDException
 
 Prefix = Literal[
@@ -20,7 +20,7 @@ _ID: Final = re.compile(r"([a-z]+)_[0-7][0-9a-hjkmnp-tv-z]{25}")
 
 def new_id(prefix: Prefix) -> str:
     """Return a new, globally unique id; ids sort by their time of creation."""
-    return str(TypeID(prefix))
+    return f"{prefix}_{base32.encode(uuid_utils.uuid7().bytes)}"  # a `TypeID` takes 3x as long
 
 
 def derived_id(prefix: Prefix, millis: int, *parts: str) -> str:
