@@ -233,11 +233,17 @@ class Dispatcher:
         # Before the frame is sent: the result may arrive before `send` returns.
         future = self._pending.add(state.id, frame.id)
         watcher: list[asyncio.Task[None]] = []
-        watch = asyncio.get_running_loop().call_later(
-            PATIENCE, _start_watching, watcher, future, gone
-        )
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout
+
+        def start_watching() -> None:
+            limit.reschedule(deadline)
+            watcher.append(asyncio.create_task(_fail_on_disconnect(future, gone)))
+
+        # Most results arrive before this timer, so that the time limit needs none of its own.
+        watch = loop.call_later(min(PATIENCE, self._timeout), start_watching)
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(None) as limit:
                 sent = await self._relay.send(state.id, frame)
                 if not sent and not await self._sent_later(state, frame):
                     raise _unreachable(state)
@@ -320,12 +326,6 @@ def _unreachable(state: MachineState) -> ApiError:
         "it is expected back: try again in a few seconds",
         safe_to_retry=True,
     )
-
-
-def _start_watching(
-    watcher: list[asyncio.Task[None]], future: asyncio.Future[CommandResult], gone: ClientDisconnect
-) -> None:
-    watcher.append(asyncio.create_task(_fail_on_disconnect(future, gone)))
 
 
 async def _fail_on_disconnect(

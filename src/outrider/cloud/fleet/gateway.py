@@ -260,8 +260,8 @@ class Connection:
         if self._acknowledging is not None:
             self._acknowledging.cancel()
 
-    async def _write(self, frame: FromService) -> None:
-        await self._write_message({"type": "websocket.send", "text": encode(frame).decode()})
+    def _write(self, frame: FromService) -> Awaitable[None]:
+        return self._write_message({"type": "websocket.send", "text": encode(frame).decode()})
 
     async def send_terminal(self, message: bytes) -> None:
         """Send a binary message of a terminal; waits while the machine does not read.
