@@ -11,7 +11,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from outrider.cloud import http_protocol as limits
-from outrider.cloud.http_protocol import Patience, http_protocol
+from outrider.cloud.http_protocol import CLOSE, Patience, http_protocol
+from outrider.cloud.refusal import WHOLE_RESPONSE
 from outrider.cloud.websocket import Keepalive, WebSocket
 from tests.rig.patience import PATIENCE, eventually
 
@@ -32,6 +33,7 @@ class Application:
         self.go = asyncio.Event()
         self.go.set()
         self.response = b""
+        self.headers: list[tuple[bytes, bytes]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)
@@ -45,7 +47,11 @@ class Application:
             more = message.get("more_body", False)
         self.lengths.append(length)
         body = self.response or str(length).encode()
-        headers = [(b"content-length", str(len(body)).encode())]
+        headers = [(b"content-length", str(len(body)).encode()), *self.headers]
+        if scope["path"] == "/whole":
+            assert WHOLE_RESPONSE in scope["extensions"]
+            await send({"type": WHOLE_RESPONSE, "status": 200, "headers": headers, "body": body})
+            return
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -230,6 +236,52 @@ class TestBytes:
             await eventually(lambda: bool(server.app.scopes))
             await connection.sends(then + upgrade)
             assert await connection.is_dropped()
+
+
+class TestWholeResponse:
+    """A response in one message is the same as in two."""
+
+    @pytest.mark.parametrize(
+        "request_head",
+        [
+            b"GET / HTTP/1.1\r\n",
+            b"HEAD / HTTP/1.1\r\n",
+            b"GET / HTTP/1.0\r\n",
+            b"GET / HTTP/1.1\r\nConnection: close\r\n",
+        ],
+    )
+    @pytest.mark.parametrize("is_draining", [False, True])
+    async def test_bytes(self, request_head: bytes, is_draining: bool) -> None:
+        responses = []
+        async with serving() as server:
+            server.app.headers = [(b"x-name", b"value")]
+            if is_draining:
+                server.uvicorn.config.encoded_headers.append(CLOSE)
+                server.uvicorn.server_state.default_headers = [CLOSE]
+            for path in (b" / ", b" /whole "):
+                async with server.connection() as connection:
+                    await connection.sends(request_head.replace(b" / ", path) + b"Host: x\r\n\r\n")
+                    # The second request is answered if the connection goes on.
+                    await connection.sends(b"GET / HTTP/1.0\r\nHost: x\r\n\r\n")
+                    async with asyncio.timeout(PATIENCE):
+                        responses.append(await connection.reader.read())
+        in_two, whole = (
+            [line for line in one.splitlines() if not line.startswith(b"date")] for one in responses
+        )
+        assert sorted(in_two) == sorted(whole)
+
+    async def test_pipelined(self) -> None:
+        async with serving() as server, server.connection() as connection:
+            server.app.go.clear()
+            await connection.sends(GET.replace(b" / ", b" /whole ") * 3)
+            server.app.go.set()
+            assert [await connection.status() for _ in range(3)] == [200] * 3
+
+    async def test_a_header_with_a_line_break_is_not_sent(self) -> None:
+        async with serving() as server, server.connection() as connection:
+            server.app.headers = [(b"x-name", b"value\r\nset-cookie: a=b")]
+            await connection.sends(GET.replace(b" / ", b" /whole "))
+            assert await connection.status() == 500
 
 
 class TestTime:

@@ -14,6 +14,13 @@ from starlette.types import Send
 
 from outrider.contract.errors import ApiError
 
+WHOLE_RESPONSE: Final = "outrider.response"
+"""An ASGI extension: a message of this type is a whole response: `status`, `headers` and `body`.
+
+uvicorn takes a response in two messages, and matches every header against two regular expressions:
+a fifth of the processor time of `GET /daemons`, which is 123 us without that, and 156 us with it.
+"""
+
 RESPONSE_KINDS: Final = {"http": "http", "websocket": "websocket.http"}
 """The prefix of the ASGI messages of a response, by the type of the scope."""
 

@@ -16,7 +16,7 @@ from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.app import Service
 from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
-from outrider.cloud.http_protocol import http_protocol
+from outrider.cloud.http_protocol import CLOSE, http_protocol
 from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.settings import Settings
 from outrider.cloud.tls import ServerCertificate
@@ -192,9 +192,8 @@ class _Server(uvicorn.Server):
 
     def close_after_response(self) -> None:
         """Add `Connection: close` to every response from now on."""
-        close = (b"connection", b"close")
-        self.config.encoded_headers.append(close)
-        self.server_state.default_headers = [*self.server_state.default_headers, close]
+        self.config.encoded_headers.append(CLOSE)
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
 
     def stop_listening(self) -> None:
         """Stop accepting connections, and close idle HTTP connections."""

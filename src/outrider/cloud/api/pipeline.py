@@ -27,6 +27,7 @@ from outrider.cloud.api.request_body import decode_body, decode_query, read_body
 from outrider.cloud.api.sockets import Conversation, Sockets
 from outrider.cloud.api.streaming import Stream, Streams
 from outrider.cloud.fleet.dispatch import ClientGone
+from outrider.cloud.refusal import WHOLE_RESPONSE
 from outrider.cloud.store.database import is_unavailable
 from outrider.contract.errors import ApiError, not_found
 from outrider.contract.structs import Wire
@@ -127,7 +128,7 @@ class Refusal:
         except ApiError as error:
             answer, headers = error_response(error), error_headers(error)
         headers = [*self._pipeline.rates.headers(context.statuses), *headers]
-        await send_json(send, answer.status, answer.body, headers)
+        await send_json(scope, send, answer.status, answer.body, headers)
 
 
 def no_endpoint(pipeline: Pipeline) -> Refusal:
@@ -140,6 +141,8 @@ class _EndpointApp:
 
     def __init__(self, bound: BoundEndpoint, pipeline: Pipeline) -> None:
         self._endpoint = endpoint = bound.endpoint
+        self._mutates = endpoint.mutates
+        self._may_repeat = endpoint.may_repeat
         self._handler = bound.handler
         self._pipeline = pipeline
         self._decoder: msgspec.json.Decoder[Any] | None = (
@@ -181,20 +184,19 @@ class _EndpointApp:
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
             answer = failure_response(scope, error)
         extra = [*self._pipeline.rates.headers(context.statuses), *extra]
-        if isinstance(answer, Stream):
+        if isinstance(answer, Answer):
+            self._audit(scope, context, call, answer.status)
+            if scope["type"] == "websocket":
+                await _deny(send, answer, [*extra, (b"x-request-id", scope["request_id"])])
+            else:
+                await send_json(scope, send, answer.status, answer.body, extra)
+        elif isinstance(answer, Stream):
             assert call is not None, "a handler has returned the stream"
             self._audit(scope, context, call, self._endpoint.status)
             await self._stream(call, answer, send, extra)
-            return
-        if isinstance(answer, Conversation):
+        else:
             self._audit(scope, context, call, HTTPStatus.SWITCHING_PROTOCOLS)
             await self._converse(answer, context, receive, send)
-            return
-        self._audit(scope, context, call, answer.status)
-        if scope["type"] == "websocket":
-            await _deny(send, answer, [*extra, (b"x-request-id", scope["request_id"])])
-        else:
-            await send_json(send, answer.status, answer.body, extra)
 
     async def _converse(
         self, conversation: Conversation, context: RequestContext, receive: Receive, send: Send
@@ -217,7 +219,11 @@ class _EndpointApp:
     ) -> Call:
         endpoint = self._endpoint
         is_socket = scope["type"] == "websocket"
-        body = b"" if is_socket else await read_body(receive, headers.get(b"content-length"))
+        # A request with neither header has no body (RFC 9112, 6.3).
+        has_body = b"content-length" in headers or b"transfer-encoding" in headers
+        body = b""
+        if has_body and not is_socket:
+            body = await read_body(receive, headers.get(b"content-length"))
         decoded = query = None
         if endpoint.query is not None:
             query = decode_query(endpoint.query, scope["query_string"])
@@ -242,7 +248,7 @@ class _EndpointApp:
             ApiError: 503, audit records cannot be stored.
         """
         pipeline = self._pipeline
-        if not self._endpoint.mutates or call.reads_only or pipeline.audit.failure is None:
+        if not self._mutates or call.reads_only or pipeline.audit.failure is None:
             return
         if pipeline.audit_required:
             raise ApiError(
@@ -278,11 +284,11 @@ class _EndpointApp:
 
     async def _answer(self, call: Call, headers: Headers) -> Answer | Stream | Conversation:
         key = headers.get(b"idempotency-key")
-        if key is None or self._endpoint.may_repeat or call.principal is None:
+        if key is None or self._may_repeat or call.principal is None:
             data = await self._handler(call)
-            if isinstance(data, Conversation):
-                return await self._opened(data, call)
-            return data if isinstance(data, Stream) else self._success(data)
+            if isinstance(data, bytes | Wire):
+                return self._success(data)
+            return data if isinstance(data, Stream) else await self._opened(data, call)
         call.gone = _never  # continue without the client, so that a retry finds the response
         return await self._pipeline.idempotency.once(
             principal=call.principal.id,
@@ -327,7 +333,7 @@ class _EndpointApp:
         self, scope: AsgiScope, context: RequestContext, call: Call | None, outcome: int
     ) -> None:
         reads_only = call is not None and call.reads_only
-        if (reads_only or not self._endpoint.mutates) and outcome not in _REFUSED:
+        if (reads_only or not self._mutates) and outcome not in _REFUSED:
             return
         principal = context.principal
         account_id = principal.account_id if principal else call.acted_for if call else None
@@ -382,15 +388,12 @@ async def _deny(send: Send, answer: Answer, headers: list[tuple[bytes, bytes]]) 
 
 
 async def send_json(
-    send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]
+    scope: AsgiScope, send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]
 ) -> None:
     """Send a response whose body is JSON."""
-    length = (b"content-length", str(len(data)).encode())
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [_JSON, length, _NO_STORE, *headers],
-        }
-    )
-    await send({"type": "http.response.body", "body": data})
+    headers = [_JSON, (b"content-length", b"%d" % len(data)), _NO_STORE, *headers]
+    if WHOLE_RESPONSE in scope.get("extensions", ()):
+        await send({"type": WHOLE_RESPONSE, "status": status, "headers": headers, "body": data})
+    else:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": data})

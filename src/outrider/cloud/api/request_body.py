@@ -97,10 +97,10 @@ def decode_query(model: type[Wire], query: bytes) -> Any:
     try:
         if b"%00" in query:  # PostgreSQL does not store zero bytes in text
             raise bad_request("The query string has a zero byte in it")
+        if not query:  # as most are
+            return msgspec.convert({}, model)
         text = query.decode("ascii")
-        pairs: dict[str, Any] = (
-            dict(parse_qsl(text, keep_blank_values=True, errors="strict")) if text else {}
-        )
+        pairs: dict[str, Any] = dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
         check_parameter_names(model, pairs)
         for name in _numbers(model) & pairs.keys():
             if _NUMBER.fullmatch(pairs[name]):

@@ -122,7 +122,7 @@ class McpEndpoint:
             raise
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
             answer = failure_response(scope, error)
-            await send_json(send, answer.status, answer.body, [])
+            await send_json(scope, send, answer.status, answer.body, [])
 
     async def _authorize(self, one: "_Exchange") -> Principal:
         """Check who sends a request.
@@ -235,10 +235,10 @@ class McpEndpoint:
         elif error.status == HTTPStatus.TOO_MANY_REQUESTS:
             called = await _tool_call(one)
             if called is not None:
-                await send_json(one.send, 200, _tool_error(called, error), headers)
+                await send_json(one.scope, one.send, 200, _tool_error(called, error), headers)
                 return
         answer = error_response(error)
-        await send_json(one.send, answer.status, answer.body, headers)
+        await send_json(one.scope, one.send, answer.status, answer.body, headers)
 
     def _challenge(self, scope: Scope, error: ApiError) -> bytes:
         """Return the value of `WWW-Authenticate` (RFC 9728, 5.1)."""

@@ -231,17 +231,17 @@ class ToolCalls:
         """
         context = RequestContext(caller.address)
         context.principal = caller.principal
+        body = b"" if request.body is None else msgspec.json.encode(request.body)
         scope: Scope = {
             "type": "http",
             "method": request.method,
             "path": request.path.format(**request.parameters),
             "path_params": dict(request.parameters),
             "query_string": urlencode(request.query).encode(),
-            "headers": [],
+            "headers": [(b"content-length", b"%d" % len(body))],
             "request_id": caller.request_id,
             CONTEXT: context,
         }
-        body = b"" if request.body is None else msgspec.json.encode(request.body)
         answer: list[Message] = []
 
         async def send(message: Message) -> None:
