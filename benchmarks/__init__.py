@@ -1,6 +1,6 @@
 """Measurements of Outrider against its targets: `make bench`, or `python -m benchmarks`.
 
-A benchmark is one module that can be run alone (`python -m benchmarks.roundtrip`). They share the
+A benchmark is one module, which can be run alone (`python -m benchmarks roundtrip`). They share the
 tests' rig (`tests/rig`, `tests/servers`, the kinds of agents), and
 
     command, report    the command line; figures, their targets and tables

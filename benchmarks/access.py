@@ -9,7 +9,7 @@ import uvloop
 from starlette.types import Scope
 from tests.rig.site import new_account
 
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.processes import SERVING, Stage, stage
 from benchmarks.report import Figure, Report, Section, Target, compared
 from benchmarks.service import Installation, Server
@@ -131,7 +131,3 @@ def _compare(name: str, sides: Sides, options: Options) -> list[Figure]:
         compared(throughput, "requests/s", runs, lambda run: run.per_second, _TARGET),
         compared(cost, "us/request", runs, lambda run: run.cpu_per_request),
     ]
-
-
-if __name__ == "__main__":
-    main({"access": benchmark})

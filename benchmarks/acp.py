@@ -1,41 +1,14 @@
 """How soon, how fast and at what cost an agent over the Agent Client Protocol is observed."""
 
 import statistics
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
-from benchmarks.command import Options, main
-from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
-from benchmarks.processes import REPOSITORY, BenchmarkError, Stage, stage
+from benchmarks.command import Options
+from benchmarks.machine_agent import SCRIPTED, Agent, MachineAgent, machine_agent
+from benchmarks.processes import BenchmarkError, stage
 from benchmarks.report import Figure, Report, Section, Target, percentile
 from benchmarks.service import Installation
-
-_AGENT: Final = REPOSITORY / "tests/daemon/agents/acp/scripted_agent.py"
-
-_KIND: Final = "scripted"
-
-
-@contextmanager
-def _scripted_agents(here: Stage) -> Iterator[MachineAgent]:
-    """Provide a machine that knows the scripted agent of the tests."""
-    home = here.directory / "home"
-    home.mkdir()
-    provider = (
-        f'type = "{_KIND}"\ncategory = "acp"\ndisplay_name = "Scripted"\n'
-        f"command = ['{sys.executable}', '{_AGENT}']\ninstall = \"-\"\n"
-    )
-    with machine_agent(
-        Installation(here, "service"), providers={_KIND: provider}, settings={"HOME": str(home)}
-    ) as machine:
-        yield machine
-
-
-def _launch(machine: MachineAgent) -> Agent:
-    return machine.launch(_KIND, machine.here.directory)
-
 
 PACE: Final = 1000
 """Chunks a second that a paced agent streams."""
@@ -56,16 +29,18 @@ _MEGABYTE: Final = 1e6
 
 def benchmark(options: Options) -> Report:
     """Measure with scripted agents, which do nothing but what is measured."""
-    with stage() as here, _scripted_agents(here) as machine:
-        memory = _memory(machine, options)  # of a daemon that has done nothing else yet
-    with stage() as here, _scripted_agents(here) as machine:
-        sections = [_delays(machine, options), _streams(machine, options), memory]
+    with stage() as here:
+        # The memory is that of a daemon that has done nothing else.
+        with machine_agent(Installation(here, "memory"), providers=SCRIPTED) as machine:
+            memory = _memory(machine, options)
+        with machine_agent(Installation(here, "service"), providers=SCRIPTED) as machine:
+            sections = [_delays(machine, options), _streams(machine, options), memory]
     return Report(benchmark="acp", sections=sections)
 
 
 def _delays(machine: MachineAgent, options: Options) -> Section:
     medians, slowest, alone = [], [], []
-    agent = _launch(machine)
+    agent = machine.launch("scripted")
     for _ in options.each_round("delays"):
         alone.append(statistics.median(_request(agent) for _ in range(_ALONE)))
         found = _delays_of(agent, options.seconds * _A_SECOND)
@@ -107,7 +82,7 @@ def _delays_of(agent: Agent, count: int) -> list[float]:
 
 def _streams(machine: MachineAgent, options: Options) -> Section:
     wrote, behind, last, cost, together, flood = [], [], [], [], [], []
-    agents = [_launch(machine) for _ in range(_AT_ONCE)]
+    agents = [machine.launch("scripted") for _ in range(_AT_ONCE)]
     for _ in options.each_round("streams"):
         before = machine.program.cpu_seconds()
         lags = _lags(agents[:1], options.seconds)
@@ -189,11 +164,7 @@ def _memory(machine: MachineAgent, options: Options) -> Section:
 
 def _used(machine: MachineAgent) -> Agent:
     """Launch an agent and have a turn with it."""
-    agent = _launch(machine)
+    agent = machine.launch("scripted")
     agent.send("tool")
     agent.wait_until_idle()
     return agent
-
-
-if __name__ == "__main__":
-    main({"acp": benchmark})

@@ -20,7 +20,7 @@ from tests.daemon.agents.kinds import KINDS
 from tests.daemon.agents.machine import StubModel, agent_environment, install_agent, stub_model
 
 from benchmarks.clients import Clients
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
 from benchmarks.processes import BenchmarkError, Stage, stage
 from benchmarks.report import NONE, Figure, Report, Section, Target
@@ -364,7 +364,3 @@ def _figures(found: Measured, idle: float, generating: float) -> list[Figure]:
 def _tail(name: str, values: list[float], target: Target | None = None) -> Figure:
     found = [statistics.quantiles(values, n=20, method="inclusive")[-1]] if values else []
     return Figure(f"{name}, 95th percentile", "s", found, target=target)
-
-
-if __name__ == "__main__":
-    main({"agents": benchmark})

@@ -1,10 +1,11 @@
 """The command line of the benchmarks."""
 
 import argparse
+import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -59,10 +60,11 @@ class Options:
         return runs
 
 
-def main(benchmarks: Mapping[str, Benchmark], *, omitted: Sequence[str] = ()) -> None:
+def main(benchmarks: Sequence[str], *, omitted: Sequence[str]) -> None:
     """Run benchmarks as the command line says, print their figures, and end the program.
 
     Args:
+        benchmarks: their names; each is the module of that name, with a function `benchmark`.
         omitted: those that run only if the command line names them.
     """
     given = _arguments(benchmarks)
@@ -80,7 +82,8 @@ def main(benchmarks: Mapping[str, Benchmark], *, omitted: Sequence[str] = ()) ->
     reports = []
     try:
         for name in given.names or [name for name in benchmarks if name not in omitted]:
-            reports.append(benchmarks[name](options))
+            benchmark: Benchmark = importlib.import_module(f"benchmarks.{name}").benchmark
+            reports.append(benchmark(options))
             report.show(console, reports[-1])
     except BenchmarkError as error:
         sys.exit(f"benchmarks: {error}")
@@ -91,7 +94,7 @@ def main(benchmarks: Mapping[str, Benchmark], *, omitted: Sequence[str] = ()) ->
         report.write(given.json, reports)
 
 
-def _arguments(benchmarks: Mapping[str, Benchmark]) -> argparse.Namespace:
+def _arguments(benchmarks: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Outrider against its targets.")
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="what to run of: " + ", ".join(benchmarks))

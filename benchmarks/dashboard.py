@@ -2,7 +2,6 @@
 
 import shutil
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +9,9 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
 
-from benchmarks.command import Options, main
-from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
-from benchmarks.processes import REPOSITORY, BenchmarkError, Stage, stage
+from benchmarks.command import Options
+from benchmarks.machine_agent import SCRIPTED, Agent, MachineAgent, machine_agent
+from benchmarks.processes import BenchmarkError, stage
 from benchmarks.report import Figure, Report, Section, Target, percentile
 from benchmarks.service import EMAIL, PASSWORD, Installation
 from outrider.cloud.api.dashboard import is_built
@@ -34,15 +33,6 @@ _OPEN: Final = Target("at most", 1000)
 _SMOOTH: Final = Target("at most", 100)
 _FLAT: Final = Target("at most", 5)
 _NO_GAP: Final = Target("at most", 0)
-
-_AGENT: Final = REPOSITORY / "tests/daemon/agents/acp/scripted_agent.py"
-_SCRIPTED: Final = f"""
-type = "scripted"
-category = "acp"
-display_name = "Scripted"
-command = ['{sys.executable}', '{_AGENT}']
-install = "-"
-"""
 
 # Notes the moment at which an element that is waited for can be used: the frame after it was there.
 _WATCH: Final = """
@@ -153,9 +143,12 @@ def benchmark(options: Options) -> Report:
     if not is_built() or shutil.which("chromium") is None or not is_installed():
         note = Figure("nothing measured", "", note="it needs `make web`, chromium and playwright")
         return Report(benchmark="dashboard", sections=[Section(title="Dashboard", figures=[note])])
-    with stage() as here, _machine(here) as machine, _chromium() as browser:
-        directory = here.directory / "home"
-        agent, full = machine.launch("demo", directory), machine.launch("demo", directory)
+    with (
+        stage() as here,
+        machine_agent(Installation(here, "service"), providers=SCRIPTED) as machine,
+        _chromium() as browser,
+    ):
+        agent, full = machine.launch("demo"), machine.launch("demo")
         agent.send("hello")
         agent.wait_until_idle()
         options.progress(f"a session of {_MESSAGES:,} messages")
@@ -166,21 +159,9 @@ def benchmark(options: Options) -> Report:
             _first_load(bench, agent, options),
             _long_session(bench, full, options),
             _deltas(bench, agent, options),
-            _pixels(bench, machine.launch("scripted", directory), options),
+            _pixels(bench, machine.launch("scripted"), options),
         ]
     return Report(benchmark="dashboard", sections=sections)
-
-
-@contextmanager
-def _machine(here: Stage) -> Iterator[MachineAgent]:
-    home = here.directory / "home"
-    home.mkdir()
-    with machine_agent(
-        Installation(here, "service"),
-        providers={"scripted": _SCRIPTED},
-        settings={"HOME": str(home)},
-    ) as machine:
-        yield machine
 
 
 @contextmanager
@@ -355,7 +336,3 @@ def _pixels(bench: _Bench, agent: Agent, options: Options) -> Section:
             Figure("99th percentile", "ms", slowest),
         ],
     )
-
-
-if __name__ == "__main__":
-    main({"dashboard": benchmark})

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import insert
 
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.processes import LOADING, SERVING, BenchmarkError, Stage, stage
 from benchmarks.report import Figure, Report, Section, Target, compared, plural
 from benchmarks.service import Installation, Server, status_path
@@ -272,7 +272,3 @@ def _compared(connections: int, many: list[Run], few: list[Run], at_rest: float)
             [run.cpu_per_request for run in few],
         ),
     ]
-
-
-if __name__ == "__main__":
-    main({"fleet": benchmark})

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.clients import Clients
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.machine_agent import machine_agent
 from benchmarks.processes import LOADING, SERVING, BenchmarkError, Program, Stage, stage
 from benchmarks.programs.attacks import MAX_SECONDS, Aim, Attack
@@ -108,7 +108,7 @@ def _attacked_machine(here: Stage, name: str) -> Iterator[Bench]:
         installation, providers={"python": _PYTHON_AGENT}, service_cpus=LOADING, cpus=SERVING
     ) as machine:
         with suppress(BenchmarkError):  # it may outlive the time limit of commands
-            machine.launch("python", here.directory)
+            machine.launch("python")
 
         def is_idle() -> bool:
             return any(agent.status()["status"] == "idle" for agent in machine.agents())
@@ -212,7 +212,3 @@ def _under_attack(
     found = probe(target.server, target.path, seconds)
     program.wait_for_success(_RECOVERY_SECONDS)
     return found, Counter(msgspec.json.decode(result.read_bytes(), type=dict[str, int]))
-
-
-if __name__ == "__main__":
-    main({"hostile": benchmark})

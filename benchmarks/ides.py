@@ -14,7 +14,7 @@ from tests.daemon.agents.ide.desk import Desk, Ide, faulty_desk, programs_of, re
 from tests.daemon.agents.ide.kinds import KINDS
 from tests.daemon.agents.machine import stub_model, until
 
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.processes import Stage, stage
 from benchmarks.report import Figure, Report, Section, Target, percentile
 from outrider.contract.commands import Screenshot
@@ -176,7 +176,3 @@ def _followers() -> list[psutil.Process]:
 
 def _seconds_of(processes: list[psutil.Process]) -> float:
     return sum(p.cpu_times().user + p.cpu_times().system for p in processes)
-
-
-if __name__ == "__main__":
-    main({"ides": benchmark})

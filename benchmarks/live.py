@@ -12,7 +12,7 @@ import uvloop
 from tests.rig.site import new_account
 
 from benchmarks import scripted_machine
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.processes import SERVING, Stage, stage
 from benchmarks.report import Figure, Report, Section, Target, spread
 from benchmarks.service import Installation, Server, enroll
@@ -272,7 +272,3 @@ def _log(here: Stage, options: Options) -> Section:
     bench.stop()
     title = f"{_STORED:,} stored events, read by resuming"
     return Section(title, [Figure("events", "1/s", runs, target=_RESUMED)])
-
-
-if __name__ == "__main__":
-    main({"live": benchmark})

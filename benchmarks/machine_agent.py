@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,22 @@ from typing import Any, Final
 
 import httpx
 
-from benchmarks.processes import BenchmarkError, Program, Stage
+from benchmarks.processes import REPOSITORY, BenchmarkError, Program, Stage
 from benchmarks.service import Installation, Server
 from outrider.daemon.settings import DaemonSettings
 
 _TURN_SECONDS: Final = 60.0
+
+SCRIPTED: Final = {
+    "scripted": f"""
+type = "scripted"
+category = "acp"
+display_name = "Scripted"
+command = ['{sys.executable}', '{REPOSITORY}/tests/daemon/agents/acp/scripted_agent.py']
+install = "-"
+"""
+}
+"""The provider file of the scripted agent of the tests, for `machine_agent`."""
 
 
 class MachineAgent:
@@ -23,6 +35,7 @@ class MachineAgent:
     Attributes:
         id: its daemon id.
         here, server: where it runs, and the service that it is connected to.
+        home: its home directory, in which agents are launched.
         client: a client of the API with the key of `server`.
     """
 
@@ -30,6 +43,7 @@ class MachineAgent:
         self, here: Stage, server: Server, settings: Mapping[str, str], cpus: Sequence[int]
     ) -> None:
         self.here, self.server, self._settings, self._cpus = here, server, settings, cpus
+        self.home = Path(settings["HOME"])
         self.client = httpx.Client(
             base_url=f"{server.url}/api/v1", headers=server.headers, timeout=120, trust_env=False
         )
@@ -69,9 +83,10 @@ class MachineAgent:
             raise BenchmarkError(f"POST {path}: {answer.text[:1000]}")
         return answer.json()
 
-    def launch(self, kind: str, directory: Path) -> "Agent":
-        """Launch an agent."""
-        launched = self.post(f"/shortcuts/{self.id}/launch", {"type": kind, "dir": str(directory)})
+    def launch(self, kind: str, directory: Path | None = None) -> "Agent":
+        """Launch an agent, in a directory or in its home."""
+        body = {"type": kind, "dir": str(directory or self.home)}
+        launched = self.post(f"/shortcuts/{self.id}/launch", body)
         return Agent(self, kind, launched["sessionId"], launched["sessionTargetId"])
 
     def agents(self) -> list["Agent"]:
@@ -116,12 +131,14 @@ def machine_agent(
             service's.
     """
     here = installation.stage
-    config = here.directory / f"{installation.name}-config"
+    config, home = (here.directory / f"{installation.name}-{of}" for of in ("config", "home"))
+    home.mkdir(parents=True)
     (config / "providers").mkdir(parents=True)
     for kind, text in (providers or {}).items():
         (config / "providers" / f"{kind}.toml").write_text(text)
     server = installation.serve(installation.new_key(), service_cpus)
     settings = {
+        "HOME": str(home),
         **(settings or {}),
         "OUTRIDER_CONFIG_DIR": str(config),
         "OUTRIDER_LOG_LEVEL": "warning",

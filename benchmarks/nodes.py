@@ -20,7 +20,7 @@ from tests.servers.redis import Redis
 from tests.servers.server import NotInstalledError, free_port
 
 from benchmarks.clients import Clients
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.fleet import MACHINES, PER_ACCOUNT, Machines
 from benchmarks.processes import BenchmarkError, Stage, stage
 from benchmarks.report import (
@@ -277,7 +277,3 @@ def _disconnected(cluster: Cluster, expected: int) -> Counter[str]:
 
 def _load(server: Server, request: Request, connections: int, options: Options) -> Run:
     return load(server, request, connections=connections, seconds=options.seconds, cpus=())
-
-
-if __name__ == "__main__":
-    main({"nodes": benchmark})

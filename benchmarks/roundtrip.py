@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 from tests.servers.server import free_port
 
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.machine_agent import machine_agent
 from benchmarks.processes import SERVING, BenchmarkError, Program, Stage, stage
 from benchmarks.report import Figure, Report, Section, Target, compared, plural
@@ -166,7 +166,3 @@ _FIGURES: Final[dict[int, list[tuple[str, str, Callable[[Run], float], Target | 
 """The figures for each number of connections. The processor time measures the same as the
 throughput, with less noise from others on the machine; a server that is not busy was limited by
 its load."""
-
-
-if __name__ == "__main__":
-    main({"roundtrip": benchmark})

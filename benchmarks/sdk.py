@@ -7,7 +7,7 @@ from typing import Final
 
 import httpx2
 
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.processes import SERVING, stage
 from benchmarks.report import Figure, Report, Section, Target
 from benchmarks.service import Installation, enroll, start_scripted_machine, status_path
@@ -50,7 +50,3 @@ def _median(call: Callable[[], object], seconds: int) -> float:
         call()
         taken.append((time.perf_counter() - began) * 1e6)
     return statistics.median(taken)
-
-
-if __name__ == "__main__":
-    main({"sdk": benchmark})

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import func, select
 
 from benchmarks.clients import Clients
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.fleet import PER_ACCOUNT, Fleet, started
 from benchmarks.processes import BenchmarkError, stage
 from benchmarks.report import NONE, Curve, Figure, Report, Section, Target, counted
@@ -268,7 +268,3 @@ def _happened(load: Load, status: FleetStatus, deliveries: int) -> list[Figure]:
         *(Figure(name, "", [count]) for name, count in counts.items()),
         *counted(load.outcomes, "requests, "),
     ]
-
-
-if __name__ == "__main__":
-    main({"soak": benchmark})

@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from itertools import cycle, islice
 from pathlib import Path
 from string import ascii_lowercase
@@ -16,9 +16,9 @@ from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
-from benchmarks.processes import BenchmarkError, Stage, stage
+from benchmarks.processes import BenchmarkError, stage
 from benchmarks.report import Figure, Report, Section, Target, compared, percentile
 from benchmarks.service import Installation
 
@@ -54,29 +54,20 @@ _MEGABYTE: Final = 1e6
 
 def benchmark(options: Options) -> Report:
     """Measure the terminals of agents on a real machine agent, and the same tmux without them."""
-    with stage() as here, _shells(here) as machine:
-        directory = here.directory / "home"
-        sections = [_echo(machine, directory, options), _yes(machine, directory, options)]
+    with (
+        stage() as here,
+        machine_agent(Installation(here, "service"), providers={"shell": _SHELL}) as machine,
+    ):
+        sections = [_echo(machine, options), _yes(machine, options)]
     return Report(benchmark="terminals", sections=sections)
 
 
-@contextmanager
-def _shells(here: Stage) -> Iterator[MachineAgent]:
-    """Provide a machine whose agents are shells."""
-    home = here.directory / "home"
-    home.mkdir()
-    with machine_agent(
-        Installation(here, "service"), providers={"shell": _SHELL}, settings={"HOME": str(home)}
-    ) as machine:
-        yield machine
-
-
-def _echo(machine: MachineAgent, directory: Path, options: Options) -> Section:
-    agent = machine.launch("shell", directory)
+def _echo(machine: MachineAgent, options: Options) -> Section:
+    agent = machine.launch("shell")
     runs = options.in_turns(
         "echo",
         lambda: asyncio.run(_echo_of_terminal(agent)),
-        lambda: _echo_of_tmux(directory),
+        lambda: _echo_of_tmux(machine.home),
     )
     agent.stop()
     served, local = ([statistics.median(run) for run in each] for each in runs)
@@ -191,8 +182,8 @@ def _read(terminal: int, seconds: float, text: bytes | None = None) -> bytes:
     return shown
 
 
-def _yes(machine: MachineAgent, directory: Path, options: Options) -> Section:
-    agent, loud = machine.launch("shell", directory), machine.launch("shell", directory)
+def _yes(machine: MachineAgent, options: Options) -> Section:
+    agent, loud = machine.launch("shell"), machine.launch("shell")
     alone, beside, rates = [], [], []
     for _ in options.each_round("a loud terminal"):
         alone.append(_status(agent, options.seconds))
@@ -239,7 +230,3 @@ async def _status_beside_yes(loud: Agent, agent: Agent, seconds: float) -> tuple
         await socket.send(b"\x03")
         await _quiet(socket)  # a key that is under way when the socket closes may be lost
     return median, size / _MEGABYTE / seconds
-
-
-if __name__ == "__main__":
-    main({"terminals": benchmark})

@@ -14,7 +14,7 @@ from tests.servers.postgres import Postgres
 from tests.servers.server import NotInstalledError
 
 from benchmarks import scripted_machine
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.processes import SERVING, Stage, on_loading_processors, stage
 from benchmarks.report import (
     Figure,
@@ -321,7 +321,3 @@ def _figures(bench: Bench, options: Options) -> list[Figure]:
         options.progress(f"{name}, event to first byte")
         figures += spread(f"{name}: event to first byte", "ms", bench.latencies(), _LATENCY)
     return figures
-
-
-if __name__ == "__main__":
-    main({"webhooks": benchmark})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks.command import Options, main
+from benchmarks.command import Options
 from benchmarks.processes import BenchmarkError, stage
 from benchmarks.report import Report, Section, Target, compared
 from outrider.daemon.workspace.workspaces import Workspaces
@@ -86,7 +86,3 @@ def _changes(directory: Path) -> None:
 def _by_hand(directory: Path) -> None:
     _git(directory, "status", "--porcelain")
     _git(directory, "diff")
-
-
-if __name__ == "__main__":
-    main({"workspace": benchmark})

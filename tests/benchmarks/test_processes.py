@@ -41,7 +41,7 @@ async def test_a_signal_ends_its_programs_and_removes_its_files(
         "TMPDIR": str(tmp_path),
     }
     # The service and a scripted machine, and an attack on them that takes a minute.
-    arguments = ["-m", "benchmarks.hostile", "--only", "titles", "--seconds", "59"]
+    arguments = ["-m", "benchmarks", "hostile", "--only", "titles", "--seconds", "59"]
     try:
         async with Program(*arguments, env=env) as benchmark:
             await eventually(lambda: len(started_in(tmp_path)) >= 2, within=3 * PATIENCE)
