@@ -59,6 +59,7 @@ async def test_a_misspelt_variable_is_a_warning(tmp_path: Path) -> None:
         ("serve", "REDIS_URL", "mysql://db"),
         ("serve", "LOG_LEVEL", "loud"),
         ("daemon", "LOG_LEVEL", "loud"),
+        ("daemon", "LOG_FORMAT", "xml"),
         ("daemon", "CONFIG_DIR", "~nobody-of-this-name/config"),
         ("setup --server http://127.0.0.1:9", "CONFIG_DIR", "~nobody-of-this-name/config"),
     ],

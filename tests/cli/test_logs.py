@@ -1,10 +1,13 @@
 """What goes to the log, and what must not."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 _BREAKS = """
 import structlog
@@ -96,3 +99,58 @@ def test_a_full_disk_does_not_end_what_logs(tmp_path: Path) -> None:
     )
     assert done.stdout == "went on\n"
     assert log.stat().st_size <= 1000
+
+
+_LOGS = """
+import logging
+import structlog
+from outrider.cli.logs import set_up_logs
+
+set_up_logs()
+structlog.get_logger().info("machine connected", version="1\\x1b[2J")
+logging.getLogger("library").warning("bad\\npeer")
+"""
+
+
+def _logged(on_terminal: bool, **environment: str) -> str:
+    """Return the line that a program logs, on a terminal or to a pipe."""
+    ours, theirs = os.openpty() if on_terminal else os.pipe()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", _LOGS],
+            stderr=theirs,
+            check=True,
+            timeout=30,
+            env={**os.environ, "NO_COLOR": "1"} | environment,
+        )
+        return os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.mark.parametrize(
+    ("on_terminal", "environment", "is_json"),
+    [
+        (False, {}, True),
+        (True, {}, False),
+        (False, {"OUTRIDER_LOG_FORMAT": "text"}, False),
+        (True, {"OUTRIDER_LOG_FORMAT": "JSON"}, True),
+    ],
+)
+def test_the_form_of_a_line(on_terminal: bool, environment: dict[str, str], is_json: bool) -> None:
+    line, of_library = _logged(on_terminal, **environment).splitlines()
+    if is_json:
+        event = json.loads(line)
+        assert (event["event"], event["level"]) == ("machine connected", "info")
+        event = json.loads(of_library)
+        assert (event["event"], event["level"], event["logger"]) == (
+            "bad\npeer",
+            "warning",
+            "library",
+        )
+    else:
+        assert line.isprintable()
+        assert "machine connected" in line
+        assert "version=" in line
+        assert of_library == r"library: bad\npeer"

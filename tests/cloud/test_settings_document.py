@@ -21,6 +21,8 @@ IN_WORDS = {
     "public_url",
     "redis_url",
     "secret_key",
+    "metrics_listen",
+    "metrics_token",
     "tls_cert",
     "tls_key",
     "webhook_allow_private",

@@ -17,7 +17,7 @@ from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
 from outrider.cloud.live.streams import StreamTimes
-from outrider.cloud.server import listen, run_service
+from outrider.cloud.server import listen, listen_for_metrics, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts
 from outrider.cloud.store.accounts import Plan
@@ -128,7 +128,7 @@ class Site:
         self._stop, ready = asyncio.Event(), asyncio.Event()
         work = run_service(
             settings,
-            [listener],
+            [listener, *listen_for_metrics(settings)],
             self._stop,
             ready.set,
             more_endpoints=self._more_endpoints,

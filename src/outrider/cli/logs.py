@@ -1,9 +1,12 @@
-"""Logging: one line per event on standard error, as JSON unless it is a terminal."""
+"""Logging: one line per event on standard error, as JSON or as text for people."""
 
+import json
 import logging
 import os
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
+from typing import NoReturn
 
 import structlog
 from structlog.processors import ExceptionRenderer
@@ -21,22 +24,22 @@ _SEVERAL_LINES = frozenset({"exception", "stack"})
 def set_up_logs() -> None:
     """Send logs at `OUTRIDER_LOG_LEVEL` (default info) and above to standard error.
 
+    `OUTRIDER_LOG_FORMAT` is json or text; by default text on a terminal, otherwise json.
+
     Values may come from other programs, so control characters are escaped: by JSON, and by
-    `_escape_values` on a terminal.
+    `_escape_values` in text.
     """
     name = os.environ.get("OUTRIDER_LOG_LEVEL") or "info"
     level = logging.getLevelNamesMapping().get(name.upper())
     if level is None:
-        from outrider.cli.running import fail
-
-        fail(
-            f"The setting OUTRIDER_LOG_LEVEL is wrong: {name!r} is none of "
-            "debug, info, warning and error"
-        )
-    for_people = sys.stderr.isatty()
+        _refuse("OUTRIDER_LOG_LEVEL", name, "debug, info, warning and error")
+    is_terminal = sys.stderr.isatty()
+    style = (os.environ.get("OUTRIDER_LOG_FORMAT") or ("text" if is_terminal else "json")).lower()
+    if style not in ("json", "text"):
+        _refuse("OUTRIDER_LOG_FORMAT", style, "json and text")
     renderers: list[structlog.typing.Processor] = (
-        [structlog.processors.format_exc_info, _escape_values, structlog.dev.ConsoleRenderer()]
-        if for_people
+        [structlog.processors.format_exc_info, _escape_values, _renderer(is_terminal)]
+        if style == "text"
         else [_tracebacks, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
@@ -52,8 +55,20 @@ def set_up_logs() -> None:
     )
     # Libraries log warnings and errors only.
     handler = logging.StreamHandler()
-    handler.setFormatter(_EscapingFormatter("%(name)s: %(message)s"))
+    handler.setFormatter(
+        _JsonFormatter() if style == "json" else _EscapingFormatter("%(name)s: %(message)s")
+    )
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler])
+
+
+def _renderer(is_terminal: bool) -> structlog.dev.ConsoleRenderer:
+    return structlog.dev.ConsoleRenderer(colors=is_terminal and "NO_COLOR" not in os.environ)
+
+
+def _refuse(setting: str, value: str, allowed: str) -> NoReturn:
+    from outrider.cli.running import fail
+
+    fail(f"The setting {setting} is wrong: {value!r} is none of {allowed}")
 
 
 class _Logger(structlog.PrintLogger):
@@ -78,6 +93,21 @@ def _escape_values(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
         if not text.isprintable():
             event[key] = escaped_lines(text) if key in _SEVERAL_LINES else escaped(text)
     return event
+
+
+class _JsonFormatter(logging.Formatter):
+    """Formats what a library logs with the fields of our own events."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = {
+            "event": record.getMessage(),
+            "logger": record.name,
+            "level": record.levelname.lower(),
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
+        }
+        if record.exc_info is not None:
+            event["exception"] = self.formatException(record.exc_info)
+        return json.dumps(event)
 
 
 class _EscapingFormatter(logging.Formatter):

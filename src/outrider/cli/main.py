@@ -90,7 +90,7 @@ def serve(
         return
 
     from outrider.cli.running import on_hangup
-    from outrider.cloud.server import listen, run_service
+    from outrider.cloud.server import listen, listen_for_metrics, run_service
     from outrider.cloud.tls import ServerCertificate
 
     async def start(stop: asyncio.Event) -> None:
@@ -101,7 +101,7 @@ def serve(
         host, port = listener.getsockname()[:2]
         await run_service(
             settings,
-            [listener],
+            [listener, *listen_for_metrics(settings)],
             stop,
             lambda: typer.echo(
                 f"Outrider {__version__} listens on {settings.scheme}://{host}:{port}"

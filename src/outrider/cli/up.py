@@ -22,7 +22,7 @@ from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.access.sign_in_links import LINK_SECONDS, SignInLinks
 from outrider.cloud.backup import LOCAL_ACCOUNT
 from outrider.cloud.installation import prepare
-from outrider.cloud.server import listen, run_service
+from outrider.cloud.server import listen, listen_for_metrics, run_service
 from outrider.cloud.settings import Settings, reachable
 from outrider.cloud.store import accounts, api_keys, machines
 from outrider.cloud.store.database import Database
@@ -75,7 +75,12 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     serving = asyncio.Event()
     links = SignInLinks()
     service = run_service(
-        settings, [listener], stop, serving.set, limit_loopback=False, sign_in_links=links
+        settings,
+        [listener, *listen_for_metrics(settings)],
+        stop,
+        serving.set,
+        limit_loopback=False,
+        sign_in_links=links,
     )
     machine = _machine(settings, url, local, links=links, serving=serving, stop=stop)
     tasks = (

@@ -49,8 +49,10 @@ async def supervise(
 ) -> None:
     """Run `count` workers until `stop` is set.
 
+    Worker n (from 1) serves the metrics on the port of `metrics_listen` + n - 1.
+
     Args:
-        first_port: worker n (from 1) also listens on port `first_port + n - 1`.
+        first_port: worker n also listens on port `first_port + n - 1`.
 
     Raises:
         CertificateError: the certificate cannot be used.
@@ -108,6 +110,10 @@ def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
     then the supervisor has died; if it is already stopping, that ends it at once.
     """
     structlog.contextvars.bind_contextvars(worker=number)
+    if settings.metrics_address is not None:
+        host, port = settings.metrics_address
+        own = f"[{host}]:{port + number - 1}" if ":" in host else f"{host}:{port + number - 1}"
+        settings = settings.model_copy(update={"metrics_listen": own})
 
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -141,6 +147,10 @@ class _Worker:
     def __init__(self, number: int, settings: Settings, first_port: int | None) -> None:
         self._number = number
         self._bindings = [settings]
+        if settings.metrics_address is not None:
+            host, metrics_port = settings.metrics_address
+            own = {"host": host, "port": metrics_port + number - 1}
+            self._bindings.append(settings.model_copy(update=own))
         if first_port is not None:
             self._bindings.append(settings.model_copy(update={"port": first_port + number - 1}))
         self._listeners: list[socket.socket] = []

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from argon2 import PasswordHasher
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from outrider import __version__
 from outrider.cloud import installation
 from outrider.cloud.access.account_changes import AccountChanges
 from outrider.cloud.access.audit import Audit, RefusalSink
@@ -74,6 +75,7 @@ from outrider.cloud.live.stream_limit import StreamLimit
 from outrider.cloud.live.streams import EventStreams, StreamTimes
 from outrider.cloud.mcp.http_endpoint import McpEndpoint
 from outrider.cloud.mcp.tool_calls import ToolCalls
+from outrider.cloud.metrics_access import MetricsAccess, MetricsPort
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries, machines
@@ -398,9 +400,10 @@ class Service:
         calls = ToolCalls(bound, pipeline, self._dispatcher, self._presence, approvals=approvals)
         mcp = McpEndpoint(pipeline, calls, self._settings)
         base_path = self._settings.base_path
+        access = MetricsAccess(self._settings, pipeline.addresses)
         others = Starlette(
             routes=[
-                *operations.routes(endpoints, self._readiness, self._registry, base_path),
+                *operations.routes(endpoints, self._readiness, self._registry, access, base_path),
                 *pages.routes(),
                 *mcp.routes(),
                 Route("/api/{path:path}", no_endpoint(pipeline)),
@@ -422,6 +425,9 @@ class Service:
             ("outrider_tasks", "Asyncio tasks of this process.", _count_tasks),
         ):
             Gauge(name, text, registry=self._registry).set_function(read)
+        ProcessCollector(registry=self._registry)
+        build = Gauge("outrider_build_info", "1.", ["version"], registry=self._registry)
+        build.labels(__version__).set(1)
 
     async def _readiness(self) -> Readiness:
         """Return whether this node should get requests, and the state of each dependency."""
@@ -507,10 +513,12 @@ class Service:
 
 
 def _with_middleware(router: Router, settings: Settings, registry: CollectorRegistry) -> ASGIApp:
-    """Return the whole application: metrics, base path, allowed hosts, router."""
+    """Return the whole application: metrics, base path, own port, allowed hosts, router."""
     app: ASGIApp = router
     if settings.served_hosts is not None:
         app = AllowedHosts(app, settings.served_hosts)
+    if settings.metrics_address is not None:
+        app = MetricsPort(app, settings.metrics_address[1])
     if settings.base_path:
         app = BasePath(app, settings.base_path)
     return RequestMetrics(app, registry)

@@ -61,9 +61,17 @@ def listen(settings: Settings, *, shared: bool = False) -> socket.socket:
         listener.close()
         raise PortTaken(
             f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. "
-            "Set OUTRIDER_PORT (or OUTRIDER_HOST) to another one"
+            "Set OUTRIDER_PORT (or OUTRIDER_HOST, or OUTRIDER_METRICS_LISTEN) to another one"
         ) from error
     return listener
+
+
+def listen_for_metrics(settings: Settings) -> list[socket.socket]:
+    """Return the socket of `metrics_listen`, if that is set. Raises PortTaken."""
+    if settings.metrics_address is None:
+        return []
+    host, port = settings.metrics_address
+    return [listen(settings.model_copy(update={"host": host, "port": port}))]
 
 
 async def run_service(

@@ -22,6 +22,8 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8400
+    metrics_listen: str | None = None
+    metrics_token: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     public_url: str | None = None
@@ -60,10 +62,32 @@ class Settings(BaseSettings):
         except RuntimeError as error:
             raise ValueError(f"there is no home directory for {str(value)!r}") from error
 
-    @field_validator("tls_cert", "tls_key", mode="before")
+    @field_validator("metrics_listen", "metrics_token", "tls_cert", "tls_key", mode="before")
     @classmethod
     def _is_set(cls, value: object) -> object:
         return value or None
+
+    @field_validator("metrics_listen")
+    @classmethod
+    def _is_address(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        host, port = _split_address(value)
+        if not host or not 0 < port <= 65535:
+            raise ValueError("it must be an address and a port, such as 127.0.0.1:9464")
+        if port == info.data.get("port"):
+            raise ValueError("its port must be another one than OUTRIDER_PORT")
+        return value
+
+    @field_validator("metrics_token")
+    @classmethod
+    def _is_token(cls, value: str | None) -> str | None:
+        if value is not None and (len(value) < 16 or not value.isascii() or " " in value):
+            raise ValueError(
+                "it must have 16 characters or more, without spaces, such as those of "
+                "`openssl rand -hex 32`"
+            )
+        return value
 
     @field_validator("tls_key")
     @classmethod
@@ -136,6 +160,11 @@ class Settings(BaseSettings):
         return origin + self.base_path
 
     @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """The host and port of `metrics_listen`; None without it."""
+        return None if self.metrics_listen is None else _split_address(self.metrics_listen)
+
+    @property
     def scheme(self) -> str:
         """What the service itself serves: https with a certificate, otherwise http."""
         return "http" if self.tls_cert is None else "https"
@@ -176,6 +205,14 @@ class Settings(BaseSettings):
             "sqlite": "sqlite+aiosqlite",
         }
         return drivers.get(scheme, scheme) + separator + rest
+
+
+def _split_address(text: str) -> tuple[str, int]:
+    """Return the host, without brackets, and the port of an address; port 0 if it has none."""
+    host, _, port = text.strip().rpartition(":")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        return "", 0
+    return host.strip("[]"), int(port) if port.isascii() and port.isdecimal() else 0
 
 
 def reachable(host: str) -> str:

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from outrider.cloud.api import docs, openapi
 from outrider.cloud.api.endpoint import Endpoint
+from outrider.cloud.metrics_access import MetricsAccess
 
 
 class Readiness(NamedTuple):
@@ -29,11 +30,13 @@ def routes(
     endpoints: Sequence[Endpoint[Any]],
     readiness: ReadReadiness,
     registry: CollectorRegistry,
+    access: MetricsAccess,
     base_path: str,
 ) -> list[Route]:
     """Return the routes outside `/api/v1`.
 
     Args:
+        access: who may read the metrics.
         base_path: what the API's description says that its paths are below; empty for the root.
     """
 
@@ -59,7 +62,15 @@ def routes(
             return JSONResponse({"status": "ok"} | parts)
         return JSONResponse({"status": "unavailable"} | parts, 503)
 
-    async def metrics(_request: Request) -> Response:
+    async def metrics(request: Request) -> Response:
+        refusal = access.refusal(request.scope)
+        if refusal is not None:
+            return Response(
+                msgspec.json.encode(refusal.body()),
+                refusal.status,
+                headers={"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None,
+                media_type="application/json",
+            )
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def openapi_json(_request: Request) -> Response:
