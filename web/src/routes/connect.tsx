@@ -1,6 +1,6 @@
 import { useNavigate } from "@tanstack/react-router";
 import { CircleCheck, Loader2 } from "lucide-react";
-import { useEffect, useState, type FormEvent } from "react";
+import { useEffect, useState, type ReactNode } from "react";
 import { api, BASE, explain } from "@/api/client";
 import { keepDraft, readDraft } from "@/session/drafts";
 import { t, visible } from "@/text";
@@ -8,8 +8,9 @@ import { clockTime } from "@/text/format";
 import { Button } from "@/ui/button";
 import { CopyButton } from "@/ui/copy";
 import { Dialog } from "@/ui/dialog";
-import { Alert } from "@/ui/feedback";
+import { Alert, Skeleton } from "@/ui/feedback";
 import { Field } from "@/ui/field";
+import { connectCommands } from "./connect-commands";
 import { useJoined } from "./joined";
 
 interface Code {
@@ -25,25 +26,20 @@ export default function Connect({ onClose }: { onClose: () => void }) {
   const [code, setCode] = useState<Code>();
   const [nickname, setNickname] = useState(() => readDraft(DRAFT));
   const [error, setError] = useState<string>();
-  const [busy, setBusy] = useState(false);
 
+  useEffect(() => void getCode(), []);
   useEffect(() => keepDraft(DRAFT, nickname), [nickname]);
   const close = () => {
     keepDraft(DRAFT, "");
     onClose();
   };
 
-  async function getCode(event?: FormEvent) {
-    event?.preventDefault();
-    setBusy(true);
+  async function getCode() {
     setError(undefined);
     try {
-      setCode(await api.post("/api/v1/auth/enroll/code", { body: { nickname: nickname.trim() || null } }));
-      keepDraft(DRAFT, "");
+      setCode(await api.post("/api/v1/auth/enroll/code", { body: {} }));
     } catch (failure) {
       setError(explain(failure));
-    } finally {
-      setBusy(false);
     }
   }
 
@@ -51,27 +47,33 @@ export default function Connect({ onClose }: { onClose: () => void }) {
     <Dialog open onOpenChange={(open) => !open && close()} title={t("connect.title")} wide>
       {error && <Alert className="mb-4">{error}</Alert>}
       {code ? (
-        <Waiting key={code.code} code={code} onClose={close} again={() => void getCode()} />
-      ) : (
-        <form onSubmit={getCode} className="space-y-4">
+        <Waiting key={code.code} code={code} nickname={nickname.trim()} onClose={close} again={() => void getCode()}>
           <Field
             label={t("connect.name")}
             hint={t("connect.nameHint")}
+            maxLength={256}
             value={nickname}
             onChange={(event) => setNickname(event.target.value)}
           />
-          <div className="flex justify-end">
-            <Button type="submit" look="primary" busy={busy}>
-              {t("connect.code")}
-            </Button>
-          </div>
-        </form>
+        </Waiting>
+      ) : error ? (
+        <Button onClick={() => void getCode()}>{t("app.retry")}</Button>
+      ) : (
+        <Skeleton rows={3} />
       )}
     </Dialog>
   );
 }
 
-function Waiting({ code, onClose, again }: { code: Code; onClose: () => void; again: () => void }) {
+interface WaitingProps {
+  code: Code;
+  nickname: string;
+  onClose: () => void;
+  again: () => void;
+  children: ReactNode;
+}
+
+function Waiting({ code, nickname, onClose, again, children }: WaitingProps) {
   const navigate = useNavigate();
   const joined = useJoined();
   const [expired, setExpired] = useState(false);
@@ -83,8 +85,10 @@ function Waiting({ code, onClose, again }: { code: Code; onClose: () => void; ag
   return (
     <div className="space-y-4">
       <p className="text-sm">{t("connect.run")}</p>
-      <Command text={`outrider setup --server ${BASE} --code ${code.code}`} />
-      <Command text="outrider daemon" />
+      {connectCommands(BASE, code.code, nickname).map((text) => (
+        <Command key={text} text={text} />
+      ))}
+      {children}
       <p className="text-xs text-faint">{t("connect.install")}</p>
       <div aria-live="polite" className="flex min-h-8 items-center justify-between gap-3 border-t border-line pt-4 text-sm">
         {joined ? (

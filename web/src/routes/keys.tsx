@@ -1,3 +1,4 @@
+import { Fragment } from "react";
 import { t } from "@/text";
 import { Dialog } from "@/ui/dialog";
 
@@ -20,10 +21,13 @@ export default function Keys({ onClose }: { onClose: () => void }) {
         {KEYS.map(([keys, what]) => (
           <div key={what} className="contents">
             <dt className="flex gap-1">
-              {keys.map((key) => (
-                <kbd key={key} className="min-w-6 rounded-sm border border-line-strong bg-sunken px-1.5 text-center font-sans text-xs leading-5">
-                  {key}
-                </kbd>
+              {keys.map((key, i) => (
+                <Fragment key={key}>
+                  {i > 0 && " "}
+                  <kbd className="min-w-6 rounded-sm border border-line-strong bg-sunken px-1.5 text-center font-sans text-xs leading-5">
+                    {key}
+                  </kbd>
+                </Fragment>
               ))}
             </dt>
             <dd className="text-soft">{what}</dd>

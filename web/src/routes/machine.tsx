@@ -22,7 +22,7 @@ const route = getRouteApi("/shell/machines/$daemonId");
 export function MachinePage() {
   const { daemonId } = route.useParams();
   const machine = useQuery({ ...machineQuery(daemonId), refetchInterval: 15_000 });
-  const { reconnecting } = useQuery({ ...machinesQuery, refetchInterval: 5000 }).data?.find((one) => one.id === daemonId) ?? {};
+  const known = useQuery({ ...machinesQuery, refetchInterval: 5000 }).data?.find((one) => one.id === daemonId);
   const navigate = useNavigate();
   const [ask, setAsk] = useState<"disconnect" | "revoke">();
   const [launching, setLaunching] = useState(false);
@@ -31,14 +31,18 @@ export function MachinePage() {
   if (!data) {
     if (machine.error instanceof ApiError && machine.error.status === 404) {
       return (
-        <Empty icon={<CircleDashed />} title={t("machines.gone")}>
+        <Empty heading="h1" icon={<CircleDashed />} title={t("machines.gone")}>
           <Link to="/machines" className={buttonClass("primary")}>
             {t("machines.title")}
           </Link>
         </Empty>
       );
     }
-    return machine.error ? <Alert className="m-4">{explain(machine.error)}</Alert> : <Skeleton />;
+    return (
+      <Page title={visible(known?.nickname ?? t("machines.one"))}>
+        {machine.error ? <Alert className="m-4">{explain(machine.error)}</Alert> : <Skeleton />}
+      </Page>
+    );
   }
 
   const places = data.sessions.map((session): Place => ({ session, machine: data })).sort(bySessionUrgency);
@@ -69,7 +73,7 @@ export function MachinePage() {
       }
     >
       <div className="flex items-center gap-3 border-b border-line px-4 py-3 sm:px-6">
-        <Status value={machineState({ connected: data.connected, reconnecting })} />
+        <Status value={machineState({ connected: data.connected, reconnecting: known?.reconnecting })} />
         <span className="truncate text-sm text-soft">{visible(data.hostname)}</span>
       </div>
       {system && (

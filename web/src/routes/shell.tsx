@@ -248,7 +248,7 @@ function LostBanner() {
   return (
     <div role="alert" className="flex items-center gap-2 border-b border-waiting-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting">
       <WifiOff className="size-4 shrink-0" aria-hidden />
-      {lost.lastAt === undefined ? t("live.lostNever") : t("live.lost", clockTime(lost.lastAt))}
+      {t("live.lost", clockTime(lost.lastAt ?? performance.timeOrigin))}
     </div>
   );
 }

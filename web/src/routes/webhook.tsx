@@ -28,10 +28,15 @@ export function WebhookPage() {
   const webhooks = useQuery({ ...webhooksQuery, refetchInterval: REFRESH_MS });
   const webhook = webhooks.data?.find((one) => one.id === webhookId);
   if (webhook) return <One key={webhook.id} webhook={webhook} />;
-  if (webhooks.isPending) return <Skeleton />;
-  if (webhooks.error) return <Alert className="m-4">{explain(webhooks.error)}</Alert>;
+  if (webhooks.isPending || webhooks.error) {
+    return (
+      <Page title={t("webhooks.one")} back={{ to: "/webhooks", label: t("webhooks.title") }}>
+        {webhooks.error ? <Alert className="m-4">{explain(webhooks.error)}</Alert> : <Skeleton />}
+      </Page>
+    );
+  }
   return (
-    <Empty icon={<CircleDashed />} title={t("webhooks.gone")}>
+    <Empty heading="h1" icon={<CircleDashed />} title={t("webhooks.gone")}>
       <Link to="/webhooks" className={buttonClass("primary")}>
         {t("webhooks.title")}
       </Link>

@@ -30,7 +30,7 @@ export function otherOptions(action: PendingAction): ActionOption[] {
  * Answer a question. The answer counts as given only when the service says so; the question leaves
  * the page with the event or the state that no longer has it.
  */
-export function useAnswer(targetId: string, action: PendingAction, onElsewhere?: (text: string) => void) {
+export function useAnswer(targetId: string, action: PendingAction, onElsewhere: (text: string) => void) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
   const [always, setAlways] = useState<ActionOption>();
@@ -45,10 +45,9 @@ export function useAnswer(targetId: string, action: PendingAction, onElsewhere?:
       });
     } catch (failure) {
       setBusy(false);
-      const elsewhere = failure instanceof ApiError && failure.status === 409;
-      setError(elsewhere ? t("approval.elsewhere") : explain(failure));
       // The card goes with its question; the sentence has to be read all the same.
-      if (elsewhere) onElsewhere?.(t("approval.elsewhere"));
+      if (failure instanceof ApiError && failure.status === 409) onElsewhere(t("approval.elsewhere"));
+      else setError(explain(failure));
     }
     // Not awaited by the buttons: they stay disabled until the question has gone.
     await Promise.all([

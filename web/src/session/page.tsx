@@ -3,6 +3,7 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import { ArrowLeft, CircleDashed, Play, Power } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { api, ApiError, explain, type Control } from "@/api/client";
+import { useFleet } from "@/api/fleet";
 import { machineOf } from "@/api/places";
 import { chatQuery, endedQuery, machineQuery, queryClient, statusQuery } from "@/api/queries";
 import type { Tab } from "@/router";
@@ -12,7 +13,7 @@ import { cn } from "@/ui/cn";
 import { Alert, Empty, Notice, Skeleton } from "@/ui/feedback";
 import { Confirm } from "@/ui/lazy-confirm";
 import { Select } from "@/ui/field";
-import { useTitle } from "@/ui/page";
+import { Page, useTitle } from "@/ui/page";
 import { Status } from "@/ui/status";
 import { SessionApproval } from "./approval";
 import { Chat } from "./chat";
@@ -41,22 +42,13 @@ function Session({ targetId }: { targetId: string }) {
   const [error, setError] = useState<string>();
   const [notice, setNotice] = useState<string>();
   const state = status.data;
-  const title = visible(state?.title ?? session?.type ?? state?.agentType ?? t("nav.sessions"));
+  // Until the machine answers, what the list knows.
+  const listed = useFleet().places.find((place) => place.session.targetId === targetId)?.session;
+  const title = visible(state?.title ?? listed?.title ?? session?.type ?? listed?.type ?? state?.agentType ?? t("session.one"));
   useTitle(title);
 
   if (status.error instanceof ApiError && status.error.status === 404) return <Ended targetId={targetId} />;
-  if (!state) {
-    return status.error ? (
-      <div className="p-4">
-        <Alert>{explain(status.error)}</Alert>
-        <Button className="mt-3" busy={status.isFetching} onClick={() => void status.refetch()}>
-          {t("app.retry")}
-        </Button>
-      </div>
-    ) : (
-      <Skeleton />
-    );
-  }
+  if (!state) return <Unread title={title} query={status} />;
 
   const name = session?.name ?? state.agentType;
   const tabs: { id: Tab; label: string }[] = [
@@ -142,6 +134,29 @@ function Session({ targetId }: { targetId: string }) {
   );
 }
 
+interface UnreadProps {
+  title: string;
+  query?: { error: Error | null; isFetching: boolean; refetch: () => unknown };
+}
+
+/** The page while the session has not been read, or could not be. */
+function Unread({ title, query }: UnreadProps) {
+  return (
+    <Page title={title} back={{ to: "/", label: t("session.back") }}>
+      {query?.error ? (
+        <div className="p-4">
+          <Alert>{explain(query.error)}</Alert>
+          <Button className="mt-3" busy={query.isFetching} onClick={() => void query.refetch()}>
+            {t("app.retry")}
+          </Button>
+        </div>
+      ) : (
+        <Skeleton />
+      )}
+    </Page>
+  );
+}
+
 interface HeaderProps {
   title: string;
   status: string;
@@ -186,7 +201,7 @@ function Ended({ targetId }: { targetId: string }) {
   const ended = useQuery({ ...endedQuery(daemonId, sessionId), enabled: sessionId !== "" }).data;
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
-  const title = visible(chat.data?.title ?? chat.data?.type ?? t("nav.sessions"));
+  const title = visible(chat.data?.title ?? chat.data?.type ?? t("session.one"));
   useTitle(title);
 
   async function resume(type: string) {
@@ -204,22 +219,17 @@ function Ended({ targetId }: { targetId: string }) {
     setBusy(false);
   }
 
-  if (chat.isPending || (chat.isFetching && chat.data?.state !== "ended")) return <Skeleton />;
+  if (chat.isPending || (chat.isFetching && chat.data?.state !== "ended")) return <Unread title={title} />;
   if (chat.error || chat.data.state !== "ended") {
     const gone = !chat.error || (chat.error instanceof ApiError && chat.error.status === 404);
     return gone ? (
-      <Empty icon={<CircleDashed />} title={t("session.gone")} hint={t("session.goneHint")}>
+      <Empty heading="h1" icon={<CircleDashed />} title={t("session.gone")} hint={t("session.goneHint")}>
         <Link to="/" className={buttonClass("primary")}>
           {t("app.home")}
         </Link>
       </Empty>
     ) : (
-      <div className="p-4">
-        <Alert>{explain(chat.error)}</Alert>
-        <Button className="mt-3" busy={chat.isFetching} onClick={() => void chat.refetch()}>
-          {t("app.retry")}
-        </Button>
-      </div>
+      <Unread title={title} query={chat} />
     );
   }
   const { type, resumable, agentType } = chat.data;

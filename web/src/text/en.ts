@@ -43,7 +43,6 @@ export const en = {
   "error.machineSilent": "The machine did not answer in time. The request may still take effect.",
 
   "live.lost": (since: string) => `Live updates lost at ${since}. What you see may be out of date.`,
-  "live.lostNever": "Live updates lost: there is no connection to the service yet.",
 
   "login.title": "Log in",
   "login.email": "Email",
@@ -138,6 +137,7 @@ export const en = {
   "machines.revokeTitle": "Revoke this machine?",
   "machines.revokeWhy":
     "Its token stops working at once. Running agents keep running. To use the machine again, run outrider setup on it.",
+  "machines.one": "Machine",
   "machines.gone": "This machine is not in your account",
   "machines.launchHere": "Launch",
   "machines.noSessions": "No agent is running on this machine.",
@@ -145,7 +145,6 @@ export const en = {
   "connect.title": "Connect a machine",
   "connect.name": "Name",
   "connect.nameHint": "Optional: its host name otherwise.",
-  "connect.code": "Get a code",
   "connect.run": "Run these two commands on the machine:",
   "connect.install": "It needs Python 3.11 and tmux, and Outrider itself: pip install outrider.",
   "connect.valid": (until: string) => `The code works once, until ${until}.`,
@@ -156,6 +155,7 @@ export const en = {
   "connect.again": "Get a new code",
 
   "session.back": "Sessions",
+  "session.one": "Session",
   "session.chat": "Chat",
   "session.debug": "Debug",
   "session.changes": "Changes",
@@ -305,6 +305,7 @@ export const en = {
   "webhooks.secretOnce": "This secret signs the deliveries. It is shown only once: store it where your program reads its secrets.",
   "webhooks.show": "Show the webhook",
   "webhooks.noDelivery": "nothing sent yet",
+  "webhooks.one": "Webhook",
   "webhooks.gone": "This webhook is not in your account",
   "webhooks.test": "Test",
   "webhooks.testDone": (status: number) => `The test was delivered: the receiver answered ${status}.`,

@@ -31,16 +31,18 @@ interface EmptyProps {
   icon: ReactNode;
   title: string;
   hint?: string;
+  /** "h1" where nothing else on the page is its heading. */
+  heading?: "h1" | "h2";
   children?: ReactNode;
 }
 
-export function Empty({ icon, title, hint, children }: EmptyProps) {
+export function Empty({ icon, title, hint, heading: Heading = "h2", children }: EmptyProps) {
   return (
     <div className="mx-auto flex max-w-sm flex-col items-center px-6 py-16 text-center">
       <div className="mb-3 text-faint [&_svg]:size-7 [&_svg]:stroke-[1.5]" aria-hidden>
         {icon}
       </div>
-      <h2 className="text-base">{title}</h2>
+      <Heading className="text-base">{title}</Heading>
       {hint && <p className="mt-1 text-sm text-soft">{hint}</p>}
       {children && <div className="mt-4 flex gap-2">{children}</div>}
     </div>

@@ -9,14 +9,16 @@ _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}
 h2{margin-top:3rem;border-bottom:1px solid #8884}details{margin:.6rem 0}summary{cursor:pointer}
 details>*:not(summary){margin-left:1.2rem}h3{font-size:1em;margin:1.2rem 0 .2rem}
-code,pre{font:14px/1.4 ui-monospace,monospace;background:#8882;border-radius:4px}
-code{padding:.1em .3em;overflow-wrap:anywhere}pre{padding:.8rem;overflow:auto}
+code,pre{font:14px/1.4 ui-monospace,monospace;background:light-dark(#eee,#2a2a2a)}
+code,pre{border-radius:4px}
+code{padding:.1em .3em}pre{padding:.8rem;white-space:pre-wrap}code,pre{overflow-wrap:anywhere}
 table{border-collapse:collapse;width:calc(100% - 1.2rem)}
 tr{border-top:1px solid #8884}td{padding:.3rem .6rem .3rem 0;vertical-align:top}
 td:first-child code{overflow-wrap:normal}
-@media(max-width:45rem){tr,td{display:block}td{padding:.1rem 0}}
-.m{font-weight:700;display:inline-block;width:4.5rem}.e{color:#888}
-:root{color-scheme:light dark}
+@media(max-width:45rem){table,tbody,tr,td{display:block}table{width:auto}td{padding:.1rem 0}}
+.m{font-weight:700;display:inline-block;width:4.5rem}.e{color:light-dark(#666,#aaa)}
+:root{color-scheme:light dark;background:light-dark(#fff,#161616);color:light-dark(#111,#eee)}
+a{color:light-dark(#0645ad,#8ab4f8)}
 """
 
 POLICY: Final = (
@@ -45,10 +47,10 @@ class _Page:
         return (
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{title} API</title>"
             f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>"
-            f"<h1>{title} {escape(info['version'])}</h1>{_paragraphs(info['description'])}"
+            f"<main><h1>{title} {escape(info['version'])}</h1>{_paragraphs(info['description'])}"
             f"<p>The same as OpenAPI 3.1: <a href=openapi.json>/openapi.json</a>.</p>"
             f"{''.join(map(self._tag, self._document['tags']))}"
-            f"<h2>Errors</h2>{self._errors()}<h2>Types</h2>{self._types()}"
+            f"<h2>Errors</h2>{self._errors()}<h2>Types</h2>{self._types()}</main>"
         )
 
     def _tag(self, tag: dict[str, str]) -> str:

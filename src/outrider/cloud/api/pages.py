@@ -20,7 +20,8 @@ from outrider.cloud.api import dashboard
 _STYLE: Final = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:4rem auto;padding:0 1rem}
 label{display:block;margin:.8rem 0}input{font:inherit;width:100%;box-sizing:border-box}
-button{font:inherit;margin-right:.5rem}:root{color-scheme:light dark}
+button{font:inherit;margin-right:.5rem}a{color:light-dark(#0645ad,#8ab4f8)}
+:root{color-scheme:light dark;background:light-dark(#fff,#161616);color:light-dark(#111,#eee)}
 """
 
 _CALL: Final = """
@@ -138,7 +139,7 @@ def _response(title: str, body: str, script: str = "", status: int = 200) -> HTM
     html = (
         "<!doctype html><html lang=en><meta charset=utf-8>"
         f'<meta name=viewport content="width=device-width"><title>{name}</title>'
-        f"<style>{_STYLE}</style><h1>{title}</h1>{body}"
+        f"<style>{_STYLE}</style><main><h1>{title}</h1>{body}</main>"
         + (f"<script>{script}</script>" if script else "")
     )
     headers = {"Content-Security-Policy": _policy(script), "Referrer-Policy": "no-referrer"}
