@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from tests.dashboard.home import Home, at_home
+from tests.dashboard.visitor import PATIENCE_MS
 from tests.rig.browser import chromium
-from tests.rig.patience import PATIENCE
 from tests.rig.stores import SQLite
 
 if TYPE_CHECKING:
@@ -27,14 +27,11 @@ def built() -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser(built: None) -> AsyncIterator["Browser"]:
-    """A Chromium; each test has a context of its own in it.
-
-    What a page is expected to show may take as long as anything else in the tests.
-    """
+    """A Chromium; each test has a context of its own in it."""
     async with chromium() as browser:
         from playwright.async_api import expect
 
-        expect.set_options(timeout=PATIENCE * 1000)
+        expect.set_options(timeout=PATIENCE_MS)
         yield browser
 
 

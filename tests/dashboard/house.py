@@ -3,21 +3,31 @@
 The real demo agent cannot be made to send a hostile title, or to wait in each state at once.
 """
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from outrider.contract.events import AgentEvent, EventName
+from outrider.contract.frames import Change, Command, Event
+from outrider.contract.ids import new_id
 from outrider.contract.resources import (
     ActionOption,
     PendingAction,
+    Provider,
     Session,
+    Workspace,
 )
 from tests.cloud.api.test_session_history import STOPPED, ends
 from tests.cloud.webhooks.receiver import Answer, receiving, says
 from tests.rig.machine import ScriptedMachine, payload_of
+from tests.rig.patience import PATIENCE
 from tests.rig.people import dashboard
-from tests.rig.samples import CHANGES, CHAT, FILES, STATE, TERMINALS, session
+from tests.rig.samples import CHANGES, CHAT, DEBUG, FILES, MACHINE, STATE, TERMINALS, session
 from tests.rig.site import Owner
 
 V1: Final = "/api/v1"
@@ -172,16 +182,213 @@ async def disconnect(owner: Owner, machine: ScriptedMachine) -> None:
     await machine.closed()
 
 
+def results_of(one: Session) -> dict[str, Any]:
+    """Return the results of commands on a machine whose only session is `one`."""
+    return {
+        "read_chat": CHAT | {"messages": TALK, "totalMessages": len(TALK), "status": one.status},
+        "agent_status": state_of(one),
+        "read_changes": CHANGES,
+        "read_files": FILES,
+        "list_terminals": TERMINALS,
+    }
+
+
 def answer_all(machine: ScriptedMachine, one: Session, **results: Any) -> None:
     """Answer every command as if `one` were the machine's only session."""
-    chat = CHAT | {"messages": TALK, "totalMessages": len(TALK), "status": one.status}
-    machine.obliges(
-        **{
-            "read_chat": chat,
-            "agent_status": state_of(one),
-            "read_changes": CHANGES,
-            "read_files": FILES,
-            "list_terminals": TERMINALS,
+    machine.obliges(**results_of(one) | results)
+
+
+class Desk:
+    """Answers the commands to a machine with one session, except those that the test answers.
+
+    Attributes:
+        session: the session as the machine reports it at present.
+        kept: the commands that the test answers.
+    """
+
+    def __init__(self, machine: ScriptedMachine, one: Session, *kinds: str) -> None:
+        self.machine = machine
+        self.session = one
+        self.kept: asyncio.Queue[Command] = asyncio.Queue()
+        self._kinds = kinds
+        self._seq = 0
+
+    @property
+    def path(self) -> str:
+        """The path of the session's page."""
+        return f"/sessions/{self.machine.id}:session:{self.session.id}"
+
+    async def takes(self, kind: str, **payload: Any) -> Command:
+        """Return the next command that the test answers."""
+        async with asyncio.timeout(PATIENCE):
+            command = await self.kept.get()
+        given = payload_of(command)
+        assert command.command == kind
+        assert {name: given.get(name) for name in payload} == payload
+        return command
+
+    async def reports(self, **changes: Any) -> None:
+        """Change the session, and report it as a machine agent does, with an event."""
+        one = self.session = replace(self.session, **changes)
+        self._seq += 1
+        event = AgentEvent(
+            id=new_id("evt"),
+            event=EventName.SESSION_UPDATED,
+            session_id=one.id,
+            ide_id="the service sets this",
+            ide_type=one.type,
+            chat_title=one.title,
+            duration=None,
+            timestamp=one.last_activity_at,
+            session=one,
+        )
+        await self.machine.say(Change(sessions=[one]), Event(seq=self._seq, event=event))
+        await self.machine.settled()
+
+    async def serve(self) -> None:
+        """Answer until cancelled."""
+        while True:
+            command = await self.machine.waits_for_a_command()
+            if command.command in self._kinds:
+                self.kept.put_nowait(command)
+            else:
+                result = results_of(self.session).get(command.command)
+                await self.machine.answers(command, result)
+
+
+@asynccontextmanager
+async def desk(owner: Owner, one: Session, *kinds: str) -> AsyncIterator[Desk]:
+    """Connect a machine with this session; the test itself answers commands of these kinds."""
+    machine = await owner.machine(one, enrolled=await owner.enrolls(nickname="workbench"))
+    mine = Desk(machine, one, *kinds)
+    serving = asyncio.create_task(mine.serve(), name="desk")
+    try:
+        yield mine
+    finally:
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
+
+
+async def hostile_house(owner: Owner, lines: Sequence[str], texts: Sequence[str]) -> House:
+    """Connect a machine for each hostile line, which shows it wherever a machine's text goes.
+
+    The first machine's session has a chat with all texts; of the others, each has a few messages.
+
+    Args:
+        lines: texts without control characters, which names and titles may be.
+        texts: texts that may be anything, for chats, paths and questions.
+    """
+    house = House(owner)
+    for number, line in enumerate(lines):
+        said = texts if number == 0 else [line]
+        talk = messages(*(each for text in said for each in _everywhere(text)))
+        text = texts[number % len(texts)]
+        enrolled = await owner.enrolls(nickname=line[:256])
+        one = _hostile_session(line, text)
+        provider = Provider(
+            type=line[:256],
+            category="cli",
+            display_name=line[:256],
+            installed=True,
+            path=f"/{text}"[:4096],
+            verified=False,
+            error=text[:4096],
+        )
+        machine = await owner.machine(
+            one,
+            enrolled=enrolled,
+            machine=replace(MACHINE, hostname=line[:256], platform=line[:40], release=line[:256]),
+            providers=[provider],
+            version=line[:40],
+        )
+        house.machines.append(machine)
+        house.targets[line] = f"{machine.id}:session:{one.id}"
+        control = {
+            "id": "mode",
+            "label": line[:1024],
+            "type": "select",
+            "options": [line[:1024], "plain"],
+            "value": line[:1024],
         }
-        | results
+        answer_all(
+            machine,
+            one,
+            read_chat=CHAT
+            | {"messages": talk, "totalMessages": len(talk), "title": line, "pendingAction": None},
+            agent_status=state_of(one)
+            | {
+                "controls": [control],
+                "summaryMetadata": {"items": [{"id": "x", "label": line, "value": text}]},
+                "workspace": {"path": f"/{text}", "name": line[:256]},
+                "error": text,
+            },
+            read_queue={
+                "success": True,
+                "messages": [{"messageId": "q", "text": text, "createdAt": 1_750_000_000_000}],
+            },
+            read_changes=_hostile_changes(texts),
+            read_files=FILES
+            | {
+                "entries": [
+                    {"name": name.replace("/", "\u2215"), "type": "file", "size": 3}
+                    for name in texts
+                ]
+            },
+            chat_debug=_hostile_bundle(text),
+        )
+        ended = session(title=line[:1024], type=line[:256])
+        await ends(machine, ended, 1, **STOPPED | {"not_resumable": text, "resumable": False})
+    house.device = await _device(
+        owner, hostname=lines[0], platform=lines[0][:40], nickname=lines[-1], version=lines[0][:40]
     )
+    house.webhook = await _webhook(owner, says(500, "\n".join(texts)[:30_000]))
+    return house
+
+
+def _everywhere(text: str) -> list[tuple[str, str, str]]:
+    return [
+        ("user", "text", text),
+        ("assistant", "text", text),
+        ("assistant", "thinking", text),
+        ("assistant", "tool_call", text),
+        ("tool", "tool_result", text),
+        ("system", "text", text),
+    ]
+
+
+def _hostile_session(line: str, text: str) -> Session:
+    return session(
+        type=line[:256],
+        name=line[:256],
+        status="waiting_approval",
+        title=line[:1024],
+        workspace=Workspace(path=f"/{text}"[:4096], name=line[:256]),
+        model=line[:256],
+        pending_action=question(text[:16_384], line[:1024]),
+        error=text[:16_384],
+    )
+
+
+def _hostile_changes(texts: Sequence[str]) -> dict[str, Any]:
+    files = [
+        {
+            "path": text,
+            "oldPath": text,
+            "status": "modified",
+            "additions": 1,
+            "deletions": 1,
+            "binary": False,
+        }
+        for text in texts
+    ]
+    patch = "".join(
+        f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n"
+        f"@@ -1 +1 @@ {name}\n-{name}\n+{name}\n"
+        for name in (text.replace("\n", " ") for text in texts)
+    )
+    return CHANGES | {"files": files, "patch": patch, "branch": texts[0], "base": texts[0]}
+
+
+def _hostile_bundle(text: str) -> dict[str, Any]:
+    return DEBUG | {"text": text}

@@ -12,7 +12,12 @@ class Name(NamedTuple):
     name: str
 
 
-LOGGED_OUT: Final = {"/login": [Name("textbox", "Email"), Name("button", "Log in")]}
+LOGGED_OUT: Final = {
+    "/login": [Name("textbox", "Email"), Name("button", "Log in")],
+    "/password": [Name("button", "Set the password")],
+    "/docs": [Name("heading", "Errors")],
+    "/no-such-page": [Name("heading", "There is no such page"), Name("link", "Go to the sessions")],
+}
 
 ROUTES: Final = {
     "/": [

@@ -4,8 +4,9 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
-from tests.dashboard.house import furnished, question
+from tests.dashboard.house import desk, furnished, question
 from tests.dashboard.visitor import visiting
 from tests.rig.people import PASSWORD
 from tests.rig.samples import session
@@ -18,6 +19,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.one_store,
     pytest.mark.dashboard,
+    pytest.mark.timeout(600),
 ]
 
 HAS_FOCUS_INSIDE = "element => element.contains(document.activeElement)"
@@ -73,7 +75,7 @@ async def test_going_to_pages_and_in_lists(user: Owner, browser: "Browser") -> N
         await page.keyboard.press("Escape")
         await expect(box).not_to_be_focused()
 
-        for key, name in (("i", "Inbox"), ("m", "Machines"), ("s", "Sessions")):
+        for key, name in (("i", "Inbox"), ("m", "Machines"), ("h", "History"), ("s", "Sessions")):
             await page.keyboard.press("g")
             await page.keyboard.press(key)
             await expect(heading).to_have_text(name)
@@ -96,7 +98,8 @@ async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: "Browser"
         await button.focus()
         await page.keyboard.press("?")
         keys = page.get_by_role("dialog", name="Keyboard")
-        await expect(keys).to_be_visible()
+        for key in ("g", "s", "i", "m", "/", "j", "k", "a", "r", "?"):
+            await expect(keys.get_by_text(key, exact=True).first).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(keys).to_have_count(0)
         await expect(button).to_be_focused()
@@ -153,26 +156,41 @@ async def test_answering_in_the_inbox(user: Owner, browser: "Browser") -> None:
     """`j` selects the first card. What is not answered by the machine yet stays, disabled."""
     from playwright.async_api import expect
 
-    one = session(status="waiting_approval", title="First", pending_action=question("Run `make`?"))
-    machine = await user.machine(one)
-    async with visiting(browser, user.site.url) as visitor:
+    asked = question("Run `make`?")
+    one = session(status="waiting_approval", title="First", pending_action=asked)
+    async with (
+        desk(user, one, "resolve_action") as machine,
+        visiting(browser, user.site.url) as visitor,
+    ):
         await visitor.log_in(user.email, PASSWORD)
         page = visitor.page
         await page.goto("/inbox")
         approve = page.get_by_role("button", name="Approve", exact=True)
-        await expect(approve).to_be_visible()
+        card = page.get_by_role("listitem").filter(has=approve)
+        await expect(card).to_contain_text("/srv/project")
+        await expect(card).to_contain_text("workbench")
         await page.keyboard.press("a")  # nothing is selected
         await page.keyboard.press("j")
-        await expect(page.get_by_role("listitem").filter(has=approve)).to_be_focused()
+        await expect(card).to_be_focused()
         await page.keyboard.press("a")
         command = await machine.takes("resolve_action", action="approve")
         await expect(approve).to_be_disabled()
         await expect(page.get_by_role("button", name="Reject", exact=True)).to_be_disabled()
-        idle = session(id=one.id, title="First")
-        await machine.reports(idle)
-        await machine.answers(command)
+        await machine.reports(status="generating", pending_action=None)
+        await machine.machine.answers(command)
         await expect(approve).to_have_count(0)
-        assert machine.heard_nothing()
+
+        again = replace(asked, id="act_2")
+        await machine.reports(status="waiting_approval", pending_action=again)
+        await expect(approve).to_be_enabled()
+        await page.keyboard.press("j")
+        await expect(card).to_be_focused()
+        await page.keyboard.press("r")
+        command = await machine.takes("resolve_action", action="reject", actionId="act_2")
+        await machine.reports(status="idle", pending_action=None)
+        await machine.machine.answers(command)
+        await expect(approve).to_have_count(0)
+        assert machine.kept.empty()
 
 
 async def test_allowing_always_is_confirmed(user: Owner, browser: "Browser") -> None:
@@ -199,6 +217,8 @@ async def test_allowing_always_is_confirmed(user: Owner, browser: "Browser") -> 
                 await confirm.focus()
             await page.keyboard.press(key)
             await expect(dialog).to_have_count(0)
+            if key == "Escape":
+                await expect(more).to_be_focused()
         command = await machine.takes("resolve_action", action="approve", optionId="always")
         await machine.answers(command)
         assert machine.heard_nothing()

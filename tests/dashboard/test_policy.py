@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.one_store,
     pytest.mark.dashboard,
+    pytest.mark.timeout(600),
 ]
 
 _IDS: Final = {"daemonId": "m", "targetId": "m:session:s", "webhookId": "w"}

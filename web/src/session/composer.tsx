@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
-import { ArrowUp, Clock, ListPlus, Loader2, Square, Undo2, Zap } from "lucide-react";
-import { memo, useEffect, useRef, useState } from "react";
+import { ArrowUp, Clock, ListPlus, Loader2, Square, Undo2, X, Zap } from "lucide-react";
+import { memo, useEffect, useRef, useState, type ClipboardEvent } from "react";
 import { api, ApiError, explain, UnreachableError, type Chat } from "@/api/client";
 import { chatQuery, queryClient, queueQuery } from "@/api/queries";
 import { t } from "@/text";
@@ -8,6 +8,7 @@ import { Button } from "@/ui/button";
 import { Alert } from "@/ui/feedback";
 import { keepDraft, readDraft } from "./drafts";
 import { notArrived, type Arrived, type Outgoing } from "./outgoing";
+import { MOST_PICTURES, pastedPictures, readPicture, withPictures, type Picture } from "./pictures";
 
 type Delivery = "queue" | "interrupt";
 
@@ -15,21 +16,24 @@ interface ComposerProps {
   targetId: string;
   status: string;
   name: string;
+  /** Whether a message may have pictures. */
+  pictures: boolean;
 }
 
 const newestOfUser = (chat: Chat): Arrived[] =>
   chat.messages.slice(-50).flatMap(({ id, role, content }) => (role === "user" ? [{ id, text: content }] : []));
 
 /** The message box, what waits in the queue, and what is being sent. */
-export const Composer = memo(function Composer({ targetId, status, name }: ComposerProps) {
+export const Composer = memo(function Composer({ targetId, status, name, pictures: takesPictures }: ComposerProps) {
   const [text, setText] = useState(() => readDraft(targetId));
   const [error, setError] = useState<string>();
   const [outgoing, setOutgoing] = useState<Outgoing[]>([]);
+  const [pictures, setPictures] = useState<Picture[]>([]);
   const [interrupting, setInterrupting] = useState(false);
   const queue = useQuery(queueQuery(targetId)).data ?? [];
   const written = useQuery({ ...chatQuery(targetId), select: newestOfUser }).data ?? [];
   const busy = status === "generating" || status === "waiting_approval";
-  const canSend = text.trim() !== "";
+  const canSend = text.trim() !== "" || pictures.length > 0;
 
   useEffect(() => keepDraft(targetId, text), [targetId, text]);
   const latest = useRef(text);
@@ -40,15 +44,18 @@ export const Composer = memo(function Composer({ targetId, status, name }: Compo
   async function send(delivery: Delivery) {
     if (!canSend) return;
     const message = text;
+    const attached = pictures;
     const key = crypto.getRandomValues(new Uint32Array(4)).join("-");
     const before = new Set(arrived.map(({ id }) => id));
-    setOutgoing((all) => [...all, { key, text: message, before }]);
+    setOutgoing((all) => [...all, { key, text: message.trim() ? message : t("pictures.list"), before }]);
     setText("");
+    setPictures([]);
     setError(undefined);
+    const body = attached.length > 0 ? withPictures(message, attached, t("pictures.fallback", attached.length)) : { message };
     try {
       const sent = await api.post("/api/v1/shortcuts/{ideId}/chat", {
         path: { ideId: targetId },
-        body: { message, delivery },
+        body: { ...body, delivery },
         idempotencyKey: key,
       });
       setOutgoing((all) => all.map((one) => (one.key === key ? { ...one, id: sent.messageId ?? key } : one)));
@@ -65,10 +72,26 @@ export const Composer = memo(function Composer({ targetId, status, name }: Compo
       const restored = rest && rest !== message ? `${message}\n${rest}` : message;
       keepDraft(targetId, restored);
       setText(restored);
+      setPictures((added) => [...attached, ...added].slice(0, MOST_PICTURES));
       if (failure instanceof ApiError && failure.code === "APPROVAL_PENDING") setError(t("message.waitsForAnswer"));
       else if (failure instanceof UnreachableError || (failure instanceof ApiError && failure.status === 504))
         setError(t("message.unknown"));
       else setError(t("message.refused", explain(failure)));
+    }
+  }
+
+  async function paste(event: ClipboardEvent) {
+    const files = pastedPictures(event.clipboardData);
+    if (files.length === 0) return;
+    event.preventDefault();
+    setError(undefined);
+    if (!takesPictures) return setError(t("pictures.none", name));
+    try {
+      const read = await Promise.all(files.map(readPicture));
+      if (read.length + pictures.length > MOST_PICTURES) setError(t("pictures.most", MOST_PICTURES));
+      setPictures((all) => [...all, ...read].slice(0, MOST_PICTURES));
+    } catch {
+      setError(t("pictures.unread"));
     }
   }
 
@@ -128,6 +151,27 @@ export const Composer = memo(function Composer({ targetId, status, name }: Compo
       )}
       {error && <Alert>{error}</Alert>}
       <div className="rounded-lg border border-line-strong bg-raised focus-within:border-accent">
+        {pictures.length > 0 && (
+          <ul aria-label={t("pictures.list")} className="flex flex-wrap gap-2 p-2 pb-0">
+            {pictures.map((one, i) => (
+              <li key={one.key} className="relative">
+                <img
+                  src={`data:${one.mimeType};base64,${one.data}`}
+                  alt={t("pictures.one", i + 1)}
+                  className="size-16 rounded-md border border-line object-cover"
+                />
+                <button
+                  type="button"
+                  aria-label={t("pictures.remove", i + 1)}
+                  onClick={() => setPictures((all) => all.filter(({ key }) => key !== one.key))}
+                  className="absolute -top-1.5 -right-1.5 flex size-6 items-center justify-center rounded-full border border-line-strong bg-raised text-soft hover:bg-hover"
+                >
+                  <X className="size-3.5" aria-hidden />
+                </button>
+              </li>
+            ))}
+          </ul>
+        )}
         <textarea
           aria-label={t("message.label")}
           placeholder={t("message.placeholder", name)}
@@ -135,6 +179,7 @@ export const Composer = memo(function Composer({ targetId, status, name }: Compo
           rows={1}
           value={text}
           onChange={(event) => setText(event.target.value)}
+          onPaste={(event) => void paste(event)}
           onKeyDown={(event) => {
             if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
             event.preventDefault();

@@ -107,7 +107,7 @@ function Session({ targetId }: { targetId: string }) {
                 onElsewhere={setNotice}
               />
             )}
-            <Composer targetId={targetId} status={state.status} name={name} />
+            <Composer targetId={targetId} status={state.status} name={name} pictures={session?.kind === "acp"} />
           </div>
         </div>
       )}

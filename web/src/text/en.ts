@@ -205,6 +205,13 @@ export const en = {
   "message.waitsForAnswer":
     "The agent is waiting for your answer. Answer above, or use “Interrupt and send”. Your text stays here.",
   "message.hint": "Enter sends, Shift+Enter starts a new line",
+  "pictures.list": "Pictures of the message",
+  "pictures.one": (n: number) => `Picture ${n}`,
+  "pictures.remove": (n: number) => `Remove picture ${n}`,
+  "pictures.none": (name: string) => `${name} takes no pictures.`,
+  "pictures.most": (n: number) => `A message has at most ${n} pictures.`,
+  "pictures.unread": "The picture cannot be read.",
+  "pictures.fallback": (n: number) => `[${count(n, "picture", "pictures")} left out: this agent takes only text]`,
   "queue.title": "Queued",
   "queue.withdraw": "Take back",
   "queue.sent": "It has already been sent.",

@@ -1,0 +1,198 @@
+"""The page of a session: the message box, the card of a question, and its views."""
+
+import base64
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.dashboard.house import desk, question
+from tests.dashboard.visitor import visiting
+from tests.rig.machine import payload_of
+from tests.rig.people import PASSWORD
+from tests.rig.samples import session
+from tests.rig.site import Owner
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.one_store,
+    pytest.mark.dashboard,
+    pytest.mark.timeout(600),
+]
+
+
+async def test_the_message_box(user: Owner, browser: "Browser") -> None:
+    """Its keys and buttons; what is typed stays while the session changes."""
+    from playwright.async_api import expect
+
+    one = session(kind="acp", type="house-agent", title="First title")
+    async with (
+        desk(user, one, "send_chat", "interrupt") as machine,
+        visiting(browser, user.site.url) as visitor,
+    ):
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto(machine.path)
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        send, queue, interrupt, at_once = (
+            page.get_by_role("button", name=name, exact=True)
+            for name in ("Send", "Queue", "Interrupt", "Interrupt and send")
+        )
+        await expect(send).to_be_visible()
+        for button in (queue, interrupt, at_once):
+            await expect(button).to_have_count(0)
+        await message.fill("one")
+        await message.press("Shift+Enter")
+        await message.press_sequentially("two")
+        await expect(message).to_have_value("one\ntwo")
+        await message.press("Enter")
+        command = await machine.takes("send_chat", message="one\ntwo")
+        await expect(message).to_have_value("")
+        await machine.reports(status="generating")
+        await machine.machine.answers(command)
+        for button in (queue, interrupt, at_once):
+            await expect(button).to_be_visible()
+        await expect(send).to_have_count(0)
+
+        await message.fill("a draft")
+        await machine.reports(title="Second title")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Second title")
+        await expect(message).to_have_value("a draft")
+        await interrupt.click()
+        command = await machine.takes("interrupt")
+        await expect(interrupt).to_be_disabled()
+        await machine.reports(status="idle")
+        await machine.machine.answers(command)
+        await expect(interrupt).to_have_count(0)
+        await expect(message).to_have_value("a draft")
+        await page.reload()
+        await expect(message).to_have_value("a draft")
+
+
+async def test_the_card_of_a_question(user: Owner, browser: "Browser") -> None:
+    """It stays, disabled, while an answer is under way, and goes when the question is resolved."""
+    from playwright.async_api import expect
+
+    one = session(
+        status="waiting_approval",
+        title="First",
+        pending_action=question("Run `make`?", "Never again"),
+    )
+    async with (
+        desk(user, one, "resolve_action") as machine,
+        visiting(browser, user.site.url) as visitor,
+    ):
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto(machine.path)
+        buttons = [
+            page.get_by_role("button", name=name, exact=True)
+            for name in ("Approve", "Reject", "More")
+        ]
+        for button in buttons:
+            await expect(button).to_be_enabled()
+        # A question does not keep anybody from writing.
+        await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_editable()
+        await buttons[2].click()
+        await expect(page.get_by_role("menuitem")).to_have_text(["Allow always", "Never again"])
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("menuitem")).to_have_count(0)
+        await buttons[0].click()
+        command = await machine.takes("resolve_action", action="approve", actionId="act_1")
+        for button in buttons:
+            await expect(button).to_be_disabled()
+        await machine.reports(status="generating", pending_action=None)
+        await machine.machine.answers(command)
+        for button in buttons:
+            await expect(button).to_have_count(0)
+        assert machine.kept.empty()
+
+
+@pytest.mark.parametrize("kind", ["cli", "acp"])
+async def test_the_tabs(user: Owner, browser: "Browser", kind: str) -> None:
+    """Only CLI agents have a terminal; arrow keys go from tab to tab."""
+    from playwright.async_api import expect
+
+    names = ["Chat", *(["Terminal"] if kind == "cli" else []), "Changes", "Files", "Debug"]
+    async with (
+        desk(user, session(kind=kind)) as machine,
+        visiting(browser, user.site.url) as visitor,
+    ):
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto(f"{machine.path}?tab=changes")
+        await expect(page.get_by_role("tab")).to_have_text(names)
+        changes = page.get_by_role("tab", name="Changes", exact=True)
+        await expect(page.get_by_role("tabpanel", name="Changes")).to_contain_text("main")
+        await changes.focus()
+        for key, name in (("ArrowRight", "Files"), ("ArrowRight", "Debug"), ("ArrowRight", "Chat")):
+            await page.keyboard.press(key)
+            tab = page.get_by_role("tab", name=name, exact=True)
+            await expect(tab).to_be_focused()
+            await expect(tab).to_have_attribute("aria-selected", "true")
+            await expect(page.get_by_role("tabpanel", name=name, exact=True)).to_be_visible()
+
+
+_PASTE = """async (element) => {
+    const canvas = new OffscreenCanvas(600, 400);
+    const context = canvas.getContext("2d");
+    const noise = context.createImageData(600, 400);
+    for (let i = 0; i < noise.data.length; i++) noise.data[i] = (i * i * 7919) % 251;
+    context.putImageData(noise, 0, 0);
+    const data = new DataTransfer();
+    data.items.add(new File([await canvas.convertToBlob()], "picture.png", { type: "image/png" }));
+    element.dispatchEvent(
+        new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+}"""
+
+
+async def test_pictures_are_pasted_into_a_message(user: Owner, browser: "Browser") -> None:
+    """They are shown before they are sent, and go with a text for agents that take none."""
+    from playwright.async_api import expect
+
+    one = session(kind="acp", type="house-agent")
+    async with (
+        desk(user, one, "send_chat") as machine,
+        visiting(browser, user.site.url) as visitor,
+    ):
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto(machine.path)
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        pictures = page.get_by_role("list", name="Pictures of the message").get_by_role("img")
+        await message.fill("Look at this")
+        for count in (1, 2):
+            await message.evaluate(_PASTE)
+            await expect(pictures).to_have_count(count)
+        await page.get_by_role("button", name="Remove picture 1", exact=True).click()
+        await expect(pictures).to_have_count(1)
+        await message.press("Enter")
+        command = await machine.takes("send_chat")
+        await machine.machine.answers(command)
+        sent = payload_of(command)["input"]
+        text, picture = sent["parts"]
+        assert text == {"type": "text", "text": "Look at this"}
+        assert picture["type"] == "image"
+        assert base64.b64decode(picture["data"])
+        assert sent["textFallback"].startswith("Look at this\n\n[1 picture")
+        await expect(pictures).to_have_count(0)
+        await expect(message).to_have_value("")
+
+
+async def test_a_terminal_agent_takes_no_pictures(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    async with (
+        desk(user, session(kind="cli", type="claude-code")) as machine,
+        visiting(browser, user.site.url) as visitor,
+    ):
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto(machine.path)
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        await message.fill("a draft")
+        await message.evaluate(_PASTE)
+        await expect(page.get_by_role("alert")).to_contain_text("takes no pictures")
+        await expect(message).to_have_value("a draft")
