@@ -1,5 +1,6 @@
 """The provider spec of an IDE: what its TOML file holds. See docs/ides.md."""
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -131,7 +132,7 @@ def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeSpec, str]:
     """
     like = table.get("agents_from")
     if isinstance(like, str) and "agents" not in table:
-        source = next((t.fields for t in read_tables([BUILT_IN]) if t.type == like), {})
+        source = _built_in_fields().get(like, {})
         if "agents" not in source:
             raise ProviderFileError(path, f"agents_from: no built-in IDE is called {like!r}")
         table = table | {"agents": source["agents"]}
@@ -142,6 +143,12 @@ def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeSpec, str]:
         return file, _script(path, file.script)
     except (OSError, ValueError) as error:
         raise ProviderFileError(path, f"script: {file.script!r} cannot be read: {error}") from error
+
+
+@cache
+def _built_in_fields() -> dict[str, dict[str, Any]]:
+    """Return the fields of the built-in files by type; reading them takes 10 ms."""
+    return {table.type: table.fields for table in read_tables([BUILT_IN])}
 
 
 def _script(path: Path, name: str) -> str:
