@@ -3,20 +3,22 @@
 Holds issue 12, A9: one sentence each.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from outrider.cli.environment import OTHERS, SERVICE, unknown
+from outrider.cli.logs import set_up_logs
+from outrider.cli.running import daemon_settings, service_settings
 from outrider.cloud.settings import Settings
-from tests.rig.processes import environment, outrider
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+from tests.cli.operator import Operator
+from tests.rig.processes import Outcome, environment, outrider
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 
 
-async def test_it_knows_every_setting() -> None:
+def test_it_knows_every_setting() -> None:
     assert {f"OUTRIDER_{name.upper()}" for name in Settings.model_fields} == SERVICE
     assert [name for name in SERVICE | OTHERS if f"| `{name}` |" not in DOCUMENT] == []
 
@@ -33,7 +35,7 @@ async def test_it_knows_every_setting() -> None:
         ("OUTRIDER_XYZZY", None),
     ],
 )
-async def test_the_closest_setting_is_named(name: str, closest: str | None) -> None:
+def test_the_closest_setting_is_named(name: str, closest: str | None) -> None:
     assert unknown([name, "PATH", "OUTRIDER_PORT", "outrider_host"]) == [(name, closest)]
 
 
@@ -49,22 +51,45 @@ async def test_a_misspelt_variable_is_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("read", "name", "value"),
+    [
+        (service_settings, "PORT", "abc"),
+        (service_settings, "DATA_DIR", "~nobody-of-this-name/data"),
+        (service_settings, "REDIS_URL", "mysql://db"),
+        (daemon_settings, "CONFIG_DIR", "~nobody-of-this-name/config"),
+        (set_up_logs, "LOG_LEVEL", "loud"),
+        (set_up_logs, "LOG_FORMAT", "xml"),
+    ],
+)
+def test_a_wrong_setting_is_a_sentence_that_names_it(
+    read: Callable[[], object],
+    name: str,
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every command reads its settings with these."""
+    monkeypatch.setenv(f"OUTRIDER_{name}", value)
+    with pytest.raises(SystemExit) as end:
+        read()
+    code = end.value.code
+    assert isinstance(code, int)
+    said = Outcome(code, *capsys.readouterr()).assert_sentence()
+    assert f"OUTRIDER_{name}" in said
+
+
+@pytest.mark.parametrize(
     ("command", "name", "value"),
     [
         ("serve", "PORT", "abc"),
         ("admin migrate", "PORT", "abc"),
         ("serve", "DATABASE_URL", "mysql://root:hunter2@db/outrider"),
         ("admin migrate", "DATABASE_URL", "mysql://root:hunter2@db/outrider"),
-        ("serve", "DATA_DIR", "~nobody-of-this-name/data"),
-        ("serve", "REDIS_URL", "mysql://db"),
-        ("serve", "LOG_LEVEL", "loud"),
         ("daemon", "LOG_LEVEL", "loud"),
-        ("daemon", "LOG_FORMAT", "xml"),
-        ("daemon", "CONFIG_DIR", "~nobody-of-this-name/config"),
         ("setup --server http://127.0.0.1:9", "CONFIG_DIR", "~nobody-of-this-name/config"),
     ],
 )
-async def test_a_wrong_setting_is_a_sentence_that_names_it(
+async def test_a_command_ends_with_that_sentence(
     tmp_path: Path, command: str, name: str, value: str
 ) -> None:
     env = environment(tmp_path) | {f"OUTRIDER_{name}": value}
@@ -73,13 +98,15 @@ async def test_a_wrong_setting_is_a_sentence_that_names_it(
     assert "hunter2" not in said
 
 
-async def test_admin_makes_no_data_directory(tmp_path: Path) -> None:
+def test_admin_makes_no_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not exist is a mistyped one: the account would be in no service's database."""
     missing = tmp_path / "data"
-    arguments = ("admin", "account", "create", "--email", "a@example.org")
-    said = (await outrider(*arguments, env=environment(missing))).assert_sentence()
+    operator = Operator(missing)
+    monkeypatch.setenv("OUTRIDER_DATA_DIR", str(missing))
+    said = operator.fails("account", "create", "--email", "a@example.org")
     assert str(missing) in said
     assert "OUTRIDER_DATA_DIR" in said
-    elsewhere = environment(tmp_path) | {"OUTRIDER_DATABASE_URL": f"sqlite:///{missing}/x.db"}
-    (await outrider("admin", "migrate", env=elsewhere)).assert_sentence()
+    monkeypatch.setenv("OUTRIDER_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("OUTRIDER_DATABASE_URL", f"sqlite:///{missing}/x.db")
+    operator.fails("migrate")
     assert not missing.exists()
