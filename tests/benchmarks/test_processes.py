@@ -10,7 +10,7 @@ import pytest
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import Program
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,9 +28,7 @@ def started_in(directory: Path) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.faults)]
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_its_programs_and_removes_its_files(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -21,6 +21,8 @@ from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.servers.server import NotInstalledError, Server, ServerError, program
 
+pytestmark = pytest.mark.faults
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -23,7 +23,7 @@ from tests.rig.processes import Serving
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 
 @contextmanager

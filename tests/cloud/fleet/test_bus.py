@@ -143,6 +143,7 @@ async def test_a_handler_that_fails_does_not_end_the_bus(server: RedisServer) ->
         await eventually(lambda: heard == [b"first", b"second"])
 
 
+@pytest.mark.faults
 async def test_it_notices_a_redis_that_is_frozen() -> None:
     """No connection ends then: only its silence tells."""
     with private(RedisServer) as server:
@@ -156,6 +157,7 @@ async def test_it_notices_a_redis_that_is_frozen() -> None:
             await eventually(lambda: changes == ["up", "down", "up"])
 
 
+@pytest.mark.faults
 async def test_once_it_has_stopped_unsubscribing_asks_nothing_of_redis() -> None:
     """Otherwise each task that unsubscribes at its end would wait for a Redis that hangs."""
     with private(RedisServer) as server:
