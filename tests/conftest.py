@@ -11,10 +11,11 @@ process of pytest-xdist starts servers of its own when it first needs them.
 """
 
 import asyncio
+import gc
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -47,15 +48,27 @@ StartSite = Callable[..., Awaitable[Site]]
 SLOWEST: Final = (
     "system/",
     "dashboard/",
-    "cloud/webhooks/test_crash.py",
     "cli/",
     "cloud/access/test_quota.py",
     "daemon/agents/cli/transcripts/",
     "daemon/test_terminal.py",
-    "servers/",
     "demo/",
 )
 """The slowest files run first, so that no process is left alone with one of them at the end."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave the garbage collector out of the collection of tests.
+
+    It finds nothing there, and would examine thousands of tests again and again later.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
