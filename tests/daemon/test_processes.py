@@ -21,6 +21,12 @@ def start(*argv: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
 
 
+def children_of(started: list[subprocess.Popen[bytes]]) -> list[psutil.Process]:
+    """Return what these have started, by one look at the process table."""
+    leaders = {process.pid for process in started}
+    return [one for one in psutil.process_iter(["ppid"]) if one.info["ppid"] in leaders]
+
+
 def is_alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
@@ -33,7 +39,7 @@ def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
     for process in started:
         assert process.stdout is not None
         process.stdout.readline()
-    left = [child for s in started for child in psutil.Process(s.pid).children(recursive=True)]
+    left = children_of(started)
     yield started
     for child in left:  # the tests end some groups only
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -49,6 +55,8 @@ async def test_many_groups_are_killed_with_few_looks_at_the_process_table(
     sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look for each of many commands that time out at once would keep everything waiting."""
+    everything = children_of(sleepers)
+    assert len(everything) == 2 * GROUPS
     looks: list[int] = []
     real = psutil.process_iter
 
@@ -58,8 +66,6 @@ async def test_many_groups_are_killed_with_few_looks_at_the_process_table(
 
     monkeypatch.setattr(psutil, "process_iter", counted)
     groups = [ProcessGroup.of(process.pid) for process in sleepers]
-    everything = [p for s in sleepers for p in psutil.Process(s.pid).children(recursive=True)]
-    assert len(everything) == 2 * GROUPS
     killer = Killer()
     await asyncio.gather(*(killer.kill(group) for group in groups))
     await eventually(lambda: not any(map(is_alive, everything)))

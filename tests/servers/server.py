@@ -232,8 +232,12 @@ def _lives(process: psutil.Process) -> bool:
 def until(condition: Callable[[], bool]) -> bool:
     """Wait until a condition holds; tell whether it did within `PATIENCE`."""
     end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
+    while True:
+        before = time.monotonic()
+        if condition():
+            return True
+        now = time.monotonic()
+        if now > end:
             return False
-        time.sleep(0.01)
-    return True
+        # A look that takes long (a program that asks the server) must not keep a core busy.
+        time.sleep(min(max(0.01, now - before), 0.1))
