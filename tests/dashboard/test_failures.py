@@ -1,0 +1,294 @@
+"""What the dashboard shows when something fails: the service, the session, the machine."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from outrider.contract.frames import Failure
+from outrider.contract.ids import new_id
+from tests.conftest import StartSite
+from tests.dashboard.house import disconnect, furnished, question
+from tests.dashboard.visitor import Visitor, visiting
+from tests.rig.patience import PATIENCE, eventually
+from tests.rig.people import PASSWORD, dashboard, logged_in, person
+from tests.rig.samples import session
+from tests.rig.site import Owner
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.one_store,
+    pytest.mark.dashboard,
+    pytest.mark.timeout(600),
+]
+
+
+async def test_a_service_that_stops_and_starts_again(
+    start_site: StartSite, browser: "Browser", built: None
+) -> None:
+    """A banner says that live updates are lost, and from when what is shown is."""
+    from playwright.async_api import expect
+
+    site = await start_site()
+    owner = await person(site)
+    await owner.machine(session(title="Before"))
+    async with visiting(browser, site.url) as visitor:
+        await visitor.log_in(owner.email, PASSWORD)
+        page = visitor.page
+        await page.goto("/")
+        await expect(page.get_by_role("link", name="Before", exact=True)).to_be_visible()
+        await site.stop()
+        banner = page.get_by_role("alert").filter(has_text=re.compile(r"^Live updates lost at \d"))
+        await expect(banner).to_be_visible()
+        await expect(page.get_by_role("link", name="Before", exact=True)).to_be_visible()
+        await site.start()
+        await expect(banner).to_have_count(0)
+
+
+async def test_a_session_that_is_over_and_the_draft(user: Owner, browser: "Browser") -> None:
+    """To the login, and from there back to the page; what was typed is kept."""
+    from playwright.async_api import expect
+
+    house = await furnished(user)
+    path = f"/sessions/{house.targets['idle']}"
+    async with visiting(browser, user.site.url) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto(path)
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        await message.fill("A long thought\nin two lines")
+        ended = await (await dashboard(user)).delete("/api/v1/account/sessions")
+        assert ended.status_code == 200, ended.text
+        await expect(page).to_have_url(re.compile(r"/login\?next="))
+        await visitor.type_login(user.email, PASSWORD)
+        await expect(page).to_have_url(re.compile(re.escape(path.replace(":", "%3A")) + "|" + path))
+        await expect(message).to_have_value("A long thought\nin two lines")
+
+
+@pytest.mark.parametrize(
+    "next_",
+    [
+        "https://evil.example/",
+        "//evil.example",
+        "/\\evil.example",
+        "\\\\evil.example",
+        "/\t/evil.example",
+        "javascript:alert(1)",
+        "data:text/html,<script>alert(1)</script>",
+        "/login?next=//evil.example",
+        " //evil.example",
+        "/%2F/evil.example",
+        "evil.example",
+    ],
+)
+async def test_the_login_leads_nowhere_else(user: Owner, browser: "Browser", next_: str) -> None:
+    from urllib.parse import quote
+
+    from playwright.async_api import expect
+
+    async with visiting(browser, user.site.url) as visitor:
+        page = visitor.page
+        await page.goto(f"/login?next={quote(next_, safe='')}")
+        await visitor.type_login(user.email, PASSWORD)
+        await expect(page).not_to_have_url(re.compile("/login"))
+        assert page.url.startswith(f"{user.site.url}/")
+
+
+async def visits_with_an_old_login(visitor: Visitor, owner: Owner) -> None:
+    """Give the browser a session whose password was typed an hour ago."""
+    token = (await logged_in(owner, age=3600)).token
+    await visitor.context.add_cookies(
+        [{"name": "outrider_session", "value": token, "url": visitor.url, "sameSite": "Strict"}]
+    )
+
+
+async def test_an_action_that_needs_a_recent_login_asks_and_goes_on(
+    user: Owner, browser: "Browser"
+) -> None:
+    from playwright.async_api import expect
+
+    async with visiting(browser, user.site.url) as visitor:
+        await visits_with_an_old_login(visitor, user)
+        page = visitor.page
+        await page.goto("/account")
+        revoke = page.get_by_role("button", name="Revoke", exact=True)
+        await revoke.click()
+        await page.get_by_role("alertdialog").get_by_role("button", name="Revoke").click()
+        prompt = page.get_by_role("dialog").filter(has=page.locator("input[type=password]"))
+        field = prompt.locator("input[type=password]")
+        await expect(field).to_have_count(1)
+        await field.fill("not the password")
+        await field.press("Enter")
+        await expect(prompt.get_by_role("alert")).to_be_visible()
+        await field.fill(PASSWORD)
+        await field.press("Enter")
+        await expect(prompt).to_have_count(0)
+        await expect(page.get_by_role("alertdialog")).to_have_count(0)
+        await expect(revoke).to_have_count(0)
+        assert (await user.api.get("/api/v1/daemons")).status_code == 401
+
+
+async def test_two_tabs_share_one_stream(user: Owner, browser: "Browser") -> None:
+    """When the tab that reads it is closed, the other one goes on, and misses nothing."""
+    from playwright.async_api import expect
+
+    machine = await user.machine(session(title="First"))
+    streams: list[str] = []
+    async with visiting(browser, user.site.url) as visitor:
+        visitor.context.on(
+            "request",
+            lambda request: streams.append(request.url) if "/events?" in request.url else None,
+        )
+        await visitor.log_in(user.email, PASSWORD)
+        first = visitor.page
+        await first.goto("/")
+        await expect(first.get_by_role("link", name="First", exact=True)).to_be_visible()
+        await eventually(lambda: len(streams) == 1)
+        second = await visitor.tab("/")
+        await expect(second.get_by_role("link", name="First", exact=True)).to_be_visible()
+        await expect(second.get_by_role("alert")).to_have_count(0)
+        assert len(streams) == 1
+
+        enrolled = await user.enrolls(nickname="another machine")
+        await user.machine(session(title="Second"), enrolled=enrolled)
+        for page in (first, second):
+            await expect(page.get_by_role("link", name="Second", exact=True)).to_be_visible()
+        await first.close()
+        await eventually(lambda: len(streams) == 2)
+        assert "after=" in streams[1]
+        await user.machine(session(title="Third"), enrolled=await user.enrolls(nickname="third"))
+        await expect(second.get_by_role("link", name="Third", exact=True)).to_be_visible()
+        assert machine.is_open
+
+
+async def test_a_machine_that_is_gone(user: Owner, browser: "Browser") -> None:
+    """A message that was not sent stays in the box, with the reason."""
+    from playwright.async_api import expect
+
+    house = await furnished(user)
+    async with visiting(browser, user.site.url) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto(f"/sessions/{house.targets['idle']}")
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        await expect(page.get_by_role("log", name="Chat")).to_contain_text("Two failures")
+        await disconnect(user, house.machine)
+        await message.fill("Are you there?")
+        await message.press("Enter")
+        alert = page.get_by_role("alert").filter(has_text="Not sent")
+        await expect(alert).to_be_visible()
+        await expect(message).to_have_value("Are you there?")
+
+
+async def test_a_machine_that_does_not_answer(
+    start_site: StartSite, browser: "Browser", built: None
+) -> None:
+    """504: it is not known whether the message has been sent, and the page says so."""
+    from playwright.async_api import expect
+
+    site = await start_site(command_timeout=5.0)
+    owner = await person(site)
+    house = await furnished(owner)
+    async with visiting(browser, site.url) as visitor:
+        await visitor.log_in(owner.email, PASSWORD)
+        page = visitor.page
+        await page.goto(f"/sessions/{house.targets['idle']}")
+        await expect(page.get_by_role("log", name="Chat")).to_contain_text("Two failures")
+        house.machine.stops_reading()
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        await message.fill("Are you there?")
+        await message.press("Enter")
+        alert = page.get_by_role("alert").filter(has_text="may or may not have been sent")
+        await expect(alert).to_be_visible()
+        await expect(message).to_have_value("Are you there?")
+        house.machine.reads_again()
+
+
+@asynccontextmanager
+async def at_the_limit(client: httpx.AsyncClient) -> AsyncIterator[None]:
+    """Take every request that the rate limit of a session allows, until the end."""
+    limited = asyncio.Event()
+
+    async def ask() -> None:
+        while True:
+            if (await client.get("/api/v1/account")).status_code == 429:
+                limited.set()
+
+    asking = asyncio.create_task(ask(), name="requests")
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await limited.wait()
+        yield
+    finally:
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+
+
+async def test_too_many_requests(start_site: StartSite, browser: "Browser", built: None) -> None:
+    """429: the page says so, and the message is not lost."""
+    from playwright.async_api import expect
+
+    site = await start_site(rate_limit_session=60)
+    owner = await person(site)
+    house = await furnished(owner)
+    async with visiting(browser, site.url) as visitor:
+        await visitor.log_in(owner.email, PASSWORD)
+        page = visitor.page
+        await page.goto(f"/sessions/{house.targets['idle']}")
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        await expect(page.get_by_role("log", name="Chat")).to_contain_text("Two failures")
+        token = (await visitor.context.cookies())[0]["value"]
+        async with at_the_limit(site.client(token)):
+            await message.fill("One too many")
+            await message.press("Enter")
+            alert = page.get_by_role("alert").filter(has_text="Too many requests")
+            await expect(alert).to_be_visible()
+            await expect(page.get_by_role("list", name="Queued")).to_contain_text("One too many")
+
+
+async def test_a_field_and_a_state_of_a_newer_service(user: Owner, browser: "Browser") -> None:
+    """Unknown fields are ignored; an unknown session is a page that says so."""
+    from playwright.async_api import expect
+
+    await furnished(user)
+    async with visiting(browser, user.site.url) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+
+        async def newer(route: object) -> None:
+            response = await route.fetch()  # type: ignore[attr-defined]
+            body = await response.json()
+            for one in body.get("sessions", []):
+                one |= {"status": "dreaming", "mood": {"calm": True}, "pendingAction": None}
+            await route.fulfill(response=response, json=body | {"future": [1]})  # type: ignore[attr-defined]
+
+        await page.route("**/api/v1/sessions?**", newer)
+        await page.goto("/")
+        rows = page.get_by_role("list", name="Running sessions").get_by_role("listitem")
+        await expect(rows.get_by_role("status")).to_have_text(["dreaming"] * 4)
+        await page.goto(f"/sessions/{new_id('machine')}:session:{new_id('session')}")
+        await expect(page.get_by_role("heading", name="There is no such session")).to_be_visible()
+
+
+async def test_a_question_that_was_answered_elsewhere(user: Owner, browser: "Browser") -> None:
+    """It leaves the inbox and the session's page by itself; an answer too late is told so."""
+    from playwright.async_api import expect
+
+    one = session(status="waiting_approval", title="First", pending_action=question())
+    machine = await user.machine(one)
+    async with visiting(browser, user.site.url) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto("/inbox")
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        command = await machine.takes("resolve_action")
+        await machine.fails(command, Failure(status=409, message="The action is not pending"))
+        await expect(page.get_by_role("alert")).to_contain_text("answered elsewhere")
