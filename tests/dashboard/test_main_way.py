@@ -15,7 +15,7 @@ from tests.rig.patience import eventually
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]
 
 
 def repository(folder: Path) -> Path:
@@ -58,6 +58,7 @@ async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
     await page.get_by_role("navigation").get_by_role("link", name="Sessions").click()
     await page.get_by_role("button", name="Launch", exact=True).first.click()
     dialog = page.get_by_role("dialog", name="Launch", exact=True)
+    await expect(dialog.get_by_label("Machine", exact=True)).to_have_count(1)
     await dialog.get_by_label("Agent", exact=True).select_option("Demo agent")
     directory = dialog.get_by_role("textbox", name="Directory", exact=True)
     await directory.fill(f"{project}/missing")
@@ -86,6 +87,8 @@ async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
     await expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
     await expect(chat).to_contain_text("Approved.")
     assert (project / "demo.txt").read_text() == "Line 1 of the demo agent\n"
+    await page.get_by_role("tab", name="Changes", exact=True).click()
+    await expect(page.get_by_role("tabpanel", name="Changes")).to_contain_text("demo.txt")
     await visitor.assert_layout_holds()
 
 
@@ -99,6 +102,7 @@ async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
     await page.get_by_role("textbox", name="Name", exact=True).fill(name)
     await page.get_by_role("button", name="Open", exact=True).click()
     terminal = page.get_by_role("region", name="Terminal", exact=True)
+    await expect(terminal.locator(".xterm")).to_be_visible()
     await expect(terminal).to_contain_text(re.compile(r"[#$]"))  # the shell reads
     await page.keyboard.type("printf 'wri%s\\n' tten")
     await page.keyboard.press("Enter")
