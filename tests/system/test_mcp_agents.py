@@ -10,6 +10,7 @@ import pytest
 from tests.daemon.agents.kinds.claude_code import environment as claude_environment
 from tests.daemon.agents.kinds.claude_code import seed_claude
 from tests.daemon.agents.machine import StubModel, agent_environment
+from tests.recipes.recipe import blocks
 from tests.rig.processes import environment
 from tests.rig.stores import SQLite
 from tests.system.up import Up
@@ -21,11 +22,12 @@ pytestmark = [
 ]
 
 
-async def claude(*arguments: str, env: dict[str, str], cwd: Path) -> str:
-    """Run Claude Code to its end and return what it prints."""
+async def runs(script: str, env: dict[str, str], cwd: Path) -> str:
+    """Run commands of a page of the documentation and return what they print."""
     process = await asyncio.create_subprocess_exec(
-        "claude",
-        *arguments,
+        "sh",
+        "-euc",
+        script,
         env=env,
         cwd=cwd,
         stdin=asyncio.subprocess.DEVNULL,
@@ -60,20 +62,17 @@ async def test_claude_code_gives_another_agent_work(
             "POST", f"/shortcuts/{machine['id']}/launch", {"type": "demo", "dir": str(project)}
         )
         agent = launched["sessionTargetId"]
-        header = f"Authorization: Bearer {up.key}"
-        await claude(
-            "mcp", "add", "--transport", "http", "outrider", f"{up.url}/mcp", "--header", header,
-            env=own, cwd=project,
-        )  # fmt: skip
-        allowed = "mcp__outrider__list_machines,mcp__outrider__send_message"
+        own |= {"OUTRIDER_URL": up.url, "OUTRIDER_API_KEY": up.key}
+        add, prompt_line, add_stdio, remove = blocks("claude-code.md", "sh")
+        await runs(add, env=own, cwd=project)
 
         async def asks(call: str) -> str:
             """Return what Claude Code prints; it connects to servers beside its first turn, and
             without them the model has no tool to call.
             """
-            prompt = f"please CALL[{call}]"
+            given = own | {"PROMPT": f"please CALL[{call}]"}
             for _ in range(5):
-                said = await claude("-p", prompt, "--allowedTools", allowed, env=own, cwd=project)
+                said = await runs(prompt_line, env=given, cwd=project)
                 if not said.startswith("Hello from stub"):
                     break
             return said
@@ -83,5 +82,7 @@ async def test_claude_code_gives_another_agent_work(
         assert "cursor" in await asks(f"send_message {arguments}")
         waited = await up.call("GET", f"/shortcuts/{agent}/wait?timeout=60")
         assert waited["messages"][-1]["content"].endswith("You said: hello from Claude")
+        await runs(add_stdio, env=own, cwd=project)
+        await runs(remove, env=own, cwd=project)
         up.signal(signal.SIGINT)
         assert await up.ends() == 0
