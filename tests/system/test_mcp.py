@@ -1,6 +1,7 @@
 """MCP end to end: the SDK's client, the real service and machine agent, the demo agent."""
 
 import asyncio
+import json
 import re
 import signal
 import sys
@@ -183,6 +184,17 @@ async def test_stdio_without_a_key_or_a_service(desk: Desk) -> None:
     ):
         outcome = await outrider("mcp", env=desk.stdio_env | change)
         assert named in outcome.assert_sentence()
+
+
+async def test_stdio_with_the_key_of_a_login(desk: Desk) -> None:
+    """With nothing on standard input, `outrider mcp` ends once it has reached the service."""
+    kept = folder_of(desk, "kept")
+    (kept / "client.json").write_text(json.dumps({"server": desk.up.url, "key": desk.up.key}))
+    env = desk.env | {"OUTRIDER_CONFIG_DIR": str(kept)}
+    outcome = await outrider("mcp", env=env)
+    assert (outcome.code, outcome.err) == (0, "")
+    wins = await outrider("mcp", env=env | {"OUTRIDER_API_KEY": "ork_wrong"})
+    assert "/mcp: " in wins.assert_sentence()
 
 
 async def test_the_example_in_the_documentation(desk: Desk) -> None:

@@ -211,18 +211,22 @@ def doctor(
 def mcp() -> None:
     """Serve the tools of a service to an agent (MCP) over standard input and output.
 
-    OUTRIDER_URL and OUTRIDER_API_KEY say which service, and with which key.
+    OUTRIDER_URL and OUTRIDER_API_KEY say which service, and with which key; without them, what
+    `outrider login` has kept.
     """
+    from outrider.cli.client.credentials import load
     from outrider.cli.running import fail
     from outrider.cli.running import run as run_loop
+    from outrider.contract.errors import OutriderError
 
-    key = os.environ.get("OUTRIDER_API_KEY")
-    if not key:
-        fail("Set OUTRIDER_API_KEY to an API key of the service, and OUTRIDER_URL to its address")
+    try:
+        url, key = load()
+    except OutriderError as error:
+        fail(str(error))
 
     from outrider.cli.mcp_stdio import serve as serve_stdio
 
-    run_loop(serve_stdio(key))
+    run_loop(serve_stdio(url, key))
 
 
 def run() -> None:

@@ -17,7 +17,7 @@ from mcp.server.stdio import stdio_server
 from outrider import __version__
 from outrider.contract.errors import OutriderError
 from outrider.contract.targets import SESSION_VARIABLE
-from outrider.sdk.configuration import DEFAULT_URL, URL_VARIABLE
+from outrider.sdk.configuration import API_PATH, DEFAULT_URL, URL_VARIABLE
 
 _VERSION: Final = "2025-11-25"
 _TIMEOUT: Final = httpx2.Timeout(10, read=75)
@@ -83,15 +83,18 @@ class _Service:
         return f"{self.url} cannot be reached ({reason}): check {URL_VARIABLE} and the service"
 
 
-async def serve(key: str) -> None:
-    """Serve the tools of the service in `OUTRIDER_URL` until standard input ends.
+async def serve(base_url: str | None, key: str) -> None:
+    """Serve the tools of a service until standard input ends.
+
+    Args:
+        base_url: the address of the service; None for the one that `outrider up` listens on.
 
     Raises:
         Unusable: the service cannot be used with the key.
     """
-    url = (os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/") + "/mcp"
+    url = (base_url or DEFAULT_URL).rstrip("/").removesuffix(API_PATH) + "/mcp"
     headers = {
-        "Authorization": f"Bearer {key}",
+        "Authorization": f"Bearer {key.strip()}",
         "Accept": "application/json, text/event-stream",
         "MCP-Protocol-Version": _VERSION,
         "User-Agent": f"outrider-mcp/{__version__}",

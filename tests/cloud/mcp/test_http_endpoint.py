@@ -9,9 +9,11 @@ import pytest
 
 from outrider.cloud.access.sessions import COOKIE
 from outrider.cloud.api.request_body import MAX_BODY_BYTES
+from outrider.cloud.mcp.http_endpoint import MAX_CONCURRENT
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
 from tests.rig.mcp import ACCEPT, error_of, mcp_client, message
+from tests.rig.patience import eventually
 from tests.rig.people import V1, logged_in
 from tests.rig.site import Owner
 
@@ -115,6 +117,43 @@ async def test_limits(start_site: StartSite) -> None:
     assert_error(response, 429, "RATE_LIMITED")
     assert int(response.headers["Retry-After"]) > 0
     assert_error(await owner.api.get(f"{V1}/daemons"), 429, "RATE_LIMITED")  # they count together
+
+
+async def test_requests_at_a_time(owner: Owner) -> None:
+    """More of one key than a node takes are refused, until one has ended."""
+    host, port = owner.site.url.removeprefix("http://").split(":")
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {owner.key}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 10\r\n\r\n"
+    )
+    refusals: list[httpx.Response] = []
+
+    async def is_full() -> bool:
+        response = await owner.api.post("/mcp", json=LIST, headers=ACCEPT)
+        refusals.append(response)
+        return response.status_code == 429
+
+    writers: list[asyncio.StreamWriter] = []
+    try:
+        for _ in range(MAX_CONCURRENT):  # their bodies do not come
+            _, writer = await asyncio.open_connection(host, int(port))
+            writers.append(writer)
+            writer.write(head.encode())
+        await eventually(is_full)
+        assert_error(refusals[-1], 429, "RATE_LIMITED")
+        call = message("tools/call", {"name": "list_machines", "arguments": {}})
+        answer = await owner.api.post("/mcp", json=call, headers=ACCEPT)
+        assert answer.json()["result"]["isError"]
+        another = owner.site.client(await owner.site.key(owner.id))
+        assert (await another.post("/mcp", json=LIST, headers=ACCEPT)).status_code == 200
+    finally:
+        for writer in writers:
+            writer.close()
+
+    async def is_free() -> bool:
+        return not await is_full()
+
+    await eventually(is_free)
 
 
 async def test_the_service_starts_without_the_sdk() -> None:

@@ -286,26 +286,28 @@ def _print_message(message: Message) -> None:
         print_text(f"{message.kind}: {message.content}")
 
 
-def approve(
-    target: Target,
-    option: Annotated[str | None, typer.Option(metavar="ID", help="The option to choose.")] = None,
-    as_json: AsJson = False,
-) -> None:
+Option = Annotated[str | None, typer.Option(metavar="ID", help="The option to choose.")]
+
+
+def approve(target: Target, option: Option = None, as_json: AsJson = False) -> None:
     """Approve what the agent asks."""
-    with session(as_json=as_json) as client:
-        resolved = find_agent(client, target).approve(option_id=option)
-        _show_result(resolved, f"Approved ({resolved.option_id})", as_json)
+    _answer("approve", target, option, as_json)
 
 
-def reject(
-    target: Target,
-    option: Annotated[str | None, typer.Option(metavar="ID", help="The option to choose.")] = None,
-    as_json: AsJson = False,
-) -> None:
+def reject(target: Target, option: Option = None, as_json: AsJson = False) -> None:
     """Reject what the agent asks."""
+    _answer("reject", target, option, as_json)
+
+
+def _answer(
+    action: Literal["approve", "reject"], target: str, option: str | None, as_json: bool
+) -> None:
     with session(as_json=as_json) as client:
-        resolved = find_agent(client, target).reject(option_id=option)
-        _show_result(resolved, f"Rejected ({resolved.option_id})", as_json)
+        agent = find_agent(client, target)
+        resolve = agent.approve if action == "approve" else agent.reject
+        resolved = resolve(option_id=option)
+        done = "Approved" if action == "approve" else "Rejected"
+        _show_result(resolved, f"{done} ({resolved.option_id})", as_json)
 
 
 def interrupt(target: Target, as_json: AsJson = False) -> None:
