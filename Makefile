@@ -29,7 +29,7 @@ client: $(READY)  ## Generate the types of clients/typescript from the API's des
 test:  ## Pass the checks and the tests.
 	@scripts/system-packages venv tmux npm
 	-@scripts/system-packages postgresql redis-server faketime haproxy
-	-@scripts/system-packages chromium
+	-@scripts/system-packages chromium curl
 	@$(MAKE) --no-print-directory --jobs 2 $(READY) web
 	@$(MAKE) --no-print-directory --jobs 2 checks-beside pytest
 

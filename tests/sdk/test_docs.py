@@ -7,6 +7,7 @@ the blocks of shell that name this file.
 import asyncio
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,7 @@ curl() {
 """
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 async def test_the_commands(workplace: Workplace, tmp_path: Path) -> None:
     """Run the marked blocks in one shell: starting an agent for each page would take seconds."""
     # Those that launch an agent come first. demo.md is their last, because it leaves its agent
