@@ -2,6 +2,7 @@
 
     main ─┬─ up, serve, daemon, setup
           ├─ admin ─ admin_account        subcommands that work on the database
+          ├─ systemd_unit, uninstall      a unit for the machine agent; what to remove
           ├─ backup                       backup and restore of the service's data
           ├─ providers                    subcommands about the agents of this machine
           ├─ client                       commands that use the service, for people

@@ -122,12 +122,39 @@ def worker(number: int, descriptors: list[int]) -> None:
 
 
 @app.command()
-def daemon() -> None:
+def daemon(
+    install: Annotated[
+        bool, typer.Option("--install", help="Write a systemd user unit for it instead.")
+    ] = False,
+    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove that unit.")] = False,
+) -> None:
     """Start this machine's agent; run `outrider setup` first."""
-    from outrider.cli.running import daemon_settings, run_until_stopped
-    from outrider.daemon.app import run_daemon
+    from outrider.cli.running import daemon_settings, fail, run_until_stopped
 
     settings = daemon_settings()
+    if install or uninstall:
+        from outrider.cli import systemd_unit
+        from outrider.contract.errors import OutriderError
+
+        if install and uninstall:
+            fail("Give one of --install and --uninstall", 2)
+        try:
+            file = systemd_unit.install(settings) if install else systemd_unit.uninstall()
+        except OutriderError as error:
+            fail(str(error))
+        name = systemd_unit.NAME
+        typer.echo(
+            f"{file} is written. To start the machine agent now and at each login:\n\n"
+            f"  systemctl --user daemon-reload && systemctl --user enable --now {name}\n\n"
+            "To run it while nobody is logged in:\n\n  loginctl enable-linger"
+            if install
+            else f"{file} is removed. If the machine agent still runs:\n\n"
+            f"  systemctl --user disable --now {name}"
+        )
+        return
+
+    from outrider.daemon.app import run_daemon
+
     run_until_stopped(lambda stop: run_daemon(settings, stop))
 
 
@@ -205,6 +232,17 @@ def doctor(
     from outrider.cli.doctor.command import doctor as examine
 
     examine(as_json=as_json)
+
+
+@app.command()
+def uninstall() -> None:
+    """Say what Outrider keeps on this machine and how to remove it; nothing is removed."""
+    from outrider.cli.uninstall import steps
+
+    for number, (sentence, commands) in enumerate(steps(), 1):
+        typer.echo(f"{number}. {sentence}")
+        for command in commands:
+            typer.echo(f"     {command}")
 
 
 @app.command()

@@ -1,0 +1,55 @@
+"""`outrider uninstall`: says what is on this machine and how to remove it; removes nothing."""
+
+import shlex
+from pathlib import Path
+
+from outrider.cli.running import daemon_settings, service_settings
+from outrider.cli.systemd_unit import NAME, unit_file
+
+
+def steps() -> list[tuple[str, list[str]]]:
+    """Return what there is to do, in order: a sentence, and its commands."""
+    machine, service = daemon_settings(), service_settings()
+    found: list[tuple[str, list[str]]] = []
+    if unit_file().exists():
+        found.append(
+            (
+                "Stop the machine agent and remove its unit.",
+                [f"systemctl --user disable --now {NAME}", "outrider daemon --uninstall"],
+            )
+        )
+    else:
+        found.append(("Stop `outrider up`, `outrider serve` and `outrider daemon`.", []))
+    found.append(
+        (
+            "End the agents that still run in tmux.",
+            [f"tmux -L {shlex.quote(machine.tmux_socket)} kill-server"],
+        )
+    )
+    if machine.config_dir.exists():
+        found.append(
+            (
+                "Revoke the machine in the dashboard; remove its connection, chats and kept key.",
+                [_remove(machine.config_dir)],
+            )
+        )
+    if service.data_dir.exists():
+        found.append(
+            (
+                "Remove the service's data (`outrider backup FILE` keeps a copy).",
+                [_remove(service.data_dir)],
+            )
+        )
+    if not service.is_single_node:
+        found.append(("Remove the database of OUTRIDER_DATABASE_URL.", ["dropdb outrider"]))
+    found.append(
+        (
+            "Remove the program, with what installed it.",
+            ["pipx uninstall outrider", "uv tool uninstall outrider", "pip uninstall outrider"],
+        )
+    )
+    return found
+
+
+def _remove(directory: Path) -> str:
+    return f"rm -r {shlex.quote(str(directory))}"
