@@ -13,9 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
+
+from tests.cloud.webhooks.receiver import Receiver, one_after_another, receiving, says
 from tests.dashboard.home import Home, at_home
 from tests.dashboard.visitor import PHONE, SCHEMES, WIDTHS, Scheme, Visitor, visiting
 from tests.rig.browser import chromium
+from tests.rig.patience import eventually
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -64,8 +68,10 @@ def parse(line: str) -> tuple[str, str]:
 """
 
 
-async def _furnish(home: Home) -> dict[str, str]:
+async def _furnish(home: Home, receiver: Receiver) -> dict[str, str]:
     """Launch agents in each state; return the routes, by the names of their pictures."""
+    call = home.up.call
+    webhook = await _webhooks(home, receiver)
     parser = await home.launch("Make the parser strict", await _project(home.folder, "parser"))
     for message in ("think", "read"):
         await home.say(parser, message)
@@ -74,16 +80,14 @@ async def _furnish(home: Home) -> dict[str, str]:
     await home.say(notes, "fail", "error")
     await home.launch("Which tests are slow?", await _project(home.folder, "billing"))
     stream = await home.launch("Explain the new cache", await _project(home.folder, "cache"))
-    ended = await home.launch("Update the lock file", await _project(home.folder, "tools"))
-    (machine,) = (await home.up.call("GET", "/daemons"))["daemons"]
-    call = home.up.call
-    session = ended.rpartition(":")[2]
-    stop = {"type": "demo", "sessionId": session}
-    await call("POST", f"/shortcuts/{machine['id']}/stop", stop)
+    (machine,) = (await call("GET", "/daemons"))["daemons"]
+    ended = await _history(home, machine["id"])
     await call("POST", f"/shortcuts/{stream}/chat", {"message": "stream 600"})
     for name in ("build", "logs"):
         body = {"name": name, "command": "true"}
         await call("POST", f"/daemons/{machine['id']}/terminal", body)
+    device = {"hostname": "build-server", "platform": "linux"}
+    code = (await call("POST", "/auth/device", device))["userCode"]
     return {
         "sessions": "/",
         "inbox": "/inbox",
@@ -94,8 +98,46 @@ async def _furnish(home: Home) -> dict[str, str]:
         "files": f"/sessions/{parser}?tab=files",
         "streaming": f"/sessions/{stream}",
         "ended": f"/sessions/{ended}",
+        "history": "/history",
+        "webhooks": "/webhooks",
+        "webhook": f"/webhooks/{webhook}",
+        "device": f"/device?code={code}",
         "account": "/account",
     }
+
+
+async def _webhooks(home: Home, receiver: Receiver) -> str:
+    """Create a webhook whose receiver fails once, and a paused one; return the first one's id."""
+    receiver.answers(one_after_another(*[says(200)] * 4, says(503, "The queue is full"), says(200)))
+    events = ["agent:generating_completed", "agent:waiting_approval", "agent:error"]
+    other = {"url": "https://chat.example.org/hooks/agents", "events": ["*"]}
+    async with httpx.AsyncClient(base_url=f"{home.up.url}/api/v1") as client:  # a recent login
+        login = {"email": home.email, "password": home.password}
+        token = (await client.post("/auth/login", json=login)).json()["token"]
+        client.headers["Authorization"] = f"Bearer {token}"
+        body = {"url": receiver.url, "events": events}
+        webhook: str = (await client.post("/webhooks", json=body)).json()["id"]
+        paused = (await client.post("/webhooks", json=other)).json()["id"]
+        await client.patch(f"/webhooks/{paused}", json={"active": False})
+    return webhook
+
+
+async def _history(home: Home, machine: str) -> str:
+    """Launch sessions that end: one crashes, the others are stopped; return the last one's id."""
+    call = home.up.call
+    crashed = await home.launch("Find the memory leak", await _project(home.folder, "gateway"))
+    await call("POST", f"/shortcuts/{crashed}/chat", {"message": "crash"})
+    target = ""
+    for title, name in (("Translate the manual", "manual"), ("Update the lock file", "tools")):
+        target = await home.launch(title, await _project(home.folder, name))
+        stop = {"type": "demo", "sessionId": target.rpartition(":")[2]}
+        await call("POST", f"/shortcuts/{machine}/stop", stop)
+
+    async def all_have_ended() -> bool:
+        return len((await call("GET", "/sessions?state=ended"))["sessions"]) == 3
+
+    await eventually(all_have_ended)
+    return target
 
 
 async def _take(visitor: Visitor, encoder: Any, name: str, path: str) -> None:
@@ -129,8 +171,8 @@ async def main() -> None:
     """Make all pictures."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        async with chromium() as browser, at_home(Path(folder)) as home:
-            await _take_all(browser, home, await _furnish(home))
+        async with chromium() as browser, receiving() as receiver, at_home(Path(folder)) as home:
+            await _take_all(browser, home, await _furnish(home, receiver))
 
 
 if __name__ == "__main__":

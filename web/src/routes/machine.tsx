@@ -77,7 +77,7 @@ export function MachinePage() {
         <span className="truncate text-sm text-soft">{visible(data.hostname)}</span>
       </div>
       {system && (
-        <dl className="grid grid-cols-2 gap-x-6 gap-y-3 border-b border-line px-4 py-4 text-sm sm:grid-cols-3 sm:px-6 lg:grid-cols-6">
+        <dl className="grid grid-cols-2 gap-x-6 gap-y-3 border-b border-line px-4 py-4 text-sm sm:grid-cols-3 sm:px-6 lg:grid-cols-[repeat(6,auto)]">
           <Fact label={t("machines.load")} value={system.loadavg.map((load) => load.toFixed(2)).join("  ")} />
           <Fact
             label={t("machines.memory")}

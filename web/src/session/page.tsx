@@ -174,10 +174,12 @@ function Header({ title, status, facts, action, children }: HeaderProps) {
           <ArrowLeft className="size-4" aria-hidden />
         </Link>
         <h1 className="min-w-0 truncate text-base">{title}</h1>
-        <Status value={status} />
         <div className="ml-auto flex shrink-0 items-center gap-1">{action}</div>
       </div>
-      <p className={cn("truncate px-4 text-xs text-faint sm:px-6", !children && "pb-2")}>{visible(facts.filter(Boolean).join(" · "))}</p>
+      <div className={cn("flex items-center gap-2.5 px-4 sm:px-6", !children && "pb-2")}>
+        <Status value={status} />
+        <p className="truncate text-xs text-faint">{visible(facts.filter(Boolean).join(" · "))}</p>
+      </div>
       {children}
     </header>
   );

@@ -49,7 +49,7 @@ export const en = {
   "login.password": "Password",
   "login.submit": "Log in",
   "login.over": "Your session has ended. Log in to continue where you were; your text is kept.",
-  "login.hint": "The operator creates accounts with outrider admin account create. outrider up prints the email and password in its terminal.",
+  "login.hint": "The operator creates accounts: `outrider admin account create`. `outrider up` prints the email and password in its terminal.",
 
   "recent.title": "Confirm your password",
   "recent.why": "This action needs a login that is at most ten minutes old.",
