@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.operator import Operator
+from tests.rig.stores import SQLite
 
 
 @pytest.fixture
-def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operator:
+def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sqlite: SQLite) -> Operator:
     """An operator with an installation of the test's own."""
-    (tmp_path / "data").mkdir()
+    sqlite.migrated(tmp_path / "data")
     monkeypatch.setenv("OUTRIDER_DATA_DIR", str(tmp_path / "data"))
     return Operator(tmp_path / "data")
 
