@@ -45,7 +45,7 @@ pytest: $(READY)
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
 		--ignore tests/security --ignore tests/system/faults --ignore tests/openapi
 
-test-dashboard: $(READY) web  ## The dashboard in Chromium, by keyboard alone, and its policy.
+test-dashboard: $(READY) web  ## The whole dashboard in Chromium, and its packaging.
 	@scripts/system-packages tmux npm chromium
 	$(BIN)/python -m pytest -m dashboard --numprocesses 2 --dist loadfile tests/dashboard $(SLOW)
 

@@ -1,5 +1,6 @@
 """Texts that a machine or an agent may send to do something in the browser of who reads them."""
 
+from collections.abc import Sequence
 from typing import Final
 
 ELSEWHERE: Final = "http://evil.example"
@@ -68,3 +69,17 @@ TEXTS: Final = [
     "word " * 3000,
 ]
 """Everything that a chat, a question, a path or a patch may hold."""
+
+
+def packed(lines: Sequence[str], length: int) -> list[str]:
+    """Join markup to lines of at most this length; other texts keep a line of their own."""
+    result = [line for line in lines if "<" not in line and "](" not in line]
+    joined = ""
+    for line in lines:
+        if line in result:
+            continue
+        if joined and len(joined) + 1 + len(line) > length:
+            result.append(joined)
+            joined = ""
+        joined = f"{joined} {line}".strip()
+    return [*result, joined]

@@ -1,0 +1,172 @@
+"""Hostile texts of machines and agents on every page: nothing runs, nothing loads, all fits."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.dashboard.hostile import LINES, TEXTS, packed
+from tests.dashboard.house import hostile_house
+from tests.dashboard.visitor import PHONE, Visitor, visiting
+from tests.rig.people import PASSWORD
+from tests.rig.site import Owner
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.one_store,
+    pytest.mark.dashboard,
+    pytest.mark.timeout(600),
+]
+
+# What a text must not have become: elements that load, run, submit or lead somewhere.
+_INJECTED = """() => {
+    const found = [...document.querySelectorAll(
+        'iframe, object, embed, form[action], meta[http-equiv], video, audio, main img, ' +
+        'main style, main link, main script, main svg a, [onerror], [onload], [ontoggle]')];
+    const links = [...document.querySelectorAll("a")].filter(
+        (a) => !["http:", "https:", "mailto:"].includes(a.protocol) || /logout/.test(a.pathname));
+    const bases = [...document.querySelectorAll("base")].slice(1);
+    const polluted = "polluted" in {} ? ["Object.prototype is polluted"] : [];
+    const html = [...found, ...links, ...bases].map((one) => one.outerHTML.slice(0, 200));
+    return [...html, ...polluted];
+}"""
+
+
+async def assert_harmless(visitor: Visitor, page: "Page") -> None:
+    """Check that no text has become anything but text, and that all of it fits."""
+    found: Any = await page.evaluate(_INJECTED)
+    assert found == []
+    await visitor.assert_layout_holds()
+    assert visitor.faults == [], visitor.faults
+
+
+async def test_hostile_texts_of_machines_and_agents(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    await hostile_house(user, LINES, TEXTS)
+    async with visiting(browser, user.site.url, PHONE) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto("/")
+        rows = page.get_by_role("list", name="Running sessions").get_by_role("listitem")
+        await expect(rows).to_have_count(len(LINES))
+        await assert_harmless(visitor, page)
+        for row in await rows.all():
+            name = await row.get_by_role("link").get_attribute("aria-label")
+            shown = name or await row.get_by_role("link").inner_text()
+            assert shown.strip(), "a session whose title is blank has no name"
+
+        await page.goto("/inbox")
+        await expect(page.get_by_role("button", name="Approve")).to_have_count(len(LINES))
+        await assert_harmless(visitor, page)
+        await page.get_by_role("button", name="More", exact=True).first.click()
+        await expect(page.get_by_role("menuitem").first).to_be_visible()
+        await assert_harmless(visitor, page)
+
+        await page.goto("/machines")
+        machines = page.get_by_role("list", name="Machines").get_by_role("listitem")
+        await expect(machines).to_have_count(len(LINES))
+        await assert_harmless(visitor, page)
+
+
+async def test_hostile_texts_on_the_pages_of_each_machine_and_session(
+    user: Owner, browser: "Browser"
+) -> None:
+    from playwright.async_api import expect
+
+    house = await hostile_house(user, packed(LINES, 200), TEXTS)
+    async with visiting(browser, user.site.url, PHONE) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        for machine, target in zip(house.machines, house.targets.values(), strict=True):
+            await page.goto(f"/machines/{machine.id}")
+            await expect(page.get_by_role("heading", name="Terminals")).to_be_visible()
+            await assert_harmless(visitor, page)
+            await page.goto(f"/sessions/{target}")
+            await expect(page.get_by_role("log", name="Chat")).to_be_attached()
+            await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+            await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_visible()
+            await assert_harmless(visitor, page)
+
+
+async def test_hostile_texts_of_webhooks_devices_and_ended_sessions(
+    user: Owner, browser: "Browser"
+) -> None:
+    from playwright.async_api import expect
+
+    house = await hostile_house(user, LINES, TEXTS)
+    async with visiting(browser, user.site.url, PHONE) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto("/history")
+        rows = page.get_by_role("list", name="Ended sessions").get_by_role("listitem")
+        await expect(rows).to_have_count(len(LINES))
+        await assert_harmless(visitor, page)
+        await page.goto(f"/webhooks/{house.webhook}")
+        await page.get_by_role("button", name="Details").click()
+        response = page.get_by_role("region", name="Response")
+        await expect(response).to_contain_text("<script>alert(1)</script>")
+        await assert_harmless(visitor, page)
+        await page.goto(f"/device?code={house.device}")
+        await expect(page.get_by_role("button", name="Approve")).to_be_visible()
+        await assert_harmless(visitor, page)
+
+
+async def test_hostile_texts_in_a_chat_from_its_end_to_its_beginning(
+    user: Owner, browser: "Browser"
+) -> None:
+    """Each message, tool call and result, folded and unfolded."""
+    from playwright.async_api import expect
+
+    house = await hostile_house(user, LINES[:1], TEXTS)
+    async with visiting(browser, user.site.url, PHONE) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        page = visitor.page
+        await page.goto(f"/sessions/{next(iter(house.targets.values()))}")
+        chat = page.get_by_role("log", name="Chat")
+        await expect(chat).not_to_be_empty()
+        await _see_all(visitor, chat)
+        earlier = page.get_by_role("button", name=re.compile("earlier message"))
+        if await earlier.count():
+            await earlier.click()
+            await expect(earlier).to_have_count(0)
+        await _see_all(visitor, chat)
+
+
+async def _see_all(visitor: Visitor, chat: Any) -> None:
+    """Scroll from the end to the beginning, and open what is folded."""
+    await chat.evaluate("element => { element.scrollTop = element.scrollHeight }")
+    while True:
+        for fold in await chat.locator("[aria-expanded=false]").all():
+            if await fold.is_visible():
+                await fold.evaluate("element => element.click()")
+        await assert_harmless(visitor, visitor.page)
+        moved: float = await chat.evaluate(
+            """async (element) => {
+                const before = element.scrollTop;
+                element.scrollTop -= element.clientHeight;
+                await new Promise(requestAnimationFrame);
+                await new Promise(requestAnimationFrame);
+                return before - element.scrollTop;
+            }"""
+        )
+        if moved <= 0:
+            return
+
+
+@pytest.mark.parametrize("tab", ["changes", "files", "debug"])
+async def test_hostile_texts_in_the_other_views_of_a_session(
+    user: Owner, browser: "Browser", tab: str
+) -> None:
+    from playwright.async_api import expect
+
+    house = await hostile_house(user, LINES[:1], TEXTS)
+    async with visiting(browser, user.site.url, PHONE) as visitor:
+        await visitor.log_in(user.email, PASSWORD)
+        await visitor.page.goto(f"/sessions/{next(iter(house.targets.values()))}?tab={tab}")
+        panel = visitor.page.get_by_role("tabpanel", name=tab.title())
+        await expect(panel).not_to_be_empty()
+        await assert_harmless(visitor, visitor.page)
