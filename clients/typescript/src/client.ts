@@ -8,7 +8,7 @@
  * A response that is an error is thrown as `ApiError`, and a service that cannot be reached as
  * `UnreachableError`.
  */
-import type { components, paths } from "./api";
+import type { components, paths } from "./api.js";
 
 export type Schemas = components["schemas"];
 
@@ -44,18 +44,29 @@ type Arguments<P extends keyof paths, M extends Method> = [PathOf<Operation<P, M
 
 /** A refusal by the service: `message` is a sentence that a person can act on. */
 export class ApiError extends Error {
+  readonly status: number;
+  /** The cause for programs, of errors that have one. */
+  readonly code: string | undefined;
+  readonly details: { path: string; message: string }[];
+  /** Seconds after which to try again, if the service said so. */
+  readonly retryAfter: number | undefined;
+  readonly requestId: string | undefined;
+
   constructor(
-    readonly status: number,
+    status: number,
     message: string,
-    /** The cause for programs, of errors that have one. */
-    readonly code: string | undefined,
-    readonly details: { path: string; message: string }[],
-    /** Seconds after which to try again, if the service said so. */
-    readonly retryAfter: number | undefined,
-    readonly requestId: string | undefined,
+    code: string | undefined,
+    details: { path: string; message: string }[],
+    retryAfter: number | undefined,
+    requestId: string | undefined,
   ) {
     super(message);
     this.name = "ApiError";
+    this.status = status;
+    this.code = code;
+    this.details = details;
+    this.retryAfter = retryAfter;
+    this.requestId = requestId;
   }
 }
 

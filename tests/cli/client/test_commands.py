@@ -154,5 +154,21 @@ async def test_names_are_completed(env: dict[str, str], agent: AsyncAgent) -> No
     assert (offline.out.strip(), offline.err) == ("", "")
 
 
+async def test_names_are_completed_in_zsh_and_fish(env: dict[str, str], agent: AsyncAgent) -> None:
+    assert agent.session_id is not None
+    line = f"outrider send {agent.session_id[:9]}"
+    fish = {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TYPER_COMPLETE_ARGS": line}
+    in_zsh, in_fish, zsh_script, fish_script = await asyncio.gather(
+        outrider(env=env | {"_OUTRIDER_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": line}),
+        outrider(env=env | {"_OUTRIDER_COMPLETE": "complete_fish"} | fish),
+        outrider(env=env | {"_OUTRIDER_COMPLETE": "source_zsh"}),
+        outrider(env=env | {"_OUTRIDER_COMPLETE": "source_fish"}),
+    )
+    assert agent.session_id in in_zsh.out
+    assert agent.session_id in in_fish.out.split()
+    assert "#compdef outrider" in zsh_script.out
+    assert "complete --command outrider" in fish_script.out
+
+
 async def test_a_terminal_is_needed_to_attach(env: dict[str, str]) -> None:
     assert (await outrider("attach", "demo", env=env)).code == 2
