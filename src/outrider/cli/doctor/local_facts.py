@@ -120,7 +120,8 @@ def port_facts(settings: "Settings", step_seconds: float = STEP_SECONDS) -> Port
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             return PortFacts(host, port, failure=error.strerror or str(error))
-        url = f"http://{reachable(host)}:{port}{settings.base_path}"
+        scheme = "http" if settings.tls_cert is None else "https"
+        url = f"{scheme}://{reachable(host)}:{port}{settings.base_path}"
         version = service_facts(url, step_seconds).version
         return PortFacts(host, port, "other" if version is None else "outrider")
     return PortFacts(host, port)
