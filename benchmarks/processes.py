@@ -72,7 +72,7 @@ class Program:
         """Raise BenchmarkError with the end of its output where it has ended by itself."""
         status = self.process.poll()
         if status is not None:
-            raise BenchmarkError(f"{self.name} ended with {status}:\n{self._tail()}")
+            raise BenchmarkError(f"{self.name} ended with {status}:\n{self.tail()}")
 
     def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
         """Wait until `condition` holds; `what` says what that is.
@@ -84,9 +84,7 @@ class Program:
         while not condition():
             self.check()
             if time.monotonic() > deadline:
-                raise BenchmarkError(
-                    f"{self.name}: not {what} within {seconds:g} s\n{self._tail()}"
-                )
+                raise BenchmarkError(f"{self.name}: not {what} within {seconds:g} s\n{self.tail()}")
             time.sleep(0.002)
 
     def wait_for_success(self, seconds: float = 30) -> None:
@@ -98,9 +96,9 @@ class Program:
         try:
             status = self.process.wait(seconds)
         except psutil.TimeoutExpired:
-            raise BenchmarkError(f"{self.name} took over {seconds:g} s:\n{self._tail()}") from None
+            raise BenchmarkError(f"{self.name} took over {seconds:g} s:\n{self.tail()}") from None
         if status != 0:
-            raise BenchmarkError(f"{self.name} ended with {status}:\n{self._tail()}")
+            raise BenchmarkError(f"{self.name} ended with {status}:\n{self.tail()}")
 
     def end(self) -> None:
         """Ask it to end, and see to it that it and whatever it started have."""
@@ -111,7 +109,8 @@ class Program:
         psutil.wait_procs([self.process], _END_SECONDS)
         _kill(family)
 
-    def _tail(self) -> str:
+    def tail(self) -> str:
+        """Return the end of its output."""
         return self.log.read_text(errors="replace")[-_LOG_TAIL:].strip() or "(it printed nothing)"
 
 

@@ -90,6 +90,6 @@ def load(
     if seen.refused or seen.broken or not seen.requests:
         raise BenchmarkError(
             f"{request.method} {request.path}: of {seen.requests} requests {seen.refused} were "
-            f"refused and {seen.broken} broke"
+            f"refused and {seen.broken} broke\n{server.program.tail()}"
         )
     return msgspec.structs.replace(seen, cpu_seconds=cpu_seconds)

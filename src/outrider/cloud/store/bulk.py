@@ -35,11 +35,6 @@ async def insert(transaction: Transaction, table: Table, rows: Sequence[Row]) ->
 
 async def insert_new(transaction: Transaction, table: Table, rows: Sequence[Row]) -> set[str]:
     """Add rows as `insert` does; return the keys (first column) of the rows that were added."""
-    if transaction.dialect == "sqlite":  # a write transaction excludes all other writers
-        known = await existing(transaction, table, [row[0] for row in rows])
-        missing = [row for row in rows if row[0] not in known]
-        await insert(transaction, table, missing)
-        return {row[0] for row in missing}
     new: set[str] = set()
     for part in _parts(rows):
         text = f"{_insert(table, transaction.dialect, len(part))} RETURNING {_key(table)}"

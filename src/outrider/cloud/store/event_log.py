@@ -74,11 +74,11 @@ async def append(transaction: Transaction, events: Sequence[Event]) -> set[str]:
         )
     newest = await bulk.increment(transaction, _accounts, "event_cursor", counts)
     following = {account_id: newest[account_id] - counts[account_id] for account_id in newest}
-    rows: list[Event] = []
+    rows: list[bulk.Row] = []
     for event in events:
         # Of an account that has been deleted, the foreign key refuses the event below.
         cursor = following[event.account_id] = following.get(event.account_id, 0) + 1
-        rows.append(event._replace(cursor=cursor))
+        rows.append((*event[:-1], cursor))
     return await bulk.insert_new(transaction, _events, rows)
 
 
