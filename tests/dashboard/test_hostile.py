@@ -140,9 +140,14 @@ async def _see_all(visitor: Visitor, chat: Any) -> None:
     """Scroll from the end to the beginning, and open what is folded."""
     await chat.evaluate("element => { element.scrollTop = element.scrollHeight }")
     while True:
-        for fold in await chat.locator("[aria-expanded=false]").all():
-            if await fold.is_visible():
-                await fold.evaluate("element => element.click()")
+        # All at once: the list may take a row away between two calls.
+        await chat.evaluate(
+            """async (element) => {
+                element.querySelectorAll("[aria-expanded=false]").forEach((fold) => fold.click());
+                await new Promise(requestAnimationFrame);
+                await new Promise(requestAnimationFrame);
+            }"""
+        )
         await assert_harmless(visitor, visitor.page)
         moved: float = await chat.evaluate(
             """async (element) => {
