@@ -28,7 +28,7 @@ client: $(READY)  ## Generate the types of clients/typescript from the API's des
 
 test:  ## Pass the checks and the tests.
 	@scripts/system-packages venv tmux npm
-	-@scripts/system-packages postgresql redis-server faketime haproxy
+	-@scripts/system-packages postgresql redis-server faketime
 	-@scripts/system-packages chromium curl
 	@$(MAKE) --no-print-directory --jobs 2 $(READY) web
 	@$(MAKE) --no-print-directory --jobs 2 checks-beside pytest
@@ -59,7 +59,7 @@ test-openapi: $(READY)  ## Lint the API's description, and generate clients from
 	$(BIN)/python -m pytest -m openapi tests/openapi
 
 test-faults: $(READY)  ## Kill and freeze processes, PostgreSQL and Redis.
-	@scripts/system-packages tmux postgresql redis-server faketime
+	@scripts/system-packages tmux postgresql redis-server faketime haproxy
 	$(BIN)/python -m pytest -m faults --numprocesses 2 --dist loadfile $(SLOW)
 
 # A fault test waits for other processes. One whose time limit a busy machine exceeds is repeated

@@ -19,7 +19,7 @@ from tests.rig.site import GATEWAY, Owner, Site
 from tests.rig.stores import PostgreSQL
 from tests.servers.server import free_port
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 TRIES = 10
