@@ -3,7 +3,7 @@ import { whenIdle } from "@/idle";
 import { exactTime, shortAge } from "@/text/format";
 
 let now = Date.now();
-/** Exact times are formatted once the page has been shown: the first one takes long. */
+/** Exact times are formatted a second after the first age is shown: the first one takes a phone 100 ms. */
 let exact: "later" | "soon" | "now" = "later";
 const listeners = new Set<() => void>();
 const notifyAll = () => listeners.forEach((notify) => notify());
@@ -13,10 +13,14 @@ function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   if (exact === "later") {
     exact = "soon";
-    whenIdle(() => {
-      exact = "now";
-      notifyAll();
-    });
+    setTimeout(
+      () =>
+        whenIdle(() => {
+          exact = "now";
+          notifyAll();
+        }),
+      1000,
+    );
   }
   timer ??= setInterval(() => {
     now = Date.now();
