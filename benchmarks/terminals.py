@@ -142,7 +142,7 @@ async def _echo_of_terminal(agent: Agent) -> list[float]:
 def _echo_of_tmux(directory: Path) -> list[float]:
     """Return the milliseconds of each key's way through `cat` in a tmux of its own, alone."""
     found = []
-    tmux = ["tmux", "-L", f"bench-{os.getpid()}", "-f", "/dev/null"]
+    tmux = ["tmux", "-S", str(directory / "tmux"), "-f", "/dev/null"]
     terminal, other = pty.openpty()
     client = subprocess.Popen(
         [*tmux, "new-session", "cat"],

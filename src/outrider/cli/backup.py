@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+from rich.filesize import decimal
 
 from outrider.cli.database_command import show, when
 from outrider.cli.running import fail, service_settings
@@ -28,7 +29,7 @@ def create(file: Path, *, overwrite: bool, as_json: bool) -> None:
     show(
         as_json,
         {"file": str(file), "bytes": size, **_fields(made)},
-        f"{file} has the service's data ({size / 1e6:.1f} MB). {key}\n"
+        f"{file} has the service's data ({decimal(size)}). {key}\n"
         "Not in it: settings, and what the machines keep (chats, connections).",
     )
 

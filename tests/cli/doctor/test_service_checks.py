@@ -81,7 +81,7 @@ def test_the_key() -> None:
 
 def test_versions() -> None:
     machine = MachineFacts("machine_1", version="1.0")
-    assert_says(check_versions(LOCAL, machine, "1.0"), Status.OK, "machine agent are 1.0")
+    assert_says(check_versions(LOCAL, machine, "1.0"), Status.OK, "the machine agent: 1.0")
     assert_says(check_versions(LOCAL, MachineFacts(), "1.0"), Status.OK)
     assert_says(check_versions(LOCAL._replace(version=None), machine, "1.0"), Status.SKIPPED)
     newer = check_versions(LOCAL, machine, "2.0")

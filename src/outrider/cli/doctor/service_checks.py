@@ -228,7 +228,7 @@ def check_versions(service: ServiceFacts, machine: MachineFacts, own: str = __ve
             f"this command is {own}, {' and '.join(others)}",
             "Install the newer one on both sides, the service first, and restart them.",
         )
-    return ok("versions", f"{' and '.join(['this command', *all_of_them])} are {own}")
+    return ok("versions", f"{', '.join(['this command', *all_of_them])}: {own}")
 
 
 def check_machine(machine: MachineFacts, service: ServiceFacts) -> Finding:
