@@ -5,6 +5,8 @@ A process takes a second to start, so each test takes a whole way through severa
 
 import asyncio
 import json
+import re
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -14,10 +16,12 @@ import pytest
 
 from outrider.sdk import AsyncAgent, AsyncMachine
 from tests.rig.patience import PATIENCE
-from tests.rig.processes import Outcome, outrider
+from tests.rig.processes import Outcome, Program, outrider
 from tests.sdk.conftest import Workplace
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CLI_PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 
 
 def error_of(outcome: Outcome, code: int) -> dict[str, Any]:
@@ -137,6 +141,34 @@ async def login(env: dict[str, str], server: str, key: str) -> Outcome:
         out, err = await process.communicate(f"{key}\n".encode())
     assert process.returncode is not None
     return Outcome(process.returncode, out.decode(), err.decode())
+
+
+async def test_the_commands_of_the_page(
+    env: dict[str, str], workplace: Workplace, tmp_path: Path
+) -> None:
+    """Run the blocks of docs/cli.md, with the names that there are here."""
+    bare = {name: one for name, one in env.items() if name not in LOGIN}
+    blocks = re.findall(r"^```sh\n(.*?)^```$", CLI_PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+    names = {"/srv/app": str(tmp_path)}
+    done = set()
+    for name, command, *arguments in lines:
+        assert name == "outrider"
+        words = [names.get(word, word) for word in arguments]
+        if command == "login":
+            outcome = await login(bare, workplace.site.url, workplace.key)
+        elif command == "launch":
+            outcome = await outrider(command, "demo", *words[1:], env=bare)
+            names["claude-code"] = outcome.out.strip()
+        elif command == "events":
+            async with Program("-m", "outrider", command, *words, env=bare) as program:
+                assert (await program.says()).startswith("whsec_")
+            continue
+        else:
+            outcome = await outrider(command, *words, env=bare)
+        assert outcome.code == 0 or command == "doctor", (command, outcome.out, outcome.err)
+        done.add(command)
+    assert done == {"login", "launch", "ask", "ls", "stop", "doctor"}
 
 
 async def test_names_are_completed(env: dict[str, str], agent: AsyncAgent) -> None:
