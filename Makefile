@@ -59,7 +59,7 @@ test-openapi: $(READY)  ## Lint the API's description, and generate clients from
 	$(BIN)/python -m pytest -m openapi tests/openapi
 
 test-faults: $(READY)  ## Kill and freeze processes, PostgreSQL and Redis.
-	@scripts/system-packages tmux postgresql redis-server faketime haproxy
+	@scripts/system-packages tmux postgresql redis-server faketime haproxy nginx caddy
 	$(BIN)/python -m pytest -m faults --numprocesses 2 --dist loadfile $(SLOW)
 
 # A fault test waits for other processes. One whose time limit a busy machine exceeds is repeated

@@ -15,9 +15,16 @@ from tests.rig.site import Owner
 
 @asynccontextmanager
 async def viewer(
-    owner: Owner, path: str, headers: Mapping[str, str] | None = None
+    owner: Owner,
+    path: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    origin: str | None = None,
 ) -> AsyncIterator[ClientConnection]:
     """Open a WebSocket of the API, by default with the owner's key.
+
+    Args:
+        origin: an address in place of the service's own, such as a proxy's.
 
     Raises:
         InvalidStatus: the handshake is refused.
@@ -25,7 +32,7 @@ async def viewer(
     if headers is None:
         headers = {"Authorization": f"Bearer {owner.key}"}
     connection = await connect(
-        owner.site.url.replace("http", "ws") + path,
+        (origin or owner.site.url.replace("http", "ws")) + path,
         additional_headers=headers,
         proxy=None,
         compression=None,
