@@ -1,6 +1,8 @@
 """`outrider up`: what it makes, what it reuses, and what it says when it cannot start."""
 
+import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,8 +18,8 @@ import pytest
 import pytest_asyncio
 
 from outrider.daemon.settings import DaemonSettings
-from tests.rig.patience import PATIENCE
-from tests.rig.processes import environment, outrider
+from tests.rig.patience import PATIENCE, eventually
+from tests.rig.processes import PROCESS_PATIENCE, environment, outrider
 from tests.rig.stores import SQLite
 from tests.system.up import Up
 
@@ -89,6 +91,41 @@ async def test_a_second_start_reuses_everything_but_a_revoked_key(
     new_key, same_login, same_machine = await started(env)
     assert new_key != key
     assert (same_login, same_machine) == (login, machine)
+
+
+async def test_on_a_terminal_it_opens_the_dashboard_signed_in(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    opener, seen = tmp_path / "bin" / "xdg-open", tmp_path / "seen"
+    opener.parent.mkdir()
+    opener.write_text(f'#!/bin/sh\ncat "$1" >{seen}.new && mv {seen}.new {seen}\n')
+    opener.chmod(0o755)
+    env |= {"PATH": f"{opener.parent}:{env['PATH']}", "DISPLAY": ":99", "TERM": "xterm"}
+    ours, its = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "outrider", "up"),
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=its,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    os.close(its)
+    try:
+        await eventually(seen.exists, PROCESS_PATIENCE)
+        found = re.search(r'url=(http\S+)/login#once=([^"]+)"', seen.read_text())
+        assert found, seen.read_text()
+        async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as browser:
+            answer = await browser.post(f"{found[1]}/api/v1/auth/link", json={"token": found[2]})
+            assert answer.status_code == 200, answer.text
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(PROCESS_PATIENCE):
+            assert await process.wait() == 0
+        assert not (tmp_path / "data" / "open.html").exists()
+    finally:
+        os.close(ours)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def test_it_says_how_to_have_the_command_on_the_path(env: dict[str, str]) -> None:

@@ -44,13 +44,22 @@ def main(
 
 
 @app.command()
-def up() -> None:
+def up(
+    no_browser: Annotated[
+        bool,
+        typer.Option(
+            "--no-browser",
+            help="Do not open the dashboard. Without a display, in CI and where the output is no "
+            "terminal it is not opened anyway.",
+        ),
+    ] = False,
+) -> None:
     """Start the service and this machine's agent; set both up on the first start."""
     from outrider.cli.running import run_until_stopped, service_settings
     from outrider.cli.up import up as start
 
     settings = service_settings()
-    run_until_stopped(lambda stop: start(settings, stop))
+    run_until_stopped(lambda stop: start(settings, stop, browser=not no_browser))
 
 
 @app.command()

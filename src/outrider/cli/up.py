@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from outrider.cli.admin import issue_key
+from outrider.cli.welcome import greet_person
 from outrider.cloud.access import passwords
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.encryption import key_file
@@ -35,6 +36,7 @@ from outrider.daemon.enrollment import enroll
 from outrider.daemon.settings import DaemonSettings, NotEnrolledError
 
 EMAIL: Final = "local@outrider.invalid"
+_OPEN_FILE: Final = "open.html"
 _LOOPBACK: Final = ("http://127.", "http://localhost", "http://[::1]")
 
 
@@ -51,11 +53,14 @@ class Local(Wire, kw_only=True):
     key: str
 
 
-async def up(settings: Settings, stop: asyncio.Event) -> None:
+async def up(settings: Settings, stop: asyncio.Event, *, browser: bool = True) -> None:
     """Run the service and this machine's agent until `stop` is set.
 
     The account, its key and the machine's enrollment are created on the first start and reused
     afterwards.
+
+    Args:
+        browser: whether to open the dashboard on a person's terminal.
 
     Raises:
         UpError, OutriderError: something is missing or in use; the text says what to do.
@@ -82,7 +87,16 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
         limit_loopback=False,
         sign_in_links=links,
     )
-    machine = _machine(settings, url, local, links=links, serving=serving, stop=stop)
+    open_file = settings.data_dir / _OPEN_FILE
+
+    def new_link() -> str:
+        return f"{url}/login#once={links.issue(local.email)}"
+
+    def greet(known: list[Description], machine_id: str) -> None:
+        _greet(url, local, new_link(), _demo_hint(known, machine_id, url, local))
+        greet_person(settings, port, known, new_link, open_file if browser else None)
+
+    machine = _machine(settings, url, local, greet=greet, serving=serving, stop=stop)
     tasks = (
         asyncio.create_task(service, name="service"),
         asyncio.create_task(machine, name="machine"),
@@ -91,6 +105,7 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     stop.set()
     await asyncio.wait(tasks)
+    open_file.unlink(missing_ok=True)
     for task in tasks:
         task.result()
 
@@ -112,7 +127,7 @@ async def _machine(
     url: str,
     local: Local,
     *,
-    links: SignInLinks,
+    greet: Callable[[list[Description], str], None],
     serving: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
@@ -123,11 +138,7 @@ async def _machine(
     daemon_settings = DaemonSettings.from_environment()
     await _enroll_if_needed(settings, daemon_settings, url, local)
     machine_id = daemon_settings.load_connection().daemon_id
-    greeting = _Once(
-        lambda known: _greet(
-            url, local, links.issue(local.email), _demo_hint(known, machine_id, url, local)
-        )
-    )
+    greeting = _Once(lambda known: greet(known, machine_id))
     await run_daemon(daemon_settings, stop, on_connected=greeting)
     typer.echo("Stopped. Running agents continue in tmux; `outrider up` finds them again.")
 
@@ -194,7 +205,7 @@ def _greet(url: str, local: Local, link: str, hint: str) -> None:
     """Say how to use the service.
 
     Args:
-        link: the token of a link that opens the dashboard signed in.
+        link: the URL that opens the dashboard signed in.
     """
     typer.echo(
         f"\nOutrider is up, and this machine is connected.\n\n"
@@ -203,7 +214,7 @@ def _greet(url: str, local: Local, link: str, hint: str) -> None:
         f"  API key    {local.key}\n\n"
         "Open the dashboard signed in "
         f"(once, within {LINK_SECONDS / 60:g} minutes, on this machine):\n\n"
-        f"  {url}/login#once={link}\n\n"
+        f"  {link}\n\n"
         "List your machines:\n\n"
         f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/daemons\n\n"
         f"{hint}"
