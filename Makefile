@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: up web client test checks-beside pytest vitest test-dashboard screenshots test-openapi test-faults \
-	test-security test-agents test-ides fuzz lint bench docs clean
+	test-security test-agents test-ides fuzz lint bench docs dist clean
 
 up: $(READY)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
@@ -112,8 +112,12 @@ bench: $(READY)  ## Measure, against a bare baseline in the same run.
 docs: $(VENV)/.docs  ## Build the documentation into site/, and check it.
 	@scripts/build-docs
 
+dist:  ## Build a release of the last commit into dist/.
+	@scripts/system-packages venv npm
+	@PYTHON=$(PYTHON) scripts/build-dist
+
 clean:
-	rm -rf $(VENV) .cache site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@scripts/system-packages venv

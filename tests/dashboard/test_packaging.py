@@ -1,16 +1,17 @@
-"""The dashboard in a wheel: built from a clean archive, served without Node.js."""
+"""A release: reproducible, complete, with the dashboard, and served without Node.js."""
 
+import json
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from outrider import __version__
 from outrider.daemon.settings import DaemonSettings
 from tests.daemon.agents.machine import kill_server
 from tests.dashboard.conftest import ROOT
@@ -34,13 +35,24 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "outrider"
 
 
+def build(dist: Path) -> dict[str, bytes]:
+    """Build a release of the last commit; return its files."""
+    subprocess.run([str(ROOT / "scripts" / "build-dist"), str(dist)], check=True)
+    return {path.name: path.read_bytes() for path in dist.iterdir()}
+
+
 @pytest.fixture(scope="module")
-def wheel(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of the archive."""
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
-    subprocess.run([*pip, str(archive)], check=True)
-    (wheel,) = folder.glob("*.whl")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that `make dist` makes."""
+    folder = tmp_path_factory.mktemp("release")
+    build(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(release: Path) -> Path:
+    """The wheel of the release."""
+    (wheel,) = release.glob("*.whl")
     return wheel
 
 
@@ -86,7 +98,54 @@ async def test_the_wheel_is_served_without_node(
     kill_server(DaemonSettings(tmp_path / "config").tmux_socket)
 
 
-def test_a_build_leaves_no_untracked_file(archive: Path, wheel: Path) -> None:
+def test_two_builds_are_equal(release: Path, tmp_path: Path) -> None:
+    """All of them: sdist, wheel, SBOM and checksums."""
+    first = {path.name: path.read_bytes() for path in release.iterdir()}
+    second = build(tmp_path)
+    assert sorted(second) == [
+        "SHA256SUMS",
+        f"outrider-{__version__}-py3-none-any.whl",
+        f"outrider-{__version__}.cdx.json",
+        f"outrider-{__version__}.tar.gz",
+    ]
+    assert [name for name in first if first[name] != second.get(name)] == []
+
+
+def test_the_checksums_are_those_of_the_files(release: Path) -> None:
+    command = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    checked = subprocess.run(command, cwd=release, check=True, capture_output=True, text=True)
+    assert checked.stdout.count(": OK") == len(list(release.iterdir())) - 1
+
+
+def test_the_sbom_names_what_is_installed_and_what_is_bundled(release: Path) -> None:
+    sbom = json.loads((release / f"outrider-{__version__}.cdx.json").read_text())
+    root = sbom["metadata"]["component"]
+    assert (root["name"], root["version"]) == ("outrider", __version__)
+    packages = {component["purl"] for component in sbom["components"]}
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    assert f"pkg:pypi/starlette@{pinned['starlette']}" in packages
+    react = json.loads((ROOT / "web" / "package.json").read_text())["dependencies"]["react"]
+    assert f"pkg:npm/react@{react}" in packages
+    assert [one for one in packages if "pytest" in one or "npm/vite@" in one] == []
+    assert str(ROOT) not in json.dumps(sbom)
+
+
+def test_the_wheel_of_the_sdist_is_the_same(release: Path, wheel: Path, tmp_path: Path) -> None:
+    """Built without Node.js: the sdist brings the dashboard."""
+    (sdist,) = release.glob("*.tar.gz")
+    with tarfile.open(sdist) as tar:
+        tar.extractall(tmp_path, filter="data")
+        newest = max(int(member.mtime) for member in tar)
+    (folder,) = tmp_path.iterdir()
+    python = ROOT / ".cache" / "dist" / "bin" / "python"
+    command = [str(python), "-m", "hatchling", "build", "-t", "wheel"]
+    env = {"PATH": str(tmp_path / "nothing"), "SOURCE_DATE_EPOCH": str(newest)}
+    subprocess.run(command, cwd=folder, env=env, check=True)
+    (again,) = (folder / "dist").glob("*.whl")
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_a_build_leaves_no_untracked_file(archive: Path) -> None:
     """As `make up` builds it; a second one has nothing to do, and one after a change has."""
     build = archive / "scripts" / "build-dashboard"
     subprocess.run(["git", "init", "--quiet", archive], check=True)
