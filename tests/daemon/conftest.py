@@ -43,22 +43,23 @@ def nothing_left(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 async def look_behind() -> AsyncIterator[None]:
-    """Compare the tasks and the child processes before and after a test."""
+    """Compare the tasks and child processes before and after a test; wait for those that end."""
     before = {child.pid for child in descendants()}
     tasks = asyncio.all_tasks()
     yield
-    left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
-    assert not left, f"tasks left behind: {left}"
+    left: set[asyncio.Task[object]] = set()
     children: list[psutil.Process] = []
 
     def all_ended() -> bool:
+        left.clear()
+        left.update(asyncio.all_tasks() - tasks - {asyncio.current_task()})
         children[:] = [child for child in descendants() if child.pid not in before]
-        return not children
+        return not left and not children
 
     try:
         await eventually(all_ended)
     except AssertionError:
-        pytest.fail(f"children left behind: {children}")
+        pytest.fail(f"left behind: {left or ''} {children or ''}")
 
 
 def descendants() -> list[psutil.Process]:
