@@ -60,9 +60,12 @@ class Attached:
         """Type keys."""
         os.write(self._leader, text.encode())
 
-    async def shows(self, text: bytes) -> None:
-        """Wait until the terminal has got a text."""
-        await eventually(lambda: text in self.shown, PROCESS_PATIENCE)
+    async def shows(self, text: bytes, after: bytes = b"") -> None:
+        """Wait until the terminal has got a text, behind another one where that is given."""
+        await eventually(
+            lambda: after in self.shown and text in self.shown[self.shown.index(after) :],
+            PROCESS_PATIENCE,
+        )
 
     async def detaches(self) -> None:
         """Press Ctrl-], and wait for the end."""
@@ -144,9 +147,8 @@ async def test_a_connection_that_is_lost(
             Attached(shell.id, env | {"OUTRIDER_URL": network.url}) as attached,
         ):
             await attached.shows(b"sh>")
-            attached.shown.clear()
             network.loses_all()
-            await attached.shows(b"sh>")  # drawn again, over a new connection
+            await attached.shows(b"sh>", after=b"connecting again")
             attached.types("echo $((6 * 7))\r")
             await attached.shows(b"42")
             await attached.detaches()

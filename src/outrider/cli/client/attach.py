@@ -3,7 +3,9 @@
     keyboard ── raw bytes ──▶ WebSocket ──▶ the agent's terminal ──▶ WebSocket ──▶ screen
 
 The person's terminal is in raw mode meanwhile, so that every key reaches the agent, also Ctrl-C;
-Ctrl-] ends it. It is restored in any case, with what a full-screen program may have set.
+Ctrl-] ends it. It is restored in any case, with what a full-screen program may have set. While a
+lost connection is made again, the terminal is not in raw mode: Ctrl-C ends the program then, and
+keys that are typed are discarded, because they were meant for a screen that may have changed.
 """
 
 import asyncio
@@ -44,6 +46,7 @@ _PAUSE: Final = 0.5
 _MAX_MESSAGE: Final = 16 * 1024 * 1024
 _CHUNK: Final = 64 * 1024
 
+_LOST: Final = "The connection is lost; connecting again (Ctrl-C to give up)"
 _RESTORE: Final = (
     b"\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?25h\x1b[0m"
 )
@@ -121,7 +124,9 @@ class _Attached:
             if code not in _TRY_AGAIN:
                 ended = "The agent has ended" if code == _ENDED else f"The terminal ended ({code})"
                 raise SessionEnded(ended)
-            lost_at = time.monotonic() if lost_at is None else lost_at
+            if lost_at is None:
+                lost_at = time.monotonic()
+                print(_LOST, file=sys.stderr, flush=True)
             if time.monotonic() - lost_at > _RECONNECT_SECONDS:
                 raise ConnectionFailed("The connection to the terminal is lost")
             await asyncio.sleep(_PAUSE)
