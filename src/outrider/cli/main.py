@@ -244,6 +244,30 @@ def doctor(
 
 
 @app.command()
+def upgrade(
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Ask the package index whether there is a newer release, and compare the versions "
+            "of the service and its machines. Ends with 0: none; 1: there is one; 2: not known.",
+        ),
+    ] = False,
+    index: Annotated[
+        str | None,
+        typer.Option(help="The package index. Default: that of pip or uv, else PyPI."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say how to upgrade Outrider; nothing is installed, and nobody is asked without --check."""
+    from outrider.cli.upgrade import command
+
+    if check:
+        command.check(index=index, as_json=as_json)
+    command.show(index=index, as_json=as_json)
+
+
+@app.command()
 def uninstall() -> None:
     """Say what Outrider keeps on this machine and how to remove it; nothing is removed."""
     from outrider.cli.uninstall import steps

@@ -226,7 +226,8 @@ def check_versions(service: ServiceFacts, machine: MachineFacts, own: str = __ve
         return warning(
             "versions",
             f"this command is {own}, {' and '.join(others)}",
-            "Install the newer one on both sides, the service first, and restart them.",
+            "Install the newer one on both sides, the service first, and restart them; "
+            "`outrider upgrade` says how.",
         )
     return ok("versions", f"{', '.join(['this command', *all_of_them])}: {own}")
 

@@ -20,8 +20,9 @@ from outrider.cli.doctor.service_checks import Failure, KeyFacts, MachineFacts, 
 from outrider.cloud.hosts import is_loopback
 from outrider.contract.errors import OutriderError
 from outrider.contract.text import printable
-from outrider.sdk import AuthenticationError, Outrider
+from outrider.sdk import AuthenticationError, Machine, Outrider
 from outrider.sdk.configuration import API_PATH, DEFAULT_URL, KEY_VARIABLE, URL_VARIABLE
+from outrider.sdk.errors import MissingApiKey
 
 if TYPE_CHECKING:
     from outrider.daemon.settings import DaemonSettings
@@ -151,6 +152,18 @@ def listed_machine(facts: MachineFacts, chosen: Access) -> MachineFacts:
     return facts._replace(
         listed=True, is_connected=found.connected, version=found.daemon.version or None
     )
+
+
+def connected_machines(chosen: Access) -> list[Machine]:
+    """Return the account's machines whose agents are connected.
+
+    Raises:
+        OutriderError: there is no valid key, or the service does not answer.
+    """
+    if chosen.key is None:
+        raise MissingApiKey(chosen.key_facts.problem or "there is no API key")
+    with _api(chosen) as client:
+        return client.machines.list()
 
 
 def _api(chosen: Access) -> Outrider:

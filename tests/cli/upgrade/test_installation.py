@@ -1,0 +1,125 @@
+"""How Outrider was installed, from what installers leave, and the command that upgrades it."""
+
+import json
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.cli.upgrade.installation import (
+    Installation,
+    Installer,
+    find,
+    index_of,
+    upgrade_commands,
+)
+
+PYTHON = "/opt/my env/bin/python"
+FOLDER: dict[str, Any] = {"url": "file:///srv/my%20outrider", "dir_info": {}}
+CHECKOUT = FOLDER | {"dir_info": {"editable": True}}
+FILE: dict[str, Any] = {"url": "file:///tmp/outrider-1-py3-none-any.whl", "archive_info": {}}
+QUOTED = "'/srv/my outrider'"
+PULL = f"git -C {QUOTED} pull"
+
+
+def found(prefix: Path, installer: str, origin: dict[str, Any], *, has_service: bool) -> Any:
+    """Return the installation of an environment that has these metadata."""
+    metadata = prefix / "outrider-1.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "INSTALLER").write_text(f"{installer}\n")
+    if origin:
+        (metadata / "direct_url.json").write_text(json.dumps(origin))
+    return find(prefix, Distribution.at(metadata), PYTHON, has_service)
+
+
+@pytest.mark.parametrize(
+    ("installer", "mark", "origin", "expected", "commands"),
+    [
+        ("pip", None, {}, Installer.PIP, ["'{}' -m pip install --upgrade outrider"]),
+        ("pip", None, FILE, Installer.PIP, ["'{}' -m pip install --upgrade outrider"]),
+        ("uv", None, {}, Installer.UV_PIP, ["uv pip install --python '{}' --upgrade outrider"]),
+        ("pip", "pipx_metadata.json", {}, Installer.PIPX, ["pipx upgrade outrider"]),
+        ("uv", "pipx_metadata.json", FILE, Installer.PIPX, ["pipx install --force outrider"]),
+        ("uv", "uv-receipt.toml", {}, Installer.UV_TOOL, ["uv tool upgrade outrider"]),
+        ("uv", "uv-receipt.toml", FILE, Installer.UV_TOOL, ["uv tool install --force outrider"]),
+        (
+            "uv",
+            "uv-receipt.toml",
+            FOLDER,
+            Installer.UV_TOOL,
+            [PULL, "uv tool install --force '/srv/my outrider'"],
+        ),
+        (
+            "pip",
+            None,
+            FOLDER,
+            Installer.PIP,
+            [
+                PULL,
+                f"'{{}}' -m pip install --constraint {QUOTED}/constraints.txt {QUOTED}",
+            ],
+        ),
+        ("pip", None, CHECKOUT, Installer.CHECKOUT, [PULL, "make -C '/srv/my outrider' up"]),
+        (
+            "pip",
+            "container-image",
+            FILE,
+            Installer.CONTAINER,
+            ["git pull", "docker build -f deploy/Dockerfile -t outrider ."],
+        ),
+        ("debian", None, {}, Installer.OTHER, []),
+    ],
+)
+def test_each_installer(
+    tmp_path: Path,
+    installer: str,
+    mark: str | None,
+    origin: dict[str, Any],
+    expected: Installer,
+    commands: list[str],
+) -> None:
+    if mark is not None:
+        (tmp_path / mark).touch()
+    one = found(tmp_path, installer, origin, has_service=True)
+    assert one.installer is expected
+    assert not one.is_agent_only
+    assert upgrade_commands(one) == [command.format(PYTHON) for command in commands]
+
+
+def test_an_environment_in_the_cache_of_uv(tmp_path: Path) -> None:
+    one = found(tmp_path / "archive-v0" / "k3J", "uv", {}, has_service=True)
+    assert upgrade_commands(one) == ["uvx outrider@latest up"]
+
+
+def test_the_machine_agent_alone(tmp_path: Path) -> None:
+    one = found(tmp_path, "pip", FILE, has_service=False)
+    assert one.is_agent_only
+    assert upgrade_commands(one, version="2.0") == [
+        f"'{PYTHON}' -m pip install --no-deps --requirement outrider-2.0-agent.txt outrider==2.0"
+    ]
+
+
+def test_damaged_metadata(tmp_path: Path) -> None:
+    (tmp_path / "direct_url.json").write_text("[")
+    one = find(tmp_path, Distribution.at(tmp_path), PYTHON, has_service=True)
+    assert one == Installation(Installer.OTHER, PYTHON)
+
+
+def test_the_index_that_was_chosen_is_used_without_its_password() -> None:
+    for installer, expected in (
+        (Installer.PIP, "python -m pip install --index-url https://a/simple --upgrade outrider"),
+        (Installer.PIPX, "pipx upgrade --index-url https://a/simple outrider"),
+        (Installer.UVX, "uvx --default-index https://a/simple outrider@latest up"),
+    ):
+        one = Installation(installer, "python")
+        assert upgrade_commands(one, index="https://me:hush@a/simple") == [expected]
+
+
+def test_the_index_is_that_of_the_installer() -> None:
+    both = {"PIP_INDEX_URL": "http://pip", "UV_INDEX_URL": "http://uv"}
+    assert index_of(Installer.PIPX, both) == "http://pip"
+    assert index_of(Installer.UVX, both) == "http://uv"
+    assert index_of(Installer.UVX, both | {"UV_DEFAULT_INDEX": "http://new"}) == "http://new"
+    assert index_of(Installer.PIP, {"UV_INDEX_URL": "http://uv"}) == "http://uv"
+    assert index_of(Installer.PIP, {"PIP_INDEX_URL": ""}) == "https://pypi.org/simple"
