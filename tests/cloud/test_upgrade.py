@@ -1,41 +1,50 @@
-"""The service of this release with the database and the machine agents of the previous one."""
+"""The service of this release with the database and the machine agents of the previous one.
+
+On SQLite and on PostgreSQL: a migration does different things on them.
+"""
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
 from websockets.asyncio.client import ClientConnection
 
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
-from tests.conftest import running, settings
+from tests.conftest import running
 from tests.rig import previous_release as previous
 from tests.rig.machine import socket
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import login
 from tests.rig.site import Owner, Site
-from tests.rig.stores import SQLite
+from tests.rig.stores import Store
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.fixture
-def chosen(sqlite: SQLite, tmp_path: Path) -> Settings:
+@pytest_asyncio.fixture(loop_scope="session")
+async def chosen(store: Store, tmp_path: Path) -> Settings:
     """Settings for the previous release's database; nothing in it is too old to keep."""
-    made = settings(
-        tmp_path / "data", sqlite, secret_key=previous.SECRET_KEY, history_days=365 * 100
+    (tmp_path / "data").mkdir()
+    made = Settings(
+        port=0,
+        data_dir=tmp_path / "data",
+        drain_delay=0,
+        secret_key=previous.SECRET_KEY,
+        history_days=365 * 100,
+        **store.empty(),
     )
-    database = made.data_dir / "outrider.db"
-    database.unlink()
-    previous.create_database(database)
+    if made.database_url is None:
+        previous.create_database(made.data_dir / "outrider.db")
+    else:
+        await previous.fill_postgresql(made.database_url)
     return made
 
 
@@ -46,13 +55,10 @@ async def upgraded(chosen: Settings) -> AsyncIterator[Site]:
         yield site
 
 
-def rows(file: Path) -> dict[str, int]:
+def rows(connection: Connection) -> dict[str, int]:
     """Return how many rows each table has."""
-    with closing(sqlite3.connect(file)) as connection:
-        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        names = [name for (name,) in connection.execute(query)]
-        count = "SELECT count(*) FROM {}"
-        return {name: connection.execute(count.format(name)).fetchone()[0] for name in names}
+    names = inspect(connection).get_table_names()
+    return {name: connection.scalar(text(f"SELECT count(*) FROM {name}")) or 0 for name in names}
 
 
 async def answer(connection: ClientConnection, kind: str) -> dict[str, object]:
@@ -65,18 +71,18 @@ async def answer(connection: ClientConnection, kind: str) -> dict[str, object]:
 
 
 async def test_the_migrated_database_has_the_schema_and_every_row(chosen: Settings) -> None:
-    file = chosen.data_dir / "outrider.db"
-    before = rows(file)
-    assert before["machines"] == before["webhooks"] == before["users"] == 1
     database = Database(chosen.sqlalchemy_url)
+    async with database.engine.connect() as connection:
+        before = await connection.run_sync(rows)
+    assert before["machines"] == before["webhooks"] == before["users"] == 1
     await database.migrate()
     async with database.engine.connect() as connection:
         differences = await connection.run_sync(
             lambda one: compare_metadata(MigrationContext.configure(one), tables.metadata)
         )
+        after = await connection.run_sync(rows)
     await database.close()
     assert differences == []
-    after = rows(file)
     assert {name: after.get(name) for name in before} == before
 
 
@@ -102,6 +108,7 @@ async def test_a_machine_agent_reconnects_with_its_token(upgraded: Site) -> None
     assert welcome["acknowledged"] == previous.LAST_EVENT
 
 
+@pytest.mark.one_store
 async def test_what_a_machine_agent_says_is_understood(owner: Owner, site: Site) -> None:
     """Its hello, changes, results and events, as it sent them."""
     enrolled = await owner.enrolls()

@@ -3,8 +3,10 @@
 Both were recorded at commit 3301f07 with real processes: `outrider serve` on SQLite, and
 `outrider daemon` behind a WebSocket proxy that wrote down each frame, while the demo agent was
 launched, asked, stopped and launched again over the API. `database.sql` is `sqlite3 outrider.db
-.dump`. Paths and the name of the host were replaced. After each release, record them anew and
-change the constants.
+.dump`. `database.postgresql.sql` has the same rows, in the schema that the same commit made in an
+empty PostgreSQL (`pg_dump --inserts --no-owner --no-privileges` without comments and settings).
+Paths and the name of the host were replaced. After each release, record them anew and change the
+constants.
 """
 
 import json
@@ -12,6 +14,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Final, Literal
+
+import asyncpg  # type: ignore[import-untyped]
 
 SECRET_KEY: Final = "k" * 32
 EMAIL: Final = "ada@example.org"
@@ -25,6 +29,15 @@ LAST_EVENT: Final = 9
 """The number of the machine's newest event, which the service had stored."""
 
 _FOLDER = Path(__file__).parent
+
+
+async def fill_postgresql(url: str) -> None:
+    """Create the same database in an empty one of PostgreSQL."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute((_FOLDER / "database.postgresql.sql").read_text())
+    finally:
+        await connection.close()
 
 
 def create_database(file: Path) -> None:
