@@ -1,6 +1,7 @@
 """The client and a service, or a proxy, that closes, hangs, refuses, or answers with nonsense."""
 
 import asyncio
+import json
 from contextlib import aclosing
 
 import pytest
@@ -12,7 +13,9 @@ from outrider.sdk import (
     CommandTimeout,
     Conflict,
     ConnectionFailed,
+    Delta,
     MachineOffline,
+    Message,
     NotFound,
     Outrider,
     OutriderError,
@@ -217,6 +220,49 @@ async def test_events_resume_after_the_last_one(lost: Step) -> None:
             received = [await anext(events), await anext(events)]
     assert [one.cursor for one in received] == ["42", "43"]
     assert all("after=42" in request.path for request in api.requests[1:])
+
+
+def chat_message(message_id: str, index: int, role: str) -> str:
+    message = {"id": message_id, "index": index, "role": role, "kind": "text", "timestamp": 1}
+    return of_session("chat:message", {"message": message | {"content": message_id}})
+
+
+def of_session(name: str, payload: dict[str, object]) -> str:
+    body = {"id": "evt", "event": name, "timestamp": 1, "payload": payload}
+    return f"id: 1\nevent: {name}\ndata: {json.dumps(body)}\n\n"
+
+
+def delta(message_id: str) -> str:
+    body = {"targetId": "t", "messageId": message_id, "revision": 0, "op": "append", "text": "a"}
+    return f"event: chat:delta\ndata: {json.dumps(body)}\n\n"
+
+
+def waited(reason: str) -> Step:
+    body = {"reason": reason, "cursor": "msg_1", "status": "idle", "messages": []}
+    return answer(200, json.dumps(body | {"pendingAction": None}).encode())
+
+
+async def test_late_events_of_the_turn_before_are_not_part_of_a_stream() -> None:
+    """The end of an earlier turn neither ends the stream nor holds up its deltas."""
+    ended = of_session("agent:generating_completed", {})
+    earlier = [chat_message("msg_0", 0, "assistant"), ended]
+    own = [
+        chat_message("msg_1", 1, "user"),
+        delta("msg_2"),
+        chat_message("msg_2", 2, "assistant"),
+        ended,
+    ]
+    streaming = stream(READY % "fresh", *earlier, *own, stays_open=True)
+    steps = [streaming, answer(200, ACCEPTED), waited("timeout"), waited("idle")]
+    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(PATIENCE):
+        agent = client.agent("machine_1:session:session_1")
+        parts = [part async for part in agent.stream("Hi")]
+    assert [type(part) for part in parts] == [Delta, Message]
+    assert isinstance(parts[1], Message)
+    assert parts[1].id == "msg_2"
+    first, second = (request.path for request in api.requests[2:])
+    assert "timeout=0" in first  # the stream reads on at once
+    assert "timeout=0" not in second
 
 
 async def test_what_a_newer_service_streams_is_ignored() -> None:

@@ -110,30 +110,39 @@ class Turn:
 class StreamedTurn:
     """Selects from a session's events what belongs to the reply to one message.
 
+    The events of an earlier turn may come after the message was accepted: a wait is answered by the
+    machine, which stores its events a moment later. So events belong to this turn only once the
+    user's message has come. Deltas do not wait for it: they may overtake events.
+
     Args:
         accepted: the answer to the message, None if it is not sent yet. If it is in the queue, the
-            messages before the user's message in the chat belong to another turn.
+            deltas before the user's message belong to another turn.
+
+    Attributes:
+        is_in_chat: whether the user's message has come, so that events may be of its turn.
     """
 
     def __init__(self, accepted: Accepted | None) -> None:
         self._message_id = None if accepted is None else accepted.message_id
-        self.has_begun = accepted is not None and not accepted.queued
+        self._has_begun = accepted is not None and not accepted.queued
+        self.is_in_chat = False
         self._first_index = 0
         self._seen: set[str] = set()
 
     def receive(self, frame: Event | Delta) -> Delta | Message | None:
         """Return what a consumer gets for this frame, None for nothing."""
         if isinstance(frame, Delta):
-            return frame if self.has_begun and frame.message_id not in self._seen else None
+            return frame if self._has_begun and frame.message_id not in self._seen else None
         if frame.event != EventName.CHAT_MESSAGE:
             return None
         message = converted(frame.payload.get("message"), Message)
         if message.id == self._message_id:
-            self.has_begun, self._first_index = True, message.index
+            self._has_begun = self.is_in_chat = True
+            self._first_index = message.index
             return None
         # A message that was cut for its event comes whole with the end of the turn.
         is_whole = not message.content.endswith(TRUNCATION_NOTE)
-        return message if self.has_begun and is_whole and self._is_new(message) else None
+        return message if self.is_in_chat and is_whole and self._is_new(message) else None
 
     def rest(self, messages: list[Message]) -> list[Message]:
         """Return those of the whole reply that the consumer has not got."""

@@ -187,7 +187,7 @@ class Agent:
                 left = deadline - time.monotonic()
                 if may_end_turn(frame) or left <= 0:
                     # An event of its own turn: the agent is idle at once, or in a moment.
-                    is_event = isinstance(frame, Event) and streamed.has_begun
+                    is_event = isinstance(frame, Event) and streamed.is_in_chat
                     seconds = min(_SETTLE_SECONDS, max(0, int(left))) if is_event else 0
                     waited = exact.wait(after=accepted.cursor, timeout=seconds)
                     if waited.reason != "timeout":
