@@ -5,6 +5,8 @@ A process takes a second to start, so each test takes a whole way through severa
 
 import asyncio
 import json
+import os
+import pty
 import re
 import shlex
 import stat
@@ -16,7 +18,7 @@ import pytest
 
 from outrider.sdk import AsyncAgent, AsyncMachine
 from tests.rig.patience import PATIENCE
-from tests.rig.processes import Outcome, Program, outrider
+from tests.rig.processes import PROCESS_PATIENCE, Outcome, Program, outrider
 from tests.sdk.conftest import Workplace
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -65,6 +67,43 @@ async def test_a_session_from_launch_to_stop(
     chat = await outrider("chat", session, "--json", env=env)
     body = chat.json()
     assert (body["state"], body["messages"][0]["content"]) == ("ended", "Hello")
+
+
+async def in_terminal(*arguments: str, env: dict[str, str]) -> int:
+    """Run `outrider` to its end in a terminal of its own; return its exit code."""
+    leader, follower = pty.openpty()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(leader, os.read, leader, 65536)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "outrider", *arguments,
+            env=env | {"TERM": "xterm"},
+            stdin=follower, stdout=follower, stderr=follower,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(PROCESS_PATIENCE):
+                return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    finally:
+        loop.remove_reader(leader)
+        os.close(leader)
+        os.close(follower)
+
+
+async def test_a_turn_that_fails_ends_with_1(
+    env: dict[str, str], machine: AsyncMachine, workplace: Workplace
+) -> None:
+    """Where the reply is shown as it comes, as well as in a pipe."""
+    agent = await machine.launch("demo", dir=str(workplace.project))
+    piped = await outrider("ask", agent.id, "fail", env=env)
+    assert piped.code == 1
+    assert "The turn failed" in piped.err
+    assert await in_terminal("ask", agent.id, "fail", env=env) == 1
+    assert await in_terminal("ask", agent.id, "Hello", env=env) == 0
+    await agent.stop()
 
 
 async def test_a_target_that_names_several_does_nothing(
@@ -203,4 +242,8 @@ async def test_names_are_completed_in_zsh_and_fish(env: dict[str, str], agent: A
 
 
 async def test_a_terminal_is_needed_to_attach(env: dict[str, str]) -> None:
-    assert (await outrider("attach", "demo", env=env)).code == 2
+    plain, as_json = await asyncio.gather(
+        outrider("attach", "demo", env=env), outrider("attach", "demo", "--json", env=env)
+    )
+    assert plain.code == 2
+    assert "needs a terminal" in error_of(as_json, 2)["error"]

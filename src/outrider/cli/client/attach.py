@@ -62,9 +62,10 @@ def attach(
             help="The session of an agent in a terminal.",
         ),
     ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print an error as JSON.")] = False,
 ) -> None:
     """Use the live terminal of an agent; Ctrl-] ends it, and the agent goes on."""
-    with session(as_json=False) as client:
+    with session(as_json=as_json) as client:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UsageError("This needs a terminal: `outrider chat` and `send` work without one")
         agent = find_agent(client, target)
