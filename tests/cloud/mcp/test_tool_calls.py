@@ -134,7 +134,7 @@ class TestErrors:
         machine = await connected(owner)
         foreign = await (await owner.site.account()).machine()
         async with mcp_client(owner.site.url, owner.key) as client:
-            for agent in ("nonsense", f"{foreign.id}:cli:demo", "a/b?c:session:d"):
+            for agent in ("nonsense", f"{foreign.id}:cli:demo", "a/b?c:session:d", ""):
                 for name in ("get_agent", "stop_agent", "wait_agent"):
                     assert "list_agents" in await fails(client, name, agent=agent)
             for name in ("nonsense", foreign.id):

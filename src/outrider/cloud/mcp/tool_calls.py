@@ -20,7 +20,7 @@ from outrider.cloud.api.pipeline import CONTEXT, Pipeline, resources
 from outrider.cloud.api.request_body import decode_body
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.presence import Presence
-from outrider.cloud.mcp.tools import BY_NAME, TOOLS, ApiRequest, Tool
+from outrider.cloud.mcp.tools import BY_NAME, TOOLS, ApiRequest, OfAgent, Tool
 from outrider.contract.commands import AgentState, AgentStatusQuery, CommandType
 from outrider.contract.errors import ApiError, ErrorCode, OutriderError
 from outrider.contract.structs import Wire
@@ -280,7 +280,8 @@ def _explained(
 ) -> ToolError:
     """Return an error of the API as one that names the tool to call next."""
     advice = None
-    if status == 404:
+    # With the agent as the only argument, that is what is wrong.
+    if status == 404 or (status == 400 and tool.arguments is OfAgent):
         names_machine = "machine" in tool.arguments.__struct_fields__
         advice = (
             "Call list_machines for the machines that there are"
