@@ -94,7 +94,7 @@ def clean_environment() -> Iterator[None]:
     """Nothing that this machine happens to have set reaches a test."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
-            if name.startswith("OUTRIDER_") or name.lower().endswith("_proxy"):
+            if name.startswith(("OUTRIDER_", "OTEL_")) or name.lower().endswith("_proxy"):
                 patch.delenv(name)
         yield
 

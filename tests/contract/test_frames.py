@@ -46,6 +46,12 @@ def test_the_services_frames_go_round(frame: Any) -> None:
     assert decode_from_service(data.decode()) == frame
 
 
+def test_a_command_without_a_trace_is_as_in_every_release() -> None:
+    command = Command(id="cmd_1", command="x", payload=msgspec.Raw(b"{}"), timeout_ms=1)
+    expected = {"type": "command", "id": "cmd_1", "command": "x", "payload": {}, "timeoutMs": 1}
+    assert json.loads(encode(command)) == expected
+
+
 @given(strategies.json_values)
 def test_a_payload_and_a_result_keep_their_bytes(value: Any) -> None:
     raw = msgspec.Raw(json.dumps(value, indent=1).encode())

@@ -27,6 +27,7 @@ from outrider.contract.enrollment import Enrolled, EnrollRequest
 from outrider.contract.frames import Hello
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Session
+from outrider.tracing import OFF, Tracing
 from tests.rig.machine import ScriptedMachine, hello
 from tests.rig.patience import PATIENCE
 from tests.rig.stores import Addresses
@@ -78,6 +79,7 @@ class Site:
         drain_seconds: how long a stop waits for commands in flight.
         stream_times: the intervals of event streams.
         password_hasher: production's is `passwords.HASHER`, which takes 64 MB and a core.
+        tracing: begins the spans; the caller closes it.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class Site:
         password_hasher: PasswordHasher = CHEAP_HASHER,
         drain_seconds: float = DRAIN_SECONDS,
         stream_times: StreamTimes | None = None,
+        tracing: Tracing = OFF,
     ) -> None:
         self.settings = settings
+        self._tracing = tracing
         self._more_endpoints = more_endpoints
         self._password_hasher = password_hasher
         self._drain_seconds = drain_seconds
@@ -137,6 +141,7 @@ class Site:
             stream_times=self._stream_times,
             sign_in_links=self.links,
             certificate=self._certificate,
+            tracing=self._tracing,
         )
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())

@@ -14,6 +14,7 @@ from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, WrappedLogger
 
 from outrider.contract.text import escaped, escaped_lines
+from outrider.tracing import add_trace_id
 
 # Without local variables: they include request headers, and so API keys.
 _tracebacks = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
@@ -45,6 +46,7 @@ def set_up_logs() -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            add_trace_id,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *renderers,

@@ -101,22 +101,25 @@ def serve(
     from outrider.cli.running import on_hangup
     from outrider.cloud.server import listen, listen_for_metrics, run_service
     from outrider.cloud.tls import ServerCertificate
+    from outrider.tracing import SERVICE, trace_to_environment
 
     async def start(stop: asyncio.Event) -> None:
         certificate = ServerCertificate.of(settings)
         if certificate is not None:
             on_hangup(certificate.reload)
-        listener = listen(settings)
-        host, port = listener.getsockname()[:2]
-        await run_service(
-            settings,
-            [listener, *listen_for_metrics(settings)],
-            stop,
-            lambda: typer.echo(
-                f"Outrider {__version__} listens on {settings.scheme}://{host}:{port}"
-            ),
-            certificate=certificate,
-        )
+        async with trace_to_environment(SERVICE) as tracing:
+            listener = listen(settings)
+            host, port = listener.getsockname()[:2]
+            await run_service(
+                settings,
+                [listener, *listen_for_metrics(settings)],
+                stop,
+                lambda: typer.echo(
+                    f"Outrider {__version__} listens on {settings.scheme}://{host}:{port}"
+                ),
+                certificate=certificate,
+                tracing=tracing,
+            )
 
     run_until_stopped(start)
 
@@ -163,8 +166,13 @@ def daemon(
         return
 
     from outrider.daemon.app import run_daemon
+    from outrider.tracing import MACHINE_AGENT, trace_to_environment
 
-    run_until_stopped(lambda stop: run_daemon(settings, stop))
+    async def start(stop: asyncio.Event) -> None:
+        async with trace_to_environment(MACHINE_AGENT) as tracing:
+            await run_daemon(settings, stop, tracing=tracing)
+
+    run_until_stopped(start)
 
 
 @app.command()

@@ -34,6 +34,7 @@ from outrider.contract.structs import Wire
 from outrider.daemon.app import run_daemon
 from outrider.daemon.enrollment import enroll
 from outrider.daemon.settings import DaemonSettings, NotEnrolledError
+from outrider.tracing import MACHINE_AGENT, SERVICE, Tracing, trace_to_environment
 
 EMAIL: Final = "local@outrider.invalid"
 _OPEN_FILE: Final = "open.html"
@@ -65,6 +66,11 @@ async def up(settings: Settings, stop: asyncio.Event, *, browser: bool = True) -
     Raises:
         UpError, OutriderError: something is missing or in use; the text says what to do.
     """
+    async with trace_to_environment(SERVICE) as tracing:
+        await _up(settings, stop, browser=browser, tracing=tracing)
+
+
+async def _up(settings: Settings, stop: asyncio.Event, *, browser: bool, tracing: Tracing) -> None:
     if shutil.which("tmux") is None:
         raise UpError("tmux is missing: install it (apt-get install tmux) and start again")
     if settings.tls_cert is not None:
@@ -86,6 +92,7 @@ async def up(settings: Settings, stop: asyncio.Event, *, browser: bool = True) -
         serving.set,
         limit_loopback=False,
         sign_in_links=links,
+        tracing=tracing,
     )
     open_file = settings.data_dir / _OPEN_FILE
 
@@ -139,7 +146,8 @@ async def _machine(
     await _enroll_if_needed(settings, daemon_settings, url, local)
     machine_id = daemon_settings.load_connection().daemon_id
     greeting = _Once(lambda known: greet(known, machine_id))
-    await run_daemon(daemon_settings, stop, on_connected=greeting)
+    async with trace_to_environment(MACHINE_AGENT) as tracing:
+        await run_daemon(daemon_settings, stop, on_connected=greeting, tracing=tracing)
     typer.echo("Stopped. Running agents continue in tmux; `outrider up` finds them again.")
 
 

@@ -46,6 +46,7 @@ from outrider.cloud.api.events import EventServices
 from outrider.cloud.api.long_polls import LongPolls
 from outrider.cloud.api.operations import Readiness
 from outrider.cloud.api.pipeline import Pipeline, no_endpoint, resources
+from outrider.cloud.api.request_spans import RequestSpans
 from outrider.cloud.api.responses import RequestMetrics, http_exception, unexpected
 from outrider.cloud.api.router import Router
 from outrider.cloud.api.session_history import SessionHistoryServices
@@ -89,6 +90,7 @@ from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import EventName
 from outrider.contract.frames import CloseCode, Delta
+from outrider.tracing import OFF, Tracing
 
 if TYPE_CHECKING:
     from outrider.cloud.store.redis import Redis
@@ -108,6 +110,7 @@ class Service:
         drain_seconds: how long a stop waits for commands in flight.
         stream_times: the intervals of event streams.
         sign_in_links: links that log in; none without it.
+        tracing: begins the spans; the caller closes it.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Service:
         drain_seconds: float = DRAIN_SECONDS,
         stream_times: StreamTimes | None = None,
         sign_in_links: SignInLinks | None = None,
+        tracing: Tracing = OFF,
     ) -> None:
         self._settings = settings
         self._is_draining = False
@@ -132,7 +136,7 @@ class Service:
         secret = secret_key(settings.secret_key, settings.data_dir)
         cipher = Cipher(secret)
         policy = AddressPolicy(allow_private=settings.allow_private_webhooks)
-        self._sender = Sender(policy, settings.webhook_timeout, clock)
+        self._sender = Sender(policy, settings.webhook_timeout, clock, tracing)
         subscriptions = self._subscriptions = Subscriptions(database, policy, cipher, clock)
         self._queue = DeliveryQueue(
             database=database,
@@ -157,7 +161,7 @@ class Service:
             clock=clock,
         )
         pending = PendingCommands()
-        self._relay = CommandRelay(self._bus, pending, self._close_connection)
+        self._relay = CommandRelay(self._bus, pending, self._close_connection, tracing=tracing)
         self._terminals, self._terminal_relay = _terminals(self._bus, self._relay.node, database)
         self._directory = FleetDirectory(self._bus, database)
         self._presence = Presence(
@@ -185,6 +189,7 @@ class Service:
             pending=pending,
             timeout=settings.command_timeout,
             drain_seconds=drain_seconds,
+            tracing=tracing,
         )
         enrollment = self._enrollment = Enrollment(database, clock)
         self._audit = Audit(database, clock)
@@ -296,7 +301,7 @@ class Service:
             streams=self._streams,
             sockets=self._sockets,
         )
-        self.app, self._mcp = self._application([*bound, *more_endpoints], pipeline)
+        self.app, self._mcp = self._application([*bound, *more_endpoints], pipeline, tracing)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -392,7 +397,7 @@ class Service:
         await self._gateway.close()
 
     def _application(
-        self, bound: Sequence[BoundEndpoint], pipeline: Pipeline
+        self, bound: Sequence[BoundEndpoint], pipeline: Pipeline, tracing: Tracing
     ) -> tuple[ASGIApp, McpEndpoint]:
         """Return the ASGI application, what is served at each path, and its part for MCP."""
         endpoints = [one.endpoint for one in bound]
@@ -413,7 +418,8 @@ class Service:
         )
         others.router.redirect_slashes = False
         router = Router(resources(bound, pipeline), others, {GATEWAY_PATH: self._gateway})
-        return _with_middleware(router, self._settings, self._registry), mcp
+        traced = RequestSpans(router, tracing) if tracing.is_on else router
+        return _with_middleware(traced, self._settings, self._registry), mcp
 
     def _add_gauges(self) -> None:
         """Add what is open on this node to its metrics."""
@@ -512,9 +518,8 @@ class Service:
         )
 
 
-def _with_middleware(router: Router, settings: Settings, registry: CollectorRegistry) -> ASGIApp:
-    """Return the whole application: metrics, base path, own port, allowed hosts, router."""
-    app: ASGIApp = router
+def _with_middleware(app: ASGIApp, settings: Settings, registry: CollectorRegistry) -> ASGIApp:
+    """Return the whole application: metrics, base path, own port, allowed hosts, `app`."""
     if settings.served_hosts is not None:
         app = AllowedHosts(app, settings.served_hosts)
     if settings.metrics_address is not None:

@@ -23,6 +23,7 @@ from outrider.cloud.tls import ServerCertificate
 from outrider.cloud.websocket import Keepalive, WebSocket
 from outrider.contract.errors import OutriderError
 from outrider.contract.frames import MAX_FRAME_BYTES, PING_INTERVAL
+from outrider.tracing import OFF, Tracing
 
 _PONG_SECONDS = 60.0
 """How long a machine may take to answer a ping. As long as the default command timeout, so that
@@ -87,6 +88,7 @@ async def run_service(
     stream_times: StreamTimes | None = None,
     sign_in_links: SignInLinks | None = None,
     certificate: ServerCertificate | None = None,
+    tracing: Tracing = OFF,
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
@@ -105,6 +107,7 @@ async def run_service(
         stream_times: the intervals of event streams.
         sign_in_links: links that log in; none without it.
         certificate: for https; without it, the service speaks plain HTTP.
+        tracing: begins the spans; the caller closes it.
 
     Raises:
         OutriderError: the service could not start; the text says why.
@@ -120,6 +123,7 @@ async def run_service(
             drain_seconds=drain_seconds,
             stream_times=stream_times,
             sign_in_links=sign_in_links,
+            tracing=tracing,
         )
         await _serve(service, settings, listeners, stop, ready=ready, certificate=certificate)
 

@@ -122,13 +122,18 @@ class Change(Wire, tag="change", kw_only=True):
     machine: Machine | None = None
 
 
-class Command(Wire, tag="command", kw_only=True):
-    """Service → daemon: execute this and send a `result` with the same id within `timeout_ms`."""
+class Command(Wire, tag="command", kw_only=True, omit_defaults=True):
+    """Service → daemon: execute this and send a `result` with the same id within `timeout_ms`.
+
+    `traceparent` continues the trace of the request (W3C Trace Context), and is not validated
+    here: it must not make a command fail.
+    """
 
     id: Name
     command: Name
     payload: Raw
     timeout_ms: Millis
+    traceparent: str | None = None
 
 
 class Cancel(Wire, tag="cancel", kw_only=True):

@@ -32,6 +32,7 @@ from outrider.daemon.router import Router, command_handlers
 from outrider.daemon.settings import DaemonSettings, SettingsError
 from outrider.daemon.terminal import Terminals
 from outrider.daemon.workspace.worktrees import Worktrees
+from outrider.tracing import OFF, Tracing
 
 _CLOSE_SECONDS: Final = 4.0
 """Seconds in which named terminals must end and agents must be detached."""
@@ -50,6 +51,8 @@ async def run_daemon(
     settings: DaemonSettings,
     stop: asyncio.Event,
     on_connected: Callable[[list[Description]], None] = lambda _: None,
+    *,
+    tracing: Tracing = OFF,
 ) -> None:
     """Run the machine agent until `stop` is set; return at most 10 s after that.
 
@@ -57,6 +60,7 @@ async def run_daemon(
 
     Args:
         on_connected: called with this machine's providers after each welcome from the service.
+        tracing: begins the spans; the caller closes it.
 
     Raises:
         SettingsError: the machine is not set up, or another machine agent uses these settings.
@@ -89,6 +93,7 @@ async def run_daemon(
                 emit=outbox.event,
                 deltas=outbox,
                 worktrees=Worktrees(settings.worktrees_dir),
+                tracing=tracing,
             )
             terminals = Terminals(partial(start_interactive_shell, tmux))
 
@@ -113,7 +118,7 @@ async def run_daemon(
                 return agent_window(sessions, request.session_id)
 
             live_terminals = LiveTerminals(tmux, window)
-            router = Router(command_handlers(sessions, terminals, reload))
+            router = Router(command_handlers(sessions, terminals, reload), tracing=tracing)
             link = Link(
                 connection,
                 outbox=outbox,

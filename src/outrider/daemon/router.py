@@ -60,6 +60,7 @@ from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.debug.bundle import BundleCollector
 from outrider.daemon.terminal import Terminals
 from outrider.daemon.workspace.workspaces import Workspaces
+from outrider.tracing import OFF, Tracing
 
 _MAX_SEEN: Final = 4096
 """Ids of recent commands that are remembered, so that a repeated command runs once."""
@@ -104,8 +105,9 @@ class Router:
     it would leave a message half typed. Only `close` cuts it short.
     """
 
-    def __init__(self, handlers: Mapping[CommandType, Handler]) -> None:
+    def __init__(self, handlers: Mapping[CommandType, Handler], *, tracing: Tracing = OFF) -> None:
         self._handlers = handlers
+        self._tracing = tracing
         self._in_flight: dict[str, _Running] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
 
@@ -167,7 +169,15 @@ class Router:
     async def _run(
         self, command: Command, kind: CommandType, handler: Handler, payload: Wire
     ) -> None:
-        result = await _execute(command, kind, handler, payload)
+        attributes = {"outrider.command": kind, "outrider.command.id": command.id}
+        with self._tracing.start(
+            f"execute {kind}", "server", command.traceparent, attributes
+        ) as span:
+            result = await _execute(command, kind, handler, payload)
+            if result.error is not None:
+                span.set("outrider.error.status", result.error.status)
+                if result.error.status >= 500:
+                    span.fail(str(result.error.status))
         running = self._in_flight.get(command.id)
         if running is None or running.reply is None:
             _log.info("result dropped, the command was cancelled", id=command.id, command=kind)

@@ -49,10 +49,14 @@ class Node:
         """Take a frame, as a machine's socket does."""
         self.sent.append(frame)
 
-    async def asks(self, machine: str = MACHINE) -> str:
+    async def asks(self, machine: str = MACHINE, traceparent: str | None = None) -> str:
         """Send a command to a machine, and return its id."""
         command = Command(
-            id=self.relay.new_command_id(), command="terminal", payload=Raw(b"{}"), timeout_ms=1
+            id=self.relay.new_command_id(),
+            command="terminal",
+            payload=Raw(b"{}"),
+            timeout_ms=1,
+            traceparent=traceparent,
         )
         assert await self.relay.send(machine, command)
         return command.id
@@ -108,6 +112,19 @@ async def test_a_command_in_flight_is_not_lost(frozen: float) -> None:
         await loses_another(here)
         await there.relay.deliver_result(MACHINE, CommandResult(id=command))
         await eventually(lambda: here.results == [command])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("traceparent", [None, "malformed"])
+async def test_a_node_without_tracing_passes_a_trace_on(traceparent: str | None) -> None:
+    async with nodes() as start:
+        here, there = start(), start()
+        await there.relay.register(MACHINE, there, 1)
+        await here.asks(traceparent=traceparent)
+        await eventually(lambda: len(there.sent) == 1)
+        (sent,) = there.sent
+        assert isinstance(sent, Command)
+        assert sent.traceparent == traceparent
 
 
 @pytest.mark.asyncio

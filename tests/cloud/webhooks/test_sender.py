@@ -11,7 +11,9 @@ import pytest
 from outrider.cloud.webhooks.addresses import AddressPolicy
 from outrider.cloud.webhooks.retry_policy import Outcome
 from outrider.cloud.webhooks.sender import KEPT_BYTES, Sender
+from tests.cloud.webhooks.receiver import SIGNATURE, receiving, says
 from tests.rig.patience import PATIENCE
+from tests.rig.spans import RecordedTracing
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -237,3 +239,45 @@ async def test_nobody_listens() -> None:
     assert (outcome.status, outcome.delivered) == (None, False)
     assert outcome.error is not None
     assert "could not be reached" in outcome.error
+
+
+async def test_an_attempt_has_a_span_that_its_receiver_may_continue() -> None:
+    """Of the URL it has the host only: of some receivers the path is a secret."""
+    tracing = RecordedTracing()
+    sender = Sender(AddressPolicy(allow_private=True), PATIENCE, tracing=tracing)
+    async with receiving() as receiver:
+        for status in (200, 503):
+            receiver.answers(says(status))
+            await sender.attempt(
+                url=f"{receiver.url}/path-secret?query-secret",
+                secrets=["s"],
+                event="webhook:test",
+                delivery="d",
+                number=1,
+                body=b"{}",
+            )
+        await sender.close()
+        delivered, failed = tracing.spans
+        for span, taken in zip(tracing.spans, receiver.taken, strict=True):
+            assert taken.headers["traceparent"] == span.traceparent
+            assert taken.headers[SIGNATURE]
+    assert delivered.attributes == {
+        "http.request.method": "POST",
+        "outrider.event": "webhook:test",
+        "outrider.delivery.id": "d",
+        "outrider.delivery.attempt": 1,
+        "server.address": "127.0.0.1",
+        "http.response.status_code": 200,
+    }
+    assert (delivered.name, delivered.parent, delivered.has_ended()) == ("POST webhook", None, True)
+    assert (delivered.failure, failed.failure) == (None, "503")
+
+
+async def test_without_tracing_a_receiver_gets_no_trace() -> None:
+    sender = Sender(AddressPolicy(allow_private=True), PATIENCE)
+    async with receiving() as receiver:
+        await sender.attempt(
+            url=receiver.url, secrets=["s"], event="e", delivery="d", number=1, body=b"{}"
+        )
+        await sender.close()
+        assert "traceparent" not in receiver.taken[0].headers

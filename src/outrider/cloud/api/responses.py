@@ -22,8 +22,13 @@ from outrider.contract.errors import ErrorBody
 _BOUNDS: Final = Histogram.DEFAULT_BUCKETS
 _BOUND_NAMES: Final = [*map(str, _BOUNDS[:-1]), "+Inf"]
 
-_RESPONSES: Final = frozenset({"http.response.start", WHOLE_RESPONSE})
-_METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
+RESPONSES: Final = frozenset({"http.response.start", WHOLE_RESPONSE})
+"""The messages that begin a response."""
+
+METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
+
+NO_ROUTE: Final = "none"
+"""The route of requests that no endpoint serves."""
 
 
 class _Durations:
@@ -91,7 +96,7 @@ class RequestMetrics(Collector):
         scope["request_id"] = request_id
 
         def send_with_id(message: Message) -> Awaitable[None]:
-            if message["type"] in _RESPONSES:
+            if message["type"] in RESPONSES:
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
                 self._count(scope, message["status"], time.perf_counter() - started_at)
             return send(message)
@@ -100,9 +105,8 @@ class RequestMetrics(Collector):
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         # Only existing routes and methods become labels, so that clients cannot create new ones.
-        endpoint = scope.get("endpoint")
-        route = str(getattr(endpoint, "path", "none" if endpoint is None else scope["path"]))
-        method: str = scope["method"] if scope["method"] in _METHODS else "other"
+        route = route_of(scope)
+        method: str = scope["method"] if scope["method"] in METHODS else "other"
         one = self._counts.get((route, method, status)) or self._new(route, method, status)
         one.count += 1
         one.durations.total += seconds
@@ -112,6 +116,12 @@ class RequestMetrics(Collector):
         durations = self._durations.setdefault(route, _Durations())
         one = self._counts[route, method, status] = _Count(durations)
         return one
+
+
+def route_of(scope: Scope) -> str:
+    """Return the template of the route that has served a request, or `NO_ROUTE`."""
+    endpoint = scope.get("endpoint")
+    return str(getattr(endpoint, "path", NO_ROUTE if endpoint is None else scope["path"]))
 
 
 async def http_exception(_request: Request, error: Exception) -> Response:

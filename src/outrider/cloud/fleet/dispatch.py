@@ -23,6 +23,7 @@ from outrider.contract.frames import (
     CommandResult,
     Failure,
 )
+from outrider.tracing import OFF, Tracing
 
 PATIENCE: Final = 0.1
 """Seconds after which a command is slow enough to check whether its client is still connected."""
@@ -133,6 +134,7 @@ class Dispatcher:
         pending: the commands in flight; the relay completes them.
         timeout: seconds that a machine has to answer.
         drain_seconds: how long `drain` waits for commands in flight.
+        tracing: begins the spans of commands.
     """
 
     def __init__(
@@ -143,12 +145,14 @@ class Dispatcher:
         pending: PendingCommands,
         timeout: float,
         drain_seconds: float = DRAIN_SECONDS,
+        tracing: Tracing = OFF,
     ) -> None:
         self._presence = presence
         self._relay = relay
         self._pending = pending
         self._timeout = timeout
         self._drain_seconds = drain_seconds
+        self._tracing = tracing
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def owned(self, account_id: str, machine_id: str) -> MachineState:
@@ -193,8 +197,10 @@ class Dispatcher:
                 retry_after=BUSY_SECONDS,
                 safe_to_retry=True,
             )
-        result = await self._exchange(state, command, payload, gone)
-        return _checked(state, command, result)
+        attributes = {"outrider.command": command, "outrider.machine.id": machine_id}
+        with self._tracing.child(f"command {command}", "client", attributes) as span:
+            result = await self._exchange(state, command, payload, gone, span.traceparent)
+            return _checked(state, command, result)
 
     def connection_lost(self, machine_id: str) -> None:
         """Fail all commands in flight on a machine whose socket is lost, with a 503."""
@@ -222,13 +228,19 @@ class Dispatcher:
             await asyncio.wait(self._tasks, timeout=2)
 
     async def _exchange(
-        self, state: MachineState, command: CommandType, payload: bytes, gone: ClientDisconnect
+        self,
+        state: MachineState,
+        command: CommandType,
+        payload: bytes,
+        gone: ClientDisconnect,
+        traceparent: str | None,
     ) -> CommandResult:
         frame = Command(
             id=self._relay.new_command_id(),
             command=command,
             payload=Raw(payload),
             timeout_ms=max(1, int(self._timeout * 1000)),
+            traceparent=traceparent,
         )
         # Before the frame is sent: the result may arrive before `send` returns.
         future = self._pending.add(state.id, frame.id)

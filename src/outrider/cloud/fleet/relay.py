@@ -31,6 +31,7 @@ from typing import Final, Protocol
 
 import msgspec
 import structlog
+from msgspec import structs
 
 from outrider.cloud.fleet.bus import Bus, BusDown, MessageHandler
 from outrider.contract.frames import (
@@ -45,6 +46,7 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.ids import new_id
+from outrider.tracing import OFF, Tracing
 
 _SEND_RETRIES: Final = 5
 
@@ -170,6 +172,7 @@ class CommandRelay:
         report_interval: seconds between reports of commands in flight.
         lost_after: seconds without a report after which a command is lost.
         retry_interval: seconds before a message that could not be published is retried.
+        tracing: begins the spans of commands that come from other nodes.
 
     Attributes:
         node: the random id of this node.
@@ -184,11 +187,13 @@ class CommandRelay:
         report_interval: float = 1.0,
         lost_after: float = 5.0,
         retry_interval: float = 1.0,
+        tracing: Tracing = OFF,
     ) -> None:
         self.node = secrets.token_hex(6)
         self._report_interval = report_interval
         self._lost_after = round(lost_after / report_interval)
         self._retry_interval = retry_interval
+        self._tracing = tracing
         self._bus = bus
         self._requests = requests
         self._close_connection = close_connection
@@ -365,11 +370,21 @@ class CommandRelay:
             current.in_flight.discard(frame.id)
             await _send(current.socket, frame)
         elif isinstance(frame, Command):
-            if len(current.in_flight) >= MAX_COMMANDS_IN_FLIGHT:
-                await self._refuse(machine_id, frame)
-                return
-            current.in_flight.add(frame.id)
-            await _send(current.socket, frame)  # if that fails, `unregister` reports the loss
+            attributes = {"outrider.command": frame.command, "outrider.machine.id": machine_id}
+            name = f"relay {frame.command}"
+            with self._tracing.start(name, "consumer", frame.traceparent, attributes) as span:
+                if span.traceparent is not None:
+                    frame = structs.replace(frame, traceparent=span.traceparent)
+                await self._forward_command(machine_id, current, frame)
+
+    async def _forward_command(
+        self, machine_id: str, current: _LocalConnection, command: Command
+    ) -> None:
+        if len(current.in_flight) >= MAX_COMMANDS_IN_FLIGHT:
+            await self._refuse(machine_id, command)
+            return
+        current.in_flight.add(command.id)
+        await _send(current.socket, command)  # if that fails, `unregister` reports the loss
 
     async def _refuse(self, machine_id: str, command: Command) -> None:
         message = f"{MAX_COMMANDS_IN_FLIGHT} commands of this machine are unanswered already"

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from outrider import __version__
 from outrider.cloud.webhooks.addresses import AddressPolicy
 from outrider.cloud.webhooks.retry_policy import Outcome
 from outrider.contract import signatures
+from outrider.tracing import OFF, Tracing
 
 if TYPE_CHECKING:
     import aiohttp
@@ -45,14 +47,20 @@ class Sender:
     Args:
         timeout: seconds for a whole attempt, including the response body.
         clock: seconds since the epoch.
+        tracing: begins the span of each attempt, which receivers get as `traceparent`.
     """
 
     def __init__(
-        self, policy: AddressPolicy, timeout: float, clock: Callable[[], float] = time.time
+        self,
+        policy: AddressPolicy,
+        timeout: float,
+        clock: Callable[[], float] = time.time,
+        tracing: Tracing = OFF,
     ) -> None:
         self._policy = policy
         self._timeout = timeout
         self._clock = clock
+        self._tracing = tracing
         self._open_session: aiohttp.ClientSession | None = None
 
     @property
@@ -89,15 +97,35 @@ class Sender:
         self, *, url: str, secrets: list[str], event: str, delivery: str, number: int, body: bytes
     ) -> Outcome:
         """Post the body once and return the outcome; never raises."""
+        attributes: dict[str, str | int] = {
+            "http.request.method": "POST",
+            "outrider.event": event,
+            "outrider.delivery.id": delivery,
+            "outrider.delivery.attempt": number,
+        }
+        # A trace of its own: the event was stored since, perhaps hours ago by another node.
+        with self._tracing.start("POST webhook", "client", None, attributes) as span:
+            headers = request_headers(event=event, delivery=delivery, number=number)
+            if span.traceparent is not None:
+                headers["traceparent"] = span.traceparent
+                # Not the path: of some receivers it is a secret.
+                span.set("server.address", urlsplit(url).hostname or "")
+            outcome = await self._post(url, secrets, headers, body)
+            if outcome.status is not None:
+                span.set("http.response.status_code", outcome.status)
+            if not outcome.delivered:
+                span.fail("no response" if outcome.status is None else str(outcome.status))
+        return outcome
+
+    async def _post(
+        self, url: str, secrets: list[str], headers: dict[str, str], body: bytes
+    ) -> Outcome:
         import aiohttp
 
         from outrider.cloud.webhooks.response import failure_reason
 
         timestamp = int(self._clock() * 1000)
-        headers = {
-            **request_headers(event=event, delivery=delivery, number=number),
-            signatures.SIGNATURE_HEADER: signatures.header(secrets, timestamp, body),
-        }
+        headers[signatures.SIGNATURE_HEADER] = signatures.header(secrets, timestamp, body)
         # A large body is sent in pieces, so that it does not block the event loop.
         data = io.BytesIO(body) if len(body) > _LARGE_BYTES else aiohttp.BytesPayload(body)
         start_time = time.perf_counter()

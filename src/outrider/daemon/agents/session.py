@@ -77,8 +77,10 @@ from outrider.daemon.agents.core_protocol import (
 )
 from outrider.daemon.agents.deltas import Deltas, DeltaSink
 from outrider.daemon.agents.state_events import SessionState, StateEvents
+from outrider.daemon.agents.turn_spans import TurnSpans
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
+from outrider.tracing import OFF, Tracing
 
 MAX_RECENT: Final = 32
 """Events of a session that are kept for its debug bundle."""
@@ -106,6 +108,7 @@ class AgentSession:
         on_change: called after anything that `state` shows has changed.
         emit: takes each agent event, in order.
         deltas: takes the text of messages while they are written; None: nobody wants it.
+        tracing: begins the spans of turns.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class AgentSession:
         on_change: Callable[["AgentSession"], None],
         on_gone: Callable[["AgentSession", EndReason], None],
         deltas: DeltaSink | None = None,
+        tracing: Tracing = OFF,
     ) -> None:
         self.record = record
         self.adapter = adapter
@@ -137,6 +141,7 @@ class AgentSession:
             now=clock(),
         )
         self._state_events = StateEvents(record)
+        self._turn_spans = TurnSpans(tracing, record.id, record.type)
         self._state_timer: asyncio.TimerHandle | None = None
         self._deltas = {
             kind: Deltas(record.id, agent.open_texts, deltas)
@@ -341,6 +346,7 @@ class AgentSession:
             request.controls,
             request.delivery,
         )
+        self._turn_spans.submitted(submit.message_id)
         result = await self._ask(submit)
         assert isinstance(result, Accepted)
         return result
@@ -453,6 +459,7 @@ class AgentSession:
 
     async def _stop(self) -> None:
         self._handle(Close())
+        self._turn_spans.close()
         if self._state_timer is not None:
             self._state_timer.cancel()
         for flush in self._chat_flushes.values():
@@ -478,6 +485,7 @@ class AgentSession:
         was_interrupting = self._core.is_interrupting  # this event may complete it
         for command in self._core.handle(event, self._clock()):
             self._carry_out(command)
+        self._turn_spans.end_finished(self._core.turn)
         self._emit_state(interrupted=was_interrupting or self._core.is_interrupting)
 
     def _emit_state(self, *, interrupted: bool = False) -> None:
@@ -601,7 +609,8 @@ class AgentSession:
                     await agents[agent].show()
                 return Ready()
             case Deliver(agent, message_id, message):
-                await agents[agent].deliver(message_id, message)
+                with self._turn_spans.delivery(message_id):
+                    await agents[agent].deliver(message_id, message)
             case Choose(agent, action, option):
                 return Done(offered=await agents[agent].choose(action, option))
             case Change(agent, controls):

@@ -52,6 +52,7 @@ from outrider.daemon.directories import directory, expanded
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 from outrider.daemon.workspace.worktrees import OpenedWorktree, Worktrees
+from outrider.tracing import OFF, Tracing
 
 _CLOSE_SECONDS: Final = 3.0
 """Seconds that ends in progress have while the daemon stops; the next one completes the others."""
@@ -79,6 +80,7 @@ class Sessions:
         emit: called with each agent event, in order.
         deltas: takes the text of messages while they are written; None: nobody wants it.
         worktrees: creates the git worktrees of sessions.
+        tracing: begins the spans of turns.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class Sessions:
         clock: Clock = epoch_millis,
         deltas: DeltaSink | None = None,
         worktrees: Worktrees | None = None,
+        tracing: Tracing = OFF,
     ) -> None:
+        self._tracing = tracing
         self._deltas = deltas
         self._worktrees = worktrees or Worktrees()
         self._worktree_lock = asyncio.Lock()
@@ -477,6 +481,7 @@ class Sessions:
             clock=self._clock,
             emit=self._emit,
             deltas=self._deltas,
+            tracing=self._tracing,
             on_change=lambda changed: self._on_change(changed.describe()),
             on_gone=self._agent_gone,
         )

@@ -1,0 +1,193 @@
+"""Spans on their way to a collector, and collectors that do not take them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from structlog.testing import capture_logs
+
+from outrider.contract.errors import ApiError
+from outrider.tracing import add_trace_id, current
+from outrider.tracing.otel import OtelTracing
+from tests.rig.patience import PATIENCE, eventually
+from tests.rig.spans import TRACE_ID, Collector, collecting, export_to
+
+CALLER = f"00-{TRACE_ID}-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
+    async with collecting() as running:
+        export_to(running.url, monkeypatch)
+        yield running
+
+
+@pytest.fixture
+async def tracing(collector: Collector) -> AsyncIterator[OtelTracing]:
+    made = OtelTracing("outrider")
+    yield made
+    await made.close()
+
+
+async def test_a_trace_continues_by_traceparent_and_within_a_task(
+    tracing: OtelTracing, collector: Collector
+) -> None:
+    with tracing.start("one", "server", CALLER, {"a": 1}):
+        with tracing.child("two", "client", {}) as two:
+            pass
+        await asyncio.create_task(asyncio.sleep(0))
+        with tracing.start("three", "consumer", two.traceparent, {}):
+            assert current().traceparent != two.traceparent
+    found = await collector.trace(TRACE_ID, "one", "two", "three")
+    one, two_, three = found["one"], found["two"], found["three"]
+    assert (one.kind, one.parent, one.attributes) == ("server", "b7ad6b7169203331", {"a": 1})
+    assert (two_.kind, two_.parent) == ("client", one.id)
+    assert (three.kind, three.parent) == ("consumer", two_.id)
+    assert one.service == "outrider"
+
+
+@pytest.mark.parametrize("malformed", [None, "", "00-zz", f"00-{'0' * 32}-b7ad6b7169203331-01"])
+async def test_a_malformed_traceparent_begins_a_new_trace(
+    tracing: OtelTracing, collector: Collector, malformed: str | None
+) -> None:
+    with tracing.start("around", "internal", None, {}):
+        tracing.start("one", "server", malformed, {}).end()
+    await eventually(lambda: len(collector.spans) == 2)
+    one, around = sorted(collector.spans, key=lambda span: span.name, reverse=True)
+    assert (one.name, one.parent) == ("one", "")
+    assert one.trace_id != around.trace_id
+
+
+@pytest.mark.parametrize(
+    ("error", "is_failed", "expected"),
+    [
+        (ApiError(409, "secret"), False, {"outrider.error.status": 409}),
+        (ApiError(504, "secret"), True, {"outrider.error.status": 504, "error.type": "504"}),
+        (ValueError("secret"), True, {"error.type": "ValueError"}),
+        (asyncio.CancelledError("secret"), True, {"error.type": "cancelled"}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_an_error_marks_its_span_without_its_text(
+    tracing: OtelTracing,
+    collector: Collector,
+    error: BaseException,
+    is_failed: bool,
+    expected: dict[str, str | int],
+) -> None:
+    with pytest.raises(type(error)), tracing.start("one", "server", None, {}):
+        raise error
+    await eventually(lambda: len(collector.spans) == 1)
+    (span,) = collector.spans
+    assert (span.is_failed, span.attributes) == (is_failed, expected)
+    assert b"secret" not in collector.bodies[0]
+
+
+async def test_log_lines_have_the_ids_of_the_current_span(tracing: OtelTracing) -> None:
+    assert add_trace_id(None, "info", {}) == {}
+    span = tracing.start("one", "server", CALLER, {})
+    with span:
+        line = add_trace_id(None, "info", {"event": "machine connected"})
+        assert line["trace_id"] == TRACE_ID
+        assert span.traceparent == f"00-{TRACE_ID}-{line['span_id']}-01"
+    assert add_trace_id(None, "info", {}) == {}
+    assert span.log_fields == {}  # of tasks that outlive it
+
+
+async def test_standard_variables(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=abc")
+    tracing = OtelTracing("outrider")
+    tracing.start("one", "server", None, {}).end()
+    await tracing.close()
+    assert [span.service for span in collector.spans] == ["mine"]
+    assert collector.headers[0]["x-key"] == "abc"
+
+
+async def test_a_sampler_that_takes_nothing(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    tracing = OtelTracing("outrider")
+    with tracing.start("one", "server", CALLER, {}) as span:
+        assert span.traceparent is not None
+        assert span.traceparent.endswith("-00")
+        assert span.log_fields == {}
+    await tracing.close()
+    assert collector.spans == []
+
+
+def _has_more(collector: Collector, than: int) -> bool:
+    return len(collector.bodies) > than
+
+
+async def test_a_collector_that_refuses_is_logged_once(
+    tracing: OtelTracing, collector: Collector
+) -> None:
+    async def refuse() -> int:
+        return 400
+
+    async def accept() -> int:
+        return 200
+
+    collector.answers(refuse)
+    with capture_logs() as logs:
+        for _ in range(3):
+            before = len(collector.bodies)
+            tracing.start("one", "server", None, {}).end()
+            await eventually(partial(_has_more, collector, before))
+        collector.answers(accept)
+        tracing.start("last", "server", None, {}).end()
+        await eventually(lambda: any(one["event"] == "span export resumed" for one in logs))
+    assert [one["event"] for one in logs] == [
+        "span export failed, spans are lost meanwhile",
+        "span export resumed",
+    ]
+    assert "400" in logs[0]["reason"]
+
+
+class Records(logging.Handler):
+    """Keeps the messages that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+def test_what_the_library_repeats_does_not_reach_the_log() -> None:
+    handler = Records()
+    logging.getLogger().addHandler(handler)
+    try:
+        logging.getLogger(OTLPSpanExporter.__module__).error("Failed to export")
+        assert handler.messages == []
+        logging.getLogger("opentelemetry.sdk.trace.sampling").warning("A wrong setting")
+        assert handler.messages == ["A wrong setting"]
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+async def test_a_collector_that_never_answers_does_not_hold_the_end(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = asyncio.Event()
+
+    async def hang() -> int:
+        await released.wait()
+        return 200
+
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
+    collector.answers(hang)
+    tracing = OtelTracing("outrider", flush_seconds=0.1)
+    tracing.start("one", "server", None, {}).end()
+    await eventually(lambda: len(collector.bodies) == 1)
+    with capture_logs() as logs:
+        async with asyncio.timeout(PATIENCE):
+            await tracing.close()
+    assert [one["event"] for one in logs] == ["last spans not exported in time"]
+    released.set()
