@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.processes import PROCESS_PATIENCE
+
 _BREAKS = """
 import structlog
 from outrider.cli.logs import set_up_logs
@@ -28,7 +30,11 @@ except ValueError:
 def test_a_trace_is_without_the_values_of_variables() -> None:
     """The headers of a request, with its key, are among them."""
     done = subprocess.run(
-        [sys.executable, "-c", _BREAKS], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", _BREAKS],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PROCESS_PATIENCE,
     )
     assert "it broke" in done.stderr
     assert "serve" in done.stderr
@@ -60,7 +66,9 @@ def test_what_others_say_does_not_reach_a_terminal_unescaped() -> None:
     """A machine's hostname may hold an escape sequence; ConsoleRenderer prints it as it is."""
     ours, theirs = os.openpty()
     try:
-        subprocess.run([sys.executable, "-c", _HOSTILE], stderr=theirs, check=True, timeout=30)
+        subprocess.run(
+            [sys.executable, "-c", _HOSTILE], stderr=theirs, check=True, timeout=PROCESS_PATIENCE
+        )
         shown = os.read(ours, 65536).decode()
     finally:
         os.close(ours)
@@ -95,7 +103,7 @@ def test_a_full_disk_does_not_end_what_logs(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=PROCESS_PATIENCE,
     )
     assert done.stdout == "went on\n"
     assert log.stat().st_size <= 1000
@@ -120,7 +128,7 @@ def _logged(on_terminal: bool, **environment: str) -> str:
             [sys.executable, "-c", _LOGS],
             stderr=theirs,
             check=True,
-            timeout=30,
+            timeout=PROCESS_PATIENCE,
             env={**os.environ, "NO_COLOR": "1"} | environment,
         )
         return os.read(ours, 65536).decode()

@@ -22,8 +22,8 @@ from outrider.daemon.enrollment import (
     enroll_by_approval,
 )
 from outrider.daemon.settings import Connection, DaemonSettings
-from tests.rig.patience import PATIENCE
 from tests.rig.people import V1, dashboard
+from tests.rig.processes import PROCESS_PATIENCE
 from tests.rig.site import Owner
 
 SERVER = "https://outrider.example"
@@ -200,7 +200,7 @@ class TestCommand:
         )
         assert process.stdout is not None
         text = ""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PROCESS_PATIENCE):
             while "Ctrl-C" not in text:
                 line = (await process.stdout.readline()).decode()
                 assert line, text
@@ -215,7 +215,7 @@ class TestCommand:
         page = await dashboard(user)
         body = {"userCode": code}
         assert (await page.post(f"{V1}/auth/device/approve", json=body)).status_code == 200
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PROCESS_PATIENCE):
             out, _ = await process.communicate()
         assert process.returncode == 0
         connection = DaemonSettings(tmp_path).load_connection()
@@ -225,7 +225,7 @@ class TestCommand:
     async def test_ctrl_c(self, user: Owner, tmp_path: Path) -> None:
         process, _ = await self._start(user, tmp_path)
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PROCESS_PATIENCE):
             _, errors = await process.communicate()
         assert process.returncode == 130
         assert "Cancelled" in errors.decode()

@@ -405,8 +405,11 @@ class TestCloses:
 
 class TestKeepalive:
     async def test_a_client_that_answers_stays(self) -> None:
-        keepalive = Keepalive(0.05, 0.2)
-        async with serving(Echo(), keepalive) as server, connect(server.url) as socket:
+        # One that has not answered gets no further ping.
+        async with (
+            serving(Echo(), Keepalive(0.05, PATIENCE)) as server,
+            connect(server.url) as socket,
+        ):
             pings = 0
             answer = socket.protocol.recv_frame
 

@@ -97,7 +97,8 @@ async def test_a_service_that_sends_no_welcome_is_left(
     machine.start(SocketTiming(welcome_timeout=0.1))
     peer = await service.connection()
     assert await peer.closed() == CloseCode.HELLO_TIMEOUT
-    await (await service.connection()).welcome()
+    # It connects again. A welcome might come too late, however soon it is sent.
+    await (await service.connection()).hear(Hello)
 
 
 async def test_the_token_is_never_in_the_log(machine: Machine, service: ScriptedService) -> None:
@@ -585,8 +586,8 @@ async def test_a_flood_of_events_is_spread_over_time(
     machine: Machine, service: ScriptedService, journal: Journal
 ) -> None:
     """The service takes so many at once; the others wait, and commands do not wait for them."""
-    machine.outbox = Outbox(journal, allowance=TokenBucket(rate=20, burst=100))
-    for index in range(1, 131):
+    machine.outbox = Outbox(journal, allowance=TokenBucket(rate=2, burst=100))
+    for index in range(1, 106):
         machine.outbox.event(agent_event(f"evt_{index}"))
     peer = await connected(machine, service)
     await numbers(peer, 100)
@@ -594,8 +595,8 @@ async def test_a_flood_of_events_is_spread_over_time(
     await peer.hear(CommandResult)
     sequence = [frame.seq for frame in peer.heard if isinstance(frame, Event)]
     assert sequence == list(range(1, len(sequence) + 1))
-    assert len(sequence) < 130
-    assert (await numbers(peer, 130 - len(sequence)))[-1] == (130, "evt_130")
+    assert len(sequence) < 105
+    assert (await numbers(peer, 105 - len(sequence)))[-1] == (105, "evt_105")
 
 
 # RefusalSink

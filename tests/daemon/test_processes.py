@@ -124,7 +124,7 @@ async def test_an_end_asks_first_and_kills_what_does_not_listen() -> None:
     group = ProcessGroup.of(leader.pid)
     assert ProcessGroup.of(leader.pid).runs
     assert stubborn in await group.members()
-    ending = asyncio.create_task(group.end(0.5))
+    ending = asyncio.create_task(group.end(3))
     assert await asyncio.to_thread(leader.stdout.readline) == b"asked\n"
     later = int(await asyncio.to_thread(leader.stdout.readline))
     await ending

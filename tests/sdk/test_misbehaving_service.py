@@ -131,7 +131,7 @@ async def test_a_long_wait_is_left_to_the_caller() -> None:
 
 
 async def test_no_answer_within_the_timeout() -> None:
-    async with ScriptedApi([HANGS]) as api, client_of(api, timeout=0.1) as client:
+    async with ScriptedApi([HANGS]) as api, client_of(api, timeout=1) as client:
         with pytest.raises(ResponseTimeout) as caught:
             await client.machines.list()
     assert isinstance(caught.value, TimeoutError)
@@ -192,7 +192,7 @@ async def test_fields_of_a_newer_service_are_ignored() -> None:
 async def test_an_ask_that_hangs_ends_with_its_timeout() -> None:
     async with ScriptedApi([answer(200, ACCEPTED), HANGS]) as api, client_of(api) as client:
         with pytest.raises(AskTimeout) as caught:
-            await client.agent("machine_1:session:session_1").ask("Hi", timeout=0.3)
+            await client.agent("machine_1:session:session_1").ask("Hi", timeout=1)
     assert caught.value.cursor == "msg_1"
     assert "after=msg_1" in api.requests[1].path
 

@@ -15,6 +15,7 @@ from outrider.cli.doctor.local_facts import (
 )
 from outrider.cloud.settings import Settings
 from outrider.daemon.settings import DaemonSettings
+from tests.servers.server import reserve_ports
 
 TMUX = """#!/bin/sh
 if [ "$1" = -V ]; then echo tmux 9.9; else echo no server >&2; exit 1; fi
@@ -85,10 +86,9 @@ def test_paths(tmp_path: Path) -> None:
 
 
 def test_ports() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        listener.close()
-        assert port_facts(Settings(port=port)).used_by is None
+    port, release = reserve_ports()
+    assert port_facts(Settings(port=port)).used_by is None
+    release()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(30)
         facts = port_facts(Settings(port=listener.getsockname()[1]), 0.1)

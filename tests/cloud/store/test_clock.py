@@ -16,7 +16,7 @@ async def test_it_is_the_databases(postgresql: PostgreSQL) -> None:
     try:
         late = SharedClock(database, lambda: time.time() - 300)
         await late.adjust()
-        assert abs(late() - time.time()) < 1
+        assert abs(late() - time.time()) < 100
     finally:
         await database.close()
 

@@ -15,6 +15,7 @@ import pytest
 from outrider.contract import signatures
 from tests.cloud.webhooks.office import Office
 from tests.rig.patience import PATIENCE, eventually
+from tests.rig.processes import PROCESS_PATIENCE
 from tests.servers.server import free_port
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -49,7 +50,7 @@ async def running(
             with socket.socket() as client:
                 return client.connect_ex(("127.0.0.1", port)) == 0
 
-        await eventually(listens)
+        await eventually(listens, PROCESS_PATIENCE)
         yield f"http://127.0.0.1:{port}/", process.stdout
     finally:
         with suppress(ProcessLookupError):

@@ -28,13 +28,15 @@ from tests.rig.site import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-GRACE = 0.4
+
+comes_back_in_time = pytest.mark.parametrize("mine", [1.5], indirect=True)
+"""With a grace period in which machines come back also where the computer is busy."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def mine(start_site: Any) -> Site:
+async def mine(request: pytest.FixtureRequest, start_site: Any) -> Site:
     """A service of the test's own, with a short grace period."""
-    site: Site = await start_site(grace_period=GRACE)
+    site: Site = await start_site(grace_period=getattr(request, "param", 0.1))
     return site
 
 
@@ -98,6 +100,7 @@ async def test_a_machine_that_comes_and_goes(me: Subscriber, receiver: Receiver)
         }
 
 
+@comes_back_in_time
 async def test_within_the_grace_period_nothing_fires(
     me: Subscriber, mine: Site, receiver: Receiver
 ) -> None:
@@ -118,6 +121,7 @@ async def test_within_the_grace_period_nothing_fires(
     assert events == ["machine:disconnected", "machine:connected"]
 
 
+@comes_back_in_time
 async def test_over_a_restart_of_the_service(
     me: Subscriber, mine: Site, receiver: Receiver
 ) -> None:

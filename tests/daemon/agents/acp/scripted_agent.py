@@ -20,6 +20,8 @@ STATE = next((word for word in sys.argv[1:] if not word.startswith("--")), None)
 SESSION = "native-1"
 LOCK = threading.Lock()
 ANSWERS = {}
+ASKED = threading.Semaphore(0)
+"""The requests that were sent, of which no turn has taken note."""
 NUMBERS = itertools.count()
 MODES = {
     "currentModeId": "ask",
@@ -71,6 +73,7 @@ def ask(method, **params):
     ready = threading.Event()
     ANSWERS[number] = [ready, None]
     send(id=number, method=method, params={"sessionId": SESSION, **params})
+    ASKED.release()
     ready.wait(90)
     return ANSWERS[number][1]
 
@@ -122,10 +125,12 @@ def turn(number, prompt):
         case "odd-permission":
             permission("odd", [{"optionId": "go", "name": "Go", "kind": "allow_once"}])
         case "two-permissions":
+            while ASKED.acquire(blocking=False):
+                pass
             threads = [threading.Thread(target=permission, args=[name]) for name in ("one", "two")]
             for thread in threads:
                 thread.start()
-                time.sleep(0.05)
+                ASKED.acquire()
             for thread in threads:
                 thread.join()
         case "rubbish":

@@ -11,7 +11,14 @@ from tests.daemon.conftest import eventually
 
 def drivers() -> list[psutil.Process]:
     """Return the drivers of Playwright that this process has started."""
-    return [child for child in psutil.Process().children() if "node" in child.name()]
+    return [child for child in psutil.Process().children() if _is_node(child)]
+
+
+def _is_node(process: psutil.Process) -> bool:
+    try:
+        return "node" in process.name()
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def connect(port: int) -> None:
