@@ -82,8 +82,6 @@ def test_a_wrong_setting_is_a_sentence_that_names_it(
     ("command", "name", "value"),
     [
         ("serve", "PORT", "abc"),
-        ("admin migrate", "PORT", "abc"),
-        ("serve", "DATABASE_URL", "mysql://root:hunter2@db/outrider"),
         ("admin migrate", "DATABASE_URL", "mysql://root:hunter2@db/outrider"),
         ("daemon", "LOG_LEVEL", "loud"),
         ("setup --server http://127.0.0.1:9", "CONFIG_DIR", "~nobody-of-this-name/config"),

@@ -19,6 +19,7 @@ UNUSED = {
     "asyncpg": "PostgreSQL",
     "cryptography": "sessions, webhook secrets, idempotency keys",
     "jwt": "sessions",
+    "mcp": "clients of /mcp",
     "outrider.cli.admin": "the operator's commands",
     "outrider.daemon": "machines",
     "outrider.sdk": "clients",

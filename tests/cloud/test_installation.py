@@ -61,6 +61,7 @@ class TestLock:
         for _ in range(2):
             await started(Site(chosen), held)
 
+    @pytest.mark.faults
     async def test_it_is_one_sentence(self, sqlite: SQLite, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
         env = environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
@@ -106,13 +107,12 @@ class TestEmptied:
         assert "database found empty" not in [log["event"] for log in logs]
 
     async def test_the_operators_commands_tell_it_too(self, tmp_path: Path) -> None:
-        async with Serving(tmp_path / "data") as service:
-            service.signal(signal.SIGTERM)
-            assert await service.ends() == 0
+        site = Site(Settings(port=0, data_dir=tmp_path / "data"))
+        await site.start()
+        await site.close()
         (tmp_path / "data" / "outrider.db").write_bytes(b"")
-        migrated = await outrider("admin", "migrate", env=service.env)
+        env = environment(tmp_path / "data")
+        migrated = await outrider("admin", "migrate", env=env)
         assert (migrated.code, migrated.out.strip()) == (0, "The database is up to date.")
         assert "database found empty" in migrated.err
-        assert (
-            "database found empty" not in (await outrider("admin", "migrate", env=service.env)).err
-        )
+        assert "database found empty" not in (await outrider("admin", "migrate", env=env)).err

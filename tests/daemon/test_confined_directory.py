@@ -236,6 +236,6 @@ def outcomes(root: Path, attempt: Callable[[], str]) -> Counter[str]:
                 seen["outside"] += 1
             except OSError:
                 seen["failed"] += 1
-            if min(seen["inside"], seen["outside"]) >= 500:
+            if min(seen["inside"], seen["outside"]) >= 200:
                 break
     return seen

@@ -135,6 +135,9 @@ async def test_a_tool_call_that_needs_approval(
     assert read(file) == content
 
 
+# A test that launches an agent of its own stops it: those that restart the machine start all anew.
+
+
 async def test_allowed_always(box: Machine, file: Path) -> None:
     agent = await box.launch()
     await agent.say("tool")
@@ -145,6 +148,7 @@ async def test_allowed_always(box: Machine, file: Path) -> None:
     await agent.until("idle")
     await agent.turn("tool")
     assert read(file) == "Line 1 of the demo agent\nLine 2 of the demo agent\n"
+    await agent.stop()
 
 
 async def test_reading(shared: Agent, file: Path) -> None:
@@ -211,6 +215,7 @@ async def test_modes_and_models(box: Machine, file: Path) -> None:
     await agent.until("idle")
     assert read(file) == "Line 1 of the demo agent\n"
     assert agent.session.describe().model == "Demo 2"
+    await agent.stop()
 
 
 async def test_it_remembers_after_a_restart(box: Machine) -> None:
@@ -223,6 +228,7 @@ async def test_it_remembers_after_a_restart(box: Machine) -> None:
     assert await agent.messages() == before
     assert await answers(agent, "remember") == "Remember the blue house"
     assert agent.session.describe().title == "Remember the blue house"
+    await agent.stop()
 
 
 async def test_it_remembers_after_its_end_and_a_restart_of_the_machine(box: Machine) -> None:
@@ -239,9 +245,13 @@ async def test_it_remembers_after_its_end_and_a_restart_of_the_machine(box: Mach
     await agent.resume()
     assert await agent.messages() == before
     assert await answers(agent, "remember") == "Remember the green house"
+    await agent.stop()
 
 
 async def test_a_module_of_the_project_is_not_run(box: Machine) -> None:
-    write(box.project / "outrider.py", "raise SystemExit(7)")
+    module = box.project / "outrider.py"
+    write(module, "raise SystemExit(7)")
     agent = await box.launch()
     assert agent.status == "idle"
+    await agent.stop()
+    module.unlink()

@@ -5,7 +5,6 @@ An inherited listening socket kept the port taken for as long as an agent went o
 
 import re
 import signal
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -100,29 +99,26 @@ async def test_up_starts_again_on_its_port_while_an_agent_goes_on(
         assert await up.ends() == 0
 
 
-class TestChildren:
-    """Each way in which a child is started, by a process that itself inherited a descriptor."""
+async def test_children_of_a_process_that_itself_inherited_a_descriptor(
+    tmp_path: Path, sqlite: SQLite
+) -> None:
+    """Each way in which a child is started, by `outrider up` with a pipe of its parent's.
 
-    @pytest.fixture
-    async def up(self, tmp_path: Path, sqlite: SQLite) -> AsyncIterator[Up]:
-        """`outrider up` that was started with a pipe of its parent's, as by `make -j`."""
-        (tmp_path / "home" / "project").mkdir(parents=True)
-        provider_file(tmp_path)
-        sqlite.migrated(tmp_path / "data")
-        env = environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
-        async with Up("-c", WITH_A_DESCRIPTOR, env=env) as up:
-            await up.greeting()
-            yield up
-            up.signal(signal.SIGINT)
-            assert await up.ends() == 0
-
-    async def test_a_terminals_command(self, up: Up) -> None:
+    `make -j` starts it so.
+    """
+    project = tmp_path / "home" / "project"
+    project.mkdir(parents=True)
+    provider_file(tmp_path)
+    sqlite.migrated(tmp_path / "data")
+    env = environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
+    async with Up("-c", WITH_A_DESCRIPTOR, env=env) as up:
+        await up.greeting()
         (machine,) = (await up.call("GET", "/daemons"))["daemons"]
         assert await shown(up, machine["id"]) == []
         assert await shown(up, machine["id"], name="work") == []
-
-    async def test_an_acp_agent(self, up: Up, tmp_path: Path) -> None:
-        await launched(up, "scripted", tmp_path / "home" / "project")
+        await launched(up, "scripted", project)
         children = psutil.Process(up.process.pid).children(recursive=True)
         (agent,) = [child for child in children if "scripted_agent" in " ".join(child.cmdline())]
         assert shared(agent.pid, up) == set()
+        up.signal(signal.SIGINT)
+        assert await up.ends() == 0

@@ -1,6 +1,7 @@
-"""The commands for people, as processes, against a real service with a demo agent.
+"""The commands for people against a real service with a demo agent.
 
-A process takes a second to start, so each test takes a whole way through several commands.
+One process runs most of them: starting one for each takes half a second of processor time. Those
+of docs/cli.md and of the shells' completion are processes, as their users start them.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from outrider.sdk import AsyncAgent, AsyncMachine
+from tests.rig.command_line import CommandLine
 from tests.rig.patience import PATIENCE
 from tests.rig.processes import PROCESS_PATIENCE, Outcome, Program, outrider
 from tests.sdk.conftest import Workplace
@@ -35,36 +37,34 @@ def error_of(outcome: Outcome, code: int) -> dict[str, Any]:
 
 
 async def test_a_session_from_launch_to_stop(
-    env: dict[str, str], workplace: Workplace, tmp_path: Path
+    command: CommandLine, env: dict[str, str], workplace: Workplace, tmp_path: Path
 ) -> None:
-    launched = await outrider("launch", "demo", "--dir", str(tmp_path), env=env)
+    launched = await command("launch", "demo", "--dir", str(tmp_path), env=env)
     assert launched.code == 0, launched.err
     session = launched.out.strip()
-    listed, asked = await asyncio.gather(
-        outrider("ls", "--json", env=env), outrider("ask", session, "Hello", env=env)
-    )
+    listed = await command("ls", "--json", env=env)
+    asked = await command("ask", session, "Hello", env=env)
     assert session in [one["id"] for one in listed.json()["sessions"]]
     assert workplace.machine_id in [one["id"] for one in listed.json()["daemons"]]
     assert asked.code == 0
     assert asked.out.endswith("You said: Hello\n")
-    question = await outrider("ask", session, "tool", env=env)
+    question = await command("ask", session, "tool", env=env)
     assert question.code == 1
     assert f"outrider approve {session}" in question.err
-    refused = await outrider("send", session, "Now", "--json", env=env)
+    refused = await command("send", session, "Now", "--json", env=env)
     assert error_of(refused, 1)["code"] == "APPROVAL_PENDING"
-    approved = await outrider("approve", session, "--json", env=env)
+    approved = await command("approve", session, "--json", env=env)
     assert approved.json()["action"] == "approve"
     target = f"{workplace.machine_id}:session:{session}"
-    late = await outrider("ask", target, "silent 600", "--timeout", "0.5", env=env)
+    late = await command("ask", target, "silent 600", "--timeout", "0.5", env=env)
     assert late.code == 4
-    interrupted = await outrider("interrupt", session, env=env)
+    interrupted = await command("interrupt", session, env=env)
     assert (interrupted.code, interrupted.out) == (0, "idle\n")
-    stopped, missing = await asyncio.gather(
-        outrider("stop", session, env=env), outrider("stop", "session_nothing", "--json", env=env)
-    )
+    stopped = await command("stop", session, env=env)
+    missing = await command("stop", "session_nothing", "--json", env=env)
     assert stopped.out == f"{session}\n"
     error_of(missing, 1)
-    chat = await outrider("chat", session, "--json", env=env)
+    chat = await command("chat", session, "--json", env=env)
     body = chat.json()
     assert (body["state"], body["messages"][0]["content"]) == ("ended", "Hello")
 
@@ -94,11 +94,11 @@ async def in_terminal(*arguments: str, env: dict[str, str]) -> int:
 
 
 async def test_a_turn_that_fails_ends_with_1(
-    env: dict[str, str], machine: AsyncMachine, workplace: Workplace
+    command: CommandLine, env: dict[str, str], machine: AsyncMachine, workplace: Workplace
 ) -> None:
     """Where the reply is shown as it comes, as well as in a pipe."""
     agent = await machine.launch("demo", dir=str(workplace.project))
-    piped = await outrider("ask", agent.id, "fail", env=env)
+    piped = await command("ask", agent.id, "fail", env=env)
     assert piped.code == 1
     assert "The turn failed" in piped.err
     assert await in_terminal("ask", agent.id, "fail", env=env) == 1
@@ -107,14 +107,16 @@ async def test_a_turn_that_fails_ends_with_1(
 
 
 async def test_a_target_that_names_several_does_nothing(
-    env: dict[str, str], agent: AsyncAgent, machine: AsyncMachine, workplace: Workplace
+    command: CommandLine,
+    env: dict[str, str],
+    agent: AsyncAgent,
+    machine: AsyncMachine,
+    workplace: Workplace,
 ) -> None:
     other = await machine.launch("demo", dir=str(workplace.project))
     before = (await agent.chat()).total_messages
-    by_type, by_nickname = await asyncio.gather(
-        outrider("send", "demo", "Hello", env=env),
-        outrider("chat", "laptop:acp:demo", "--json", env=env),
-    )
+    by_type = await command("send", "demo", "Hello", env=env)
+    by_nickname = await command("chat", "laptop:acp:demo", "--json", env=env)
     assert by_type.code == 2
     assert agent.session_id is not None
     assert other.session_id is not None
@@ -126,14 +128,13 @@ async def test_a_target_that_names_several_does_nothing(
 
 
 async def test_commands_of_a_machine_and_their_exit_codes(
-    env: dict[str, str], workplace: Workplace
+    command: CommandLine, env: dict[str, str], workplace: Workplace
 ) -> None:
-    line, words, nobody, nothing = await asyncio.gather(
-        outrider("run", "laptop", "--", "echo $((6 * 7)); exit 3", env=env),
-        outrider("run", workplace.machine_id, "--", "printf", "%s|", "a b", "$HOME", env=env),
-        outrider("run", "desktop", "--", "true", env=env),
-        outrider("ls", "--json", env=env | {"OUTRIDER_URL": "http://127.0.0.1:9"}),
-    )
+    line = await command("run", "laptop", "--", "echo $((6 * 7)); exit 3", env=env)
+    machine = workplace.machine_id
+    words = await command("run", machine, "--", "printf", "%s|", "a b", "$HOME", env=env)
+    nobody = await command("run", "desktop", "--", "true", env=env)
+    nothing = await command("ls", "--json", env=env | {"OUTRIDER_URL": "http://127.0.0.1:9"})
     assert (line.code, line.out) == (3, "42\n")
     assert (words.code, words.out) == (0, "a b|$HOME|")
     assert nobody.code == 1
@@ -141,12 +142,11 @@ async def test_commands_of_a_machine_and_their_exit_codes(
 
 
 async def test_a_key_is_kept_for_its_owner_alone(
-    env: dict[str, str], workplace: Workplace, tmp_path: Path
+    command: CommandLine, env: dict[str, str], workplace: Workplace, tmp_path: Path
 ) -> None:
     bare = {name: one for name, one in env.items() if name not in LOGIN}
-    without, wrong = await asyncio.gather(
-        outrider("ls", env=bare), login(bare, workplace.site.url, "ork_wrong")
-    )
+    without = await command("ls", env=bare)
+    wrong = await login(bare, workplace.site.url, "ork_wrong")
     assert without.code == 2
     assert "outrider login" in without.err
     kept = tmp_path / "config" / "client.json"
@@ -156,10 +156,8 @@ async def test_a_key_is_kept_for_its_owner_alone(
     assert done.code == 0, done.err
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert workplace.key not in done.out + done.err
-    listed, elsewhere = await asyncio.gather(
-        outrider("ls", "--json", env=bare),
-        outrider("ls", env=bare | {"OUTRIDER_URL": "http://127.0.0.1:9"}),
-    )
+    listed = await command("ls", "--json", env=bare)
+    elsewhere = await command("ls", env=bare | {"OUTRIDER_URL": "http://127.0.0.1:9"})
     assert listed.json()["daemons"]
     assert elsewhere.code == 2  # the key is not sent to another server
 
@@ -241,9 +239,8 @@ async def test_names_are_completed_in_zsh_and_fish(env: dict[str, str], agent: A
     assert "complete --command outrider" in fish_script.out
 
 
-async def test_a_terminal_is_needed_to_attach(env: dict[str, str]) -> None:
-    plain, as_json = await asyncio.gather(
-        outrider("attach", "demo", env=env), outrider("attach", "demo", "--json", env=env)
-    )
+async def test_a_terminal_is_needed_to_attach(command: CommandLine, env: dict[str, str]) -> None:
+    plain = await command("attach", "demo", env=env)
+    as_json = await command("attach", "demo", "--json", env=env)
     assert plain.code == 2
     assert "needs a terminal" in error_of(as_json, 2)["error"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from outrider.cli.doctor.finding import Status
+from tests.rig.command_line import CommandLine
 from tests.rig.patience import eventually
 from tests.rig.processes import PROCESS_PATIENCE, environment, outrider
 from tests.sdk.conftest import Workplace
@@ -17,9 +18,9 @@ DOCUMENT = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 UNUSED_PORT = "9"  # "discard": nothing listens there
 
 
-async def test_nothing_is_set_up(tmp_path: Path) -> None:
+async def test_nothing_is_set_up(command: CommandLine, tmp_path: Path) -> None:
     env = environment(tmp_path / "data", port=UNUSED_PORT, url=f"http://127.0.0.1:{UNUSED_PORT}")
-    outcome = await outrider("doctor", env=env)
+    outcome = await command("doctor", env=env)
     assert (outcome.code, outcome.err) == (1, "")
     findings = {name: (status, rest) for status, name, *rest in _lines(outcome.out)}
     assert findings["service"][0] == findings["key"][0] == Status.FAILED
@@ -54,9 +55,9 @@ async def test_all_is_well(env: dict[str, str], workplace: Workplace) -> None:
         assert name.startswith("agent") or f"`{name}`" in DOCUMENT, name
 
 
-async def test_a_wrong_key_and_a_wrong_setting(env: dict[str, str]) -> None:
+async def test_a_wrong_key_and_a_wrong_setting(command: CommandLine, env: dict[str, str]) -> None:
     wrong = {"OUTRIDER_API_KEY": "ork_wrong_and_secret", "OUTRIDER_PORT": "none"}
-    outcome = await outrider("doctor", env=env | wrong)
+    outcome = await command("doctor", env=env | wrong)
     assert outcome.code == 1
     assert "ork_wrong_and_secret" not in outcome.out + outcome.err
     status = {name: status for status, name, *_ in _lines(outcome.out)}

@@ -5,10 +5,12 @@ below cannot judge fails, until they can. Holds spec.md, "Authentication".
 """
 
 import re
+from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from outrider.cloud.access import credentials
 from outrider.cloud.access.principal import ALL_SCOPES, Scope
@@ -153,15 +155,37 @@ NOWHERE: Final = {
 }
 
 
+class Caller(NamedTuple):
+    """An account, and the headers that carry its keys and tokens."""
+
+    owner: Owner
+    headers: dict[str, dict[str, str]]
+
+    async def header(self, credential: str) -> dict[str, str]:
+        """Return the header with a credential. Sessions are new: some endpoints end them."""
+        if credential in self.headers:
+            return self.headers[credential]
+        return await header(self.owner, credential)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def caller(sqlite_site: Site) -> AsyncIterator[Caller]:
+    """An account for all endpoints: none of them changes its keys."""
+    async with sqlite_site.visit():
+        owner = await person(sqlite_site)
+        lasting = [one for one in CREDENTIALS if not one.endswith("session")]
+        yield Caller(owner, {one: await header(owner, one) for one in lasting})
+
+
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name)
-async def test_a_credential_at_an_endpoint(user: Owner, endpoint: Endpoint[Any]) -> None:
-    stranger = user.site.client()
+async def test_a_credential_at_an_endpoint(caller: Caller, endpoint: Endpoint[Any]) -> None:
+    stranger = caller.owner.site.client()
     for credential in CREDENTIALS:
         expected = verdict(endpoint, credential)
         response = await stranger.request(
             endpoint.method,
             endpoint.path.format_map(NOWHERE),
-            headers=await header(user, credential),
+            headers=await caller.header(credential),
             # Nothing is done by those that are let in: the machine is not there, the body empty.
             content="{}" if endpoint.method in {"POST", "PATCH"} else None,
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import sys
 
 import httpx
 import pytest
@@ -154,13 +153,3 @@ async def test_requests_at_a_time(owner: Owner) -> None:
         return not await is_full()
 
     await eventually(is_free)
-
-
-async def test_the_service_starts_without_the_sdk() -> None:
-    """It takes 30 MB, which services whose `/mcp` nobody uses do without."""
-    program = "import sys, outrider.cloud.server; print('mcp' in sys.modules)"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    assert out == b"False\n"

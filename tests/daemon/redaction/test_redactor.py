@@ -290,7 +290,7 @@ class TestCost:
     @pytest.mark.parametrize("piece", HOSTILE)
     def test_grows_with_the_length_alone(self, piece: str) -> None:
         """What the screen of an agent may be full of."""
-        short, long = ((piece * size)[:size] for size in (2048, 8192))
+        short, long = ((piece * size)[:size] for size in (1024, 4096))
         assert examined(long) <= MOST_PER_CHARACTER * len(long)
         assert examined(long) / len(long) <= 1.5 * examined(short) / len(short)
 
@@ -300,7 +300,7 @@ class TestCost:
         }
         assert len(anchors) > 200
         for anchor in sorted(anchors):
-            short, long = ((anchor * size)[:size] for size in (1024, 4096))
+            short, long = ((anchor * size)[:size] for size in (512, 2048))
             assert examined(long) <= MOST_PER_CHARACTER * len(long)
             assert examined(long) / len(long) <= 1.5 * examined(short) / len(short)
 
