@@ -42,7 +42,7 @@ vitest:  ## Unit tests of the dashboard; its build checks the types.
 
 # Every process collects every file: it is spared directories whose tests all have a mark.
 pytest: $(READY)
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder \
 		--ignore tests/security --ignore tests/system/faults --ignore tests/openapi
 
 test-dashboard: $(READY) web  ## The whole dashboard in Chromium, and its packaging.

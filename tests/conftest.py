@@ -16,7 +16,8 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,14 +46,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 StartSite = Callable[..., Awaitable[Site]]
 
+RATE_LIMIT_SECONDS: Final = {
+    "rate_limit_key": 60,
+    "rate_limit_session": 60,
+    "rate_limit_ip": 60,
+    "rate_limit_auth": 300,
+    "rate_limit_login": 3600,
+}
+"""The windows of the service's limits."""
+
 SLOWEST: Final = (
-    "system/",
     "dashboard/",
+    "system/",
     "cli/",
+    "sdk/",
+    "recipes/",
     "cloud/access/test_quota.py",
+    "daemon/agents/acp/test_agent_faults.py",
     "daemon/agents/cli/transcripts/",
+    "daemon/redaction/",
     "daemon/test_terminal.py",
     "demo/",
+    "daemon/debug/",
+    "cloud/test_http_protocol.py",
+    "cloud/test_websocket.py",
+    "cloud/webhooks/",
+    "cloud/access/",
 )
 """The slowest files run first, so that no process is left alone with one of them at the end."""
 
@@ -65,10 +84,31 @@ def pytest_collection() -> Generator[None, object, object]:
     """
     gc.disable()
     try:
+        _import_share()
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _import_share() -> None:
+    """Import this process's share of the test files, where pytest-xdist runs several processes.
+
+    pytest rewrites the asserts of a file at its first import and keeps the result. Each process
+    collects all files, and without shares all of them would rewrite each file at the same time.
+    """
+    number, count = (
+        os.environ.get("PYTEST_XDIST_WORKER"),
+        os.environ.get("PYTEST_XDIST_WORKER_COUNT"),
+    )
+    if number is None or count is None:
+        return
+    root = Path(__file__).parent
+    files = sorted(root.rglob("test_*.py"))
+    for file in files[int(number.removeprefix("gw")) :: int(count)]:
+        name = ".".join(file.relative_to(root.parent).with_suffix("").parts)
+        with suppress(Exception, pytest.skip.Exception):  # the collection reports it
+            import_module(name)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -194,13 +234,13 @@ async def user(site: Site) -> AsyncIterator[Owner]:
         yield await person(site)
 
 
-async def early_in_a_window() -> None:
-    """Return once the minute of the rate limits has at least 15 seconds left.
+async def early_in_a_window(seconds: int = 60) -> None:
+    """Return once the window of a rate limit has at least 15 seconds left.
 
-    Their windows begin with the minutes of the clock. At the end of one, hits lose weight, and a
-    test that counts requests one by one would see one more left.
+    The windows begin with the minutes, or hours, of the clock. At the end of one, hits lose weight,
+    and a test that counts requests one by one would see one more left.
     """
-    left = 60 - time.time() % 60
+    left = seconds - time.time() % seconds
     if left < 15:
         await asyncio.sleep(left + 0.1)
 
@@ -215,8 +255,9 @@ async def start_site(tmp_path: Path, store: Store) -> AsyncIterator[StartSite]:
         stream_times: StreamTimes | None = None,
         **changes: Any,
     ) -> Site:
-        if any(name.startswith("rate_limit_") for name in changes):
-            await early_in_a_window()
+        windows = [RATE_LIMIT_SECONDS[name] for name in changes if name in RATE_LIMIT_SECONDS]
+        if windows:
+            await early_in_a_window(min(windows))
         chosen = settings(tmp_path / f"site{len(sites)}", store, **changes)
         mine = Site(chosen, more_endpoints, stream_times=stream_times)
         sites.append(mine)

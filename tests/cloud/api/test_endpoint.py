@@ -53,7 +53,7 @@ TABLE = [
 
 
 async def start(start_site: StartSite) -> Owner:
-    await early_in_a_window()
+    await early_in_a_window(BY_ACCOUNT.seconds)
     return await person(await start_site(more_endpoints=bind(TABLE, None)))
 
 
