@@ -108,6 +108,17 @@ class TestShortcuts:
         assert_error(response, 404)
         assert await took_nothing(machine)
 
+    @pytest.mark.parametrize("name", ["x" * 250, "a%01b", "a%E2%80%AEb"])
+    @pytest.mark.parametrize(("method", "action"), [("GET", "wait"), ("POST", "interrupt")])
+    async def test_a_path_that_no_session_can_have_is_a_404(
+        self, owner: Owner, method: str, action: str, name: str
+    ) -> None:
+        """Not the 400 with which a machine refuses such a value of a field."""
+        machine = await owner.machine()
+        path = f"/api/v1/shortcuts/{machine.id}:session:{name}/{action}"
+        assert_error(await owner.api.request(method, path), 404)
+        assert await took_nothing(machine)
+
     async def test_another_machine_of_the_account_is_a_400(self, owner: Owner) -> None:
         machine, other = await owner.machine(), await owner.machine()
         response = await owner.api.post(

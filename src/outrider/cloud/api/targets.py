@@ -12,6 +12,7 @@ from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.contract.commands import NamesSession
 from outrider.contract.errors import ApiError, bad_request, not_found
 from outrider.contract.targets import Target, parse_target
+from outrider.contract.text import MAX_NAME, is_printable
 
 _FORMS: Final = (
     "it has the form <daemonId>:cli:<type>, :acp:<type>, :ide:<name> or :session:<sessionId>"
@@ -22,9 +23,10 @@ def target_of(text: str) -> Target:
     """Parse a target id.
 
     Raises:
-        ApiError: 404, `text` is not a target id.
+        ApiError: 404, `text` is not a target id, or longer than any or not printable: a machine
+            would refuse such a one as a bad value of a field (400).
     """
-    target = parse_target(text)
+    target = parse_target(text) if len(text) <= MAX_NAME and is_printable(text) else None
     if target is None:
         raise not_found(f"No target {text!r}: {_FORMS}")
     return target
