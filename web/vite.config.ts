@@ -11,6 +11,8 @@ export default defineConfig({
   resolve: {
     alias: {
       "@": path("./src"),
+      // Before the next one, which would match its beginning.
+      "outrider-client/stream": path("../clients/typescript/src/stream.ts"),
       "outrider-client": path("../clients/typescript/src/client.ts"),
       // The diff view uses a few functions of lodash, which only this build of it has one by one.
       lodash: "lodash-es",

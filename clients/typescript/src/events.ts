@@ -3,7 +3,8 @@
  *
  *     for await (const event of followEvents(options, { events: "agent:*" })) console.log(event.event);
  */
-import { ApiError, refusal, type ClientOptions, type Schemas } from "./client.js";
+import { ApiError, type ClientOptions, type Schemas } from "./client.js";
+import { backoff, frames, pause } from "./stream.js";
 
 /** An event, with its cursor. */
 export type Event = Schemas["AccountEvent"];
@@ -22,11 +23,6 @@ export interface FollowOptions {
   onGap?: () => void;
 }
 
-/** Heartbeats come every 10 s: a connection without a byte for this long is lost. */
-const SILENCE_MS = 25_000;
-const FIRST_DELAY_MS = 500;
-const LONGEST_DELAY_MS = 15_000;
-
 /**
  * Yield events until `signal` is aborted. It connects again by itself, and resumes where it was;
  * while the service cannot be reached it goes on trying.
@@ -38,12 +34,14 @@ export async function* followEvents(
   follow: FollowOptions = {},
 ): AsyncGenerator<Event, void, void> {
   const { signal } = follow;
+  const send = options.fetch ?? fetch;
   let cursor = follow.after;
   let failures = 0;
   while (!signal?.aborted) {
     let delay: number | undefined;
     try {
-      for await (const frame of frames(options, follow, cursor)) {
+      const url = streamUrl(options, follow, cursor);
+      for await (const frame of frames(send, url, { headers: options.headers }, signal)) {
         if (frame.event === "stream:ready") {
           const ready = JSON.parse(frame.data) as { resume: string; cursor: string };
           failures = 0;
@@ -71,77 +69,14 @@ export async function* followEvents(
       if (error instanceof ApiError && error.retryAfter) delay = error.retryAfter * 1000;
     }
     failures += 1;
-    const backoff = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(failures - 1, 6));
-    await pause(delay ?? backoff * (0.75 + Math.random() / 2), signal);
+    await pause(delay ?? backoff(failures), signal);
   }
 }
 
-interface Frame {
-  id: string | undefined;
-  event: string;
-  data: string;
-}
-
-/** Open one stream, and yield its frames until it ends. */
-async function* frames(
-  options: ClientOptions,
-  follow: FollowOptions,
-  cursor: string | undefined,
-): AsyncGenerator<Frame, void, void> {
+function streamUrl(options: ClientOptions, follow: FollowOptions, cursor: string | undefined): URL {
   const url = new URL(`${options.baseUrl}/api/v1/events`);
   if (follow.events) url.searchParams.set("events", follow.events);
   if (follow.target) url.searchParams.set("target", follow.target);
   if (cursor !== undefined) url.searchParams.set("after", cursor);
-  const stop = new AbortController();
-  const abort = () => stop.abort();
-  follow.signal?.addEventListener("abort", abort);
-  let timer = setTimeout(abort, SILENCE_MS);
-  try {
-    const send = options.fetch ?? fetch;
-    const headers = { ...options.headers, Accept: "text/event-stream" };
-    const response = await send(url, { headers, signal: stop.signal });
-    if (!response.ok || response.body === null) throw await refusal(response);
-    const decoder = new TextDecoder();
-    const reader = response.body.getReader();
-    let rest = "";
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      clearTimeout(timer);
-      timer = setTimeout(abort, SILENCE_MS);
-      // The service ends lines with \n, and frames with an empty line.
-      const parts = (rest + decoder.decode(value, { stream: true })).split("\n\n");
-      rest = parts.pop() ?? "";
-      for (const part of parts) yield frameOf(part);
-    }
-  } finally {
-    clearTimeout(timer);
-    follow.signal?.removeEventListener("abort", abort);
-    stop.abort();
-  }
-}
-
-function frameOf(text: string): Frame {
-  const frame: Frame = { id: undefined, event: "message", data: "" };
-  for (const line of text.split("\n")) {
-    const colon = line.indexOf(":");
-    const value = line.slice(colon + 1).replace(/^ /, "");
-    const field = line.slice(0, colon);
-    if (field === "id") frame.id = value;
-    else if (field === "event") frame.event = value;
-    else if (field === "data") frame.data += frame.data === "" ? value : `\n${value}`;
-  }
-  return frame;
-}
-
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal?.addEventListener("abort", done);
-  });
+  return url;
 }

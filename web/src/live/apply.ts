@@ -1,10 +1,10 @@
 /** Applies events of the stream to what has been read, so that everything shown stays live. */
 import type { QueryClient } from "@tanstack/react-query";
+import type { Frame } from "outrider-client/stream";
 import type { Approval, DaemonStatus, Message, PendingAction, Session } from "@/api/client";
 import { whenIdle } from "@/idle";
 import { deltas } from "./deltas";
 import { withMessage, type Chat } from "./messages";
-import type { Frame } from "./sse";
 
 /** An event; those of a newer service may have other payloads. */
 interface EventBody {

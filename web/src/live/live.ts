@@ -11,7 +11,7 @@
  * also asks when it has heard nothing for a while: the browser may have frozen the leader, which
  * keeps its lock. A leader that does not answer loses the lock to the tab that asked.
  */
-import type { Frame } from "./sse";
+import type { Frame } from "outrider-client/stream";
 import { keepStream } from "./stream";
 
 export interface LiveState {

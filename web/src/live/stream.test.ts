@@ -1,3 +1,4 @@
+import { frameParser } from "outrider-client/stream";
 import { expect, test } from "vitest";
 import { keepStream } from "./stream";
 
@@ -40,8 +41,27 @@ test("a stream that ends is resumed after its last cursor", async () => {
 test.each([
   ["by its last frame", () => stream(ready("1") + end("unauthorized"))],
   ["by the status", () => new Response('{"error": "Log in", "code": "AUTH_INVALID"}', { status: 401 })],
-])("a session that is over is told %s, and nothing is asked again", async (_, response) => {
+])("the end of a session is reported %s, and nothing is asked again", async (_, response) => {
   const { asked, said } = await follow([response()]);
   expect(asked).toHaveLength(1);
   expect(said.at(-1)).toBe("unauthorized");
+});
+
+const STREAM = 'event: stream:ready\ndata: {"resume":"fresh"}\n\n: comment\nid: 42\r\nevent: agent:error\r\ndata: a\r\ndata: b\r\n\r\n';
+const FRAMES = [
+  { id: undefined, event: "stream:ready", data: '{"resume":"fresh"}' },
+  { id: "42", event: "agent:error", data: "a\nb" },
+];
+
+test("a stream has the same frames wherever its pieces end", () => {
+  for (let size = 1; size <= STREAM.length; size += 1) {
+    const parse = frameParser();
+    const frames = [];
+    for (let at = 0; at < STREAM.length; at += size) frames.push(...parse(STREAM.slice(at, at + size)));
+    expect(frames).toEqual(FRAMES);
+  }
+});
+
+test("a frame without its empty line is not complete", () => {
+  expect(frameParser()("event: a\ndata: 1\n")).toEqual([]);
 });

@@ -1,10 +1,7 @@
-import { refusal, type ApiError } from "outrider-client";
-import { frameParser, type Frame } from "./sse";
+import type { ApiError } from "outrider-client";
+import { backoff, frames, pause, type Frame } from "outrider-client/stream";
 
-/** Without a frame for this long the connection counts as lost: heartbeats come every 10 s. */
-export const SILENCE_MS = 25_000;
-const FIRST_DELAY_MS = 500;
-const LONGEST_DELAY_MS = 15_000;
+const REQUEST: RequestInit = { credentials: "same-origin", cache: "no-store" };
 
 export interface StreamEvents {
   frame(frame: Frame): void;
@@ -26,48 +23,30 @@ export interface StreamOptions {
 /** Keep an event stream open, resumed where it was lost, until `signal` is aborted. */
 export async function keepStream(options: StreamOptions): Promise<void> {
   const { events, signal } = options;
+  const send = options.fetch ?? fetch;
   let cursor = options.cursor;
   let failures = 0;
   while (!signal.aborted) {
     let delay: number | undefined;
-    const silence = new AbortController();
-    const both = AbortSignal.any([signal, silence.signal]);
-    let timer = setTimeout(() => silence.abort(), SILENCE_MS);
+    const url = new URL(options.url);
+    if (cursor !== undefined) url.searchParams.set("after", cursor);
     try {
-      const url = new URL(options.url);
-      if (cursor !== undefined) url.searchParams.set("after", cursor);
-      const send = options.fetch ?? fetch;
-      const response = await send(url, {
-        headers: { Accept: "text/event-stream" },
-        credentials: "same-origin",
-        cache: "no-store",
-        signal: both,
-      });
-      if (!response.ok || !response.body) throw await refusal(response);
-      const parse = frameParser();
-      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (;;) {
-        const { done, value } = await reader.read();
-        if (done) break;
-        clearTimeout(timer);
-        timer = setTimeout(() => silence.abort(), SILENCE_MS);
-        for (const frame of parse(value)) {
-          if (frame.event === "stream:end") {
-            const end = JSON.parse(frame.data) as { reason: string; retryAfterMs: number };
-            if (end.reason === "unauthorized") return events.unauthorized();
-            delay = end.retryAfterMs;
-            continue;
-          }
-          if (frame.event === "stream:ready" || frame.event === "stream:heartbeat") {
-            cursor = (JSON.parse(frame.data) as { cursor: string }).cursor;
-          }
-          if (frame.id !== undefined) cursor = frame.id;
-          if (frame.event === "stream:ready") {
-            failures = 0;
-            events.state(true);
-          }
-          events.frame(frame);
+      for await (const frame of frames(send, url, REQUEST, signal)) {
+        if (frame.event === "stream:end") {
+          const end = JSON.parse(frame.data) as { reason: string; retryAfterMs: number };
+          if (end.reason === "unauthorized") return events.unauthorized();
+          delay = end.retryAfterMs;
+          continue;
         }
+        if (frame.event === "stream:ready" || frame.event === "stream:heartbeat") {
+          cursor = (JSON.parse(frame.data) as { cursor: string }).cursor;
+        }
+        if (frame.id !== undefined) cursor = frame.id;
+        if (frame.event === "stream:ready") {
+          failures = 0;
+          events.state(true);
+        }
+        events.frame(frame);
       }
     } catch (error) {
       if (signal.aborted) return;
@@ -75,27 +54,9 @@ export async function keepStream(options: StreamOptions): Promise<void> {
       if (status === 401) return events.unauthorized();
       const after = (error as Partial<ApiError>).retryAfter;
       if (after !== undefined) delay = after * 1000;
-    } finally {
-      clearTimeout(timer);
     }
     events.state(false);
     failures += 1;
-    const backoff = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(failures - 1, 6));
-    await pause(delay ?? backoff * (0.75 + Math.random() / 2), signal);
+    await pause(delay ?? backoff(failures), signal);
   }
-}
-
-/** Wait, but not longer than until the network or the page comes back. */
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      globalThis.removeEventListener?.("online", done);
-      signal.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    globalThis.addEventListener?.("online", done);
-    signal.addEventListener("abort", done);
-  });
 }
