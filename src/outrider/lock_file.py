@@ -31,10 +31,28 @@ def locked_file(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
-            raise FileLockedError(holder) from None
+            raise FileLockedError(_holder(handle)) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(handle)
+
+
+def lock_holder(path: Path) -> str | None:
+    """Return the process id of the lock's holder as text, or "unknown"; None if nobody holds it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(handle)
+    finally:
+        os.close(handle)
+    return None
+
+
+def _holder(handle: int) -> str:
+    return os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"

@@ -21,10 +21,9 @@ from outrider.cloud.access.encryption import key_file
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.access.sign_in_links import LINK_SECONDS, SignInLinks
-from outrider.cloud.backup import LOCAL_ACCOUNT
 from outrider.cloud.installation import prepare
 from outrider.cloud.server import listen, listen_for_metrics, run_service
-from outrider.cloud.settings import Settings, reachable
+from outrider.cloud.settings import LOCAL_ACCOUNT, Settings
 from outrider.cloud.store import accounts, api_keys, machines
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import OutriderError
@@ -81,7 +80,7 @@ async def _up(settings: Settings, stop: asyncio.Event, *, browser: bool, tracing
     _make_writable(settings.data_dir)
     listener = listen(settings)
     host, port = listener.getsockname()[:2]
-    url = f"http://{reachable(host)}:{port}{settings.base_path}"
+    url = settings.local_url(host, port)
     local = await _local_account(settings)
     serving = asyncio.Event()
     links = SignInLinks()

@@ -18,7 +18,7 @@ from typing import Final
 import typer
 
 from outrider.cloud.hosts import is_loopback
-from outrider.cloud.settings import Settings, reachable
+from outrider.cloud.settings import Settings
 from outrider.contract.resources import Provider
 
 _START_SECONDS: Final = 5.0
@@ -68,7 +68,7 @@ def phone_url(settings: Settings, port: int) -> str | None:
         return None
     if settings.served_hosts is not None and host not in settings.served_hosts:
         return None
-    return f"http://{reachable(host)}:{port}{settings.base_path}/"
+    return f"{settings.local_url(host, port)}/"
 
 
 def open_browser(url: str, file: Path) -> bool:

@@ -23,16 +23,13 @@ import msgspec
 from outrider import __version__
 from outrider.cloud import installation
 from outrider.cloud.access.encryption import derived, key_file, secret_key
-from outrider.cloud.settings import Settings
+from outrider.cloud.settings import LOCAL_ACCOUNT, Settings
 from outrider.cloud.store.database import HEAD, Database
 from outrider.contract.errors import OutriderError
 from outrider.contract.structs import Wire
 
 FORMAT: Final = 1
 """Raised when an older Outrider could no longer restore the file."""
-
-LOCAL_ACCOUNT: Final = "local.json"
-"""The file of `outrider up` in the data directory: its account, password and key."""
 
 _DESCRIPTION: Final = "backup.json"
 _DATABASE: Final = "outrider.db"

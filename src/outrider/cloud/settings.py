@@ -3,13 +3,16 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from outrider.cloud.hosts import host_name, is_loopback
+
+LOCAL_ACCOUNT: Final = "local.json"
+"""The file of `outrider up` in the data directory: its account, password and key."""
 
 Seconds = Annotated[float, Field(gt=0)]
 Positive = Annotated[int, Field(gt=0)]
@@ -156,8 +159,13 @@ class Settings(BaseSettings):
     @property
     def base_url(self) -> str:
         """The base URL for links: `public_url`, else one that works on this machine."""
-        origin = self.public_url or f"{self.scheme}://{reachable(self.host)}:{self.port}"
-        return origin + self.base_path
+        if self.public_url is not None:
+            return self.public_url + self.base_path
+        return self.local_url(self.host, self.port)
+
+    def local_url(self, host: str, port: int) -> str:
+        """Return the base URL for this machine, where the service listens on `host` and `port`."""
+        return f"{self.scheme}://{reachable(host)}:{port}{self.base_path}"
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:

@@ -104,6 +104,11 @@ class DaemonSettings:
         return self.config_dir / "journal.db"
 
     @property
+    def lock_file(self) -> Path:
+        """The file whose lock the machine agent holds while it runs."""
+        return self.config_dir / "daemon.lock"
+
+    @property
     def chats_folder(self) -> Path:
         """The folder of the chats of sessions."""
         return self.config_dir / "chats"
@@ -185,7 +190,7 @@ class DaemonSettings:
         self.make_directory()
         with ExitStack() as stack:
             try:
-                stack.enter_context(locked_file(self.config_dir / "daemon.lock"))
+                stack.enter_context(locked_file(self.lock_file))
             except FileLockedError as error:
                 raise SettingsError(
                     f"A machine agent runs with {self.config_dir} already "

@@ -32,7 +32,7 @@ from outrider.contract.errors import ApiError
 from outrider.contract.events import BASIC_EVENTS, AgentEvent
 from outrider.contract.resources import Message, Session
 from outrider.daemon.agents.acp.spec import DEFAULT_TIMEOUTS, Timeouts
-from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.cli.tmux import Tmux, socket_path
 from outrider.daemon.agents.deltas import DeltaSink
 from outrider.daemon.agents.ended_chats import EndedChats
 from outrider.daemon.agents.providers import load_providers
@@ -303,8 +303,7 @@ class Agent:
 def kill_server(socket: str) -> None:
     """Kill a tmux server, if there is one, and take away the socket that it leaves behind."""
     subprocess.run(["tmux", "-L", socket, "kill-server"], check=False, capture_output=True)
-    folder = Path(os.environ.get("TMUX_TMPDIR", "/tmp")) / f"tmux-{os.getuid()}"
-    (folder / socket).unlink(missing_ok=True)
+    socket_path(socket).unlink(missing_ok=True)
 
 
 def pane_pid(socket: str, window: str) -> int:

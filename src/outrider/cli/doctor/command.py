@@ -117,16 +117,21 @@ def _checks(
         return local_checks.check_agents(*agent_facts(configuration.daemon))
 
     def of_directories() -> list[Finding]:
+        from outrider.cloud.access.encryption import key_file
+        from outrider.cloud.settings import LOCAL_ACCOUNT
+        from outrider.daemon.settings import DaemonSettings
+
         names = [(data, "data directory", "OUTRIDER_DATA_DIR")]
         config = credentials.file().parent
         names.append((config, "config directory", "OUTRIDER_CONFIG_DIR"))
-        secrets = [data / "secret.key", data / "local.json", config / "connection.json"]
+        connection = DaemonSettings(config).connection_file
+        secrets = [key_file(data), data / LOCAL_ACCOUNT, connection, credentials.file()]
         return [
             *(
                 local_checks.check_directory(name, path_facts(path), variable)
                 for path, name, variable in names
             ),
-            local_checks.check_secret_files(map(path_facts, [*secrets, credentials.file()])),
+            local_checks.check_secret_files(map(path_facts, secrets)),
         ]
 
     def of_port() -> list[Finding]:

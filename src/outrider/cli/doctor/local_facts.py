@@ -38,6 +38,8 @@ def git_facts() -> ProgramFacts:
 
 def tmux_facts() -> ProgramFacts:
     """Return whether tmux is there and can start a server, which ends at once."""
+    from outrider.daemon.agents.cli.tmux import socket_path
+
     path = shutil.which("tmux")
     if path is None:
         return ProgramFacts(None)
@@ -47,8 +49,7 @@ def tmux_facts() -> ProgramFacts:
     name = f"outrider-doctor-{secrets.token_hex(4)}"
     started = ("-L", name, "-f", os.devnull, "new-session", "-d", "sleep 5", ";", "kill-server")
     status, problem = _output(path, *started)
-    folder = Path(os.environ.get("TMUX_TMPDIR") or "/tmp") / f"tmux-{os.getuid()}"  # noqa: S108
-    (folder / name).unlink(missing_ok=True)  # tmux leaves it behind
+    socket_path(name).unlink(missing_ok=True)  # tmux leaves it behind
     if status != 0:
         failure = _first_line(problem) or "its server does not start"
         return ProgramFacts(path, _first_line(said), failure)
@@ -109,8 +110,6 @@ def port_facts(settings: "Settings", step_seconds: float = STEP_SECONDS) -> Port
     Args:
         step_seconds: for each step of a request to what listens there.
     """
-    from outrider.cloud.settings import reachable
-
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -120,9 +119,7 @@ def port_facts(settings: "Settings", step_seconds: float = STEP_SECONDS) -> Port
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             return PortFacts(host, port, failure=error.strerror or str(error))
-        scheme = "http" if settings.tls_cert is None else "https"
-        url = f"{scheme}://{reachable(host)}:{port}{settings.base_path}"
-        version = service_facts(url, step_seconds).version
+        version = service_facts(settings.local_url(host, port), step_seconds).version
         return PortFacts(host, port, "other" if version is None else "outrider")
     return PortFacts(host, port)
 

@@ -1,6 +1,5 @@
 """Gather facts of the service: who answers, with which key, and whether it has this machine."""
 
-import fcntl
 import os
 import socket
 import ssl
@@ -20,6 +19,7 @@ from outrider.cli.doctor.service_checks import Failure, KeyFacts, MachineFacts, 
 from outrider.cloud.hosts import is_loopback
 from outrider.contract.errors import OutriderError
 from outrider.contract.text import printable
+from outrider.lock_file import lock_holder
 from outrider.sdk import AuthenticationError, Machine, Outrider
 from outrider.sdk.configuration import API_PATH, DEFAULT_URL, KEY_VARIABLE, URL_VARIABLE
 from outrider.sdk.errors import MissingApiKey
@@ -133,7 +133,7 @@ def machine_facts(settings: "DaemonSettings | None") -> MachineFacts:
         id=enrolled.daemon_id,
         nickname=enrolled.nickname,
         server=enrolled.server,
-        process=_holder(settings),
+        process=lock_holder(settings.lock_file),
     )
 
 
@@ -267,18 +267,3 @@ def _proxy(parts: SplitResult) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     return None if not proxy else printable(proxy.rpartition("@")[2])
-
-
-def _holder(settings: "DaemonSettings") -> str | None:
-    """Return the process id of the machine agent that runs with this configuration."""
-    try:
-        handle = os.open(settings.config_dir / "daemon.lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
-    finally:
-        os.close(handle)
-    return None

@@ -5,7 +5,6 @@ its own journal, and its own tmux server to start agents.
 """
 
 import asyncio
-import os
 import tempfile
 import time
 import uuid
@@ -22,7 +21,7 @@ from outrider.contract.resources import Provider as Description
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.cli.agent import CliAgent
 from outrider.daemon.agents.cli.provider import CliProvider
-from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.cli.tmux import Tmux, socket_path
 from outrider.daemon.agents.failure import start_failure
 from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.providers import load_providers
@@ -152,7 +151,7 @@ async def try_start(settings: DaemonSettings, kind: str) -> StartResult:
             return await _start(provider, folder)
         finally:
             await context.tmux.close()
-            _socket(context.tmux).unlink(missing_ok=True)  # tmux leaves it behind
+            socket_path(context.tmux.socket).unlink(missing_ok=True)  # tmux leaves it behind
 
 
 async def _start(provider: Provider, folder: str) -> StartResult:
@@ -247,11 +246,6 @@ class _Context:
         if error is not None:
             raise InspectionError(error)
         return provider
-
-
-def _socket(tmux: Tmux) -> Path:
-    """Return the path of a tmux server's socket."""
-    return Path(os.environ.get("TMUX_TMPDIR", "/tmp")) / f"tmux-{os.getuid()}" / tmux.socket  # noqa: S108
 
 
 def _record(description: Description, folder: str) -> SessionRecord:

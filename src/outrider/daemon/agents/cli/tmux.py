@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from outrider.contract.commands import Cursor, Screen
@@ -64,6 +65,12 @@ def private_file(content: bytes) -> str:
     with os.fdopen(file, "wb") as stream:
         stream.write(content)
     return path
+
+
+def socket_path(server: str) -> Path:
+    """Return the path of the socket of the tmux server with this name (`tmux -L`)."""
+    folder = os.environ.get("TMUX_TMPDIR") or "/tmp"  # noqa: S108  # as tmux does
+    return Path(folder) / f"tmux-{os.getuid()}" / server
 
 
 @dataclass(frozen=True)
