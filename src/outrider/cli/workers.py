@@ -114,10 +114,7 @@ def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
     then the supervisor has died; if it is already stopping, that ends it at once.
     """
     structlog.contextvars.bind_contextvars(worker=number)
-    if settings.metrics_address is not None:
-        host, port = settings.metrics_address
-        own = f"[{host}]:{port + number - 1}" if ":" in host else f"{host}:{port + number - 1}"
-        settings = settings.model_copy(update={"metrics_listen": own})
+    settings = _worker_settings(settings, number)
 
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -151,16 +148,26 @@ def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
     run(serve())
 
 
+def _worker_settings(settings: Settings, number: int) -> Settings:
+    """Return the settings of worker `number`: each has its metrics on a port of its own."""
+    if settings.metrics_address is None:
+        return settings
+    host, first_port = settings.metrics_address
+    address = f"[{host}]" if ":" in host else host
+    metrics_listen = f"{address}:{first_port + number - 1}"
+    return settings.model_copy(update={"metrics_listen": metrics_listen})
+
+
 class _Worker:
     """A worker: its sockets, and its process, which is restarted when it dies."""
 
     def __init__(self, number: int, settings: Settings, first_port: int | None) -> None:
         self._number = number
+        settings = _worker_settings(settings, number)
         self._bindings = [settings]
         if settings.metrics_address is not None:
-            host, metrics_port = settings.metrics_address
-            own = {"host": host, "port": metrics_port + number - 1}
-            self._bindings.append(settings.model_copy(update=own))
+            host, port = settings.metrics_address
+            self._bindings.append(settings.model_copy(update={"host": host, "port": port}))
         if first_port is not None:
             self._bindings.append(settings.model_copy(update={"port": first_port + number - 1}))
         self._listeners: list[socket.socket] = []
