@@ -10,7 +10,7 @@ from outrider.contract.enrollment import EnrollRequest
 from tests.cloud.webhooks.receiver import receiving
 from tests.conftest import StartSite
 from tests.dashboard.house import answer_all, furnished
-from tests.dashboard.visitor import Visitor, visiting
+from tests.dashboard.visitor import Visitor, signed_in, visiting
 from tests.rig.patience import eventually
 from tests.rig.people import PASSWORD, dashboard, person
 from tests.rig.samples import session
@@ -52,8 +52,7 @@ async def test_a_machine_connects_drops_and_is_disconnected(
 
     site = await start_site(grace_period=3600)
     owner = await person(site)
-    async with visiting(browser, site.url) as visitor:
-        await visitor.log_in(owner.email, PASSWORD)
+    async with signed_in(browser, owner) as visitor:
         page = visitor.page
         await page.goto("/machines")
         await page.get_by_role("button", name="Connect a machine", exact=True).click()
@@ -96,8 +95,7 @@ async def test_a_webhook_is_tested_paused_rotated_resent_and_deleted(
 ) -> None:
     from playwright.async_api import expect
 
-    async with receiving() as receiver, visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with receiving() as receiver, signed_in(browser, user) as visitor:
         client = await dashboard(user)
         body = {"url": receiver.url, "events": ["agent:error"]}
         webhook = (await client.post("/api/v1/webhooks", json=body)).json()
@@ -130,8 +128,7 @@ async def test_keys_logins_and_the_audit(user: Owner, browser: "Browser") -> Non
     from playwright.async_api import expect
 
     other = await dashboard(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto("/account")
         sessions = page.get_by_role("region", name="Signed-in sessions").get_by_role("listitem")
@@ -160,8 +157,7 @@ async def test_the_search_of_the_history(user: Owner, browser: "Browser") -> Non
     from playwright.async_api import expect
 
     await furnished(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto("/history")
         ended = row(visitor, "Ended sessions", "Rename the module")
@@ -181,8 +177,7 @@ async def test_a_device_is_rejected(user: Owner, browser: "Browser") -> None:
     client = user.site.client()
     machine = {"hostname": "new-laptop", "platform": "linux"}
     asked = (await client.post("/api/v1/auth/device", json=machine)).json()
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto(f"/device?code={asked['userCode']}")
         await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()

@@ -13,7 +13,7 @@ from outrider.contract.frames import Failure
 from outrider.contract.ids import new_id
 from tests.conftest import StartSite
 from tests.dashboard.house import disconnect, furnished, question
-from tests.dashboard.visitor import Visitor, visiting
+from tests.dashboard.visitor import Visitor, signed_in, visiting
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import PASSWORD, dashboard, logged_in, person
 from tests.rig.samples import session
@@ -39,8 +39,7 @@ async def test_a_service_that_stops_and_starts_again(
     site = await start_site()
     owner = await person(site)
     await owner.machine(session(title="Before"))
-    async with visiting(browser, site.url) as visitor:
-        await visitor.log_in(owner.email, PASSWORD)
+    async with signed_in(browser, owner) as visitor:
         page = visitor.page
         await page.goto("/")
         await expect(page.get_by_role("link", name="Before", exact=True)).to_be_visible()
@@ -58,8 +57,7 @@ async def test_a_session_that_is_over_and_the_draft(user: Owner, browser: "Brows
 
     house = await furnished(user)
     path = f"/sessions/{house.targets['idle']}"
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto(path)
         message = page.get_by_role("textbox", name="Message", exact=True)
@@ -173,8 +171,7 @@ async def test_a_machine_that_is_gone(user: Owner, browser: "Browser") -> None:
     from playwright.async_api import expect
 
     house = await furnished(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto(f"/sessions/{house.targets['idle']}")
         message = page.get_by_role("textbox", name="Message", exact=True)
@@ -196,8 +193,7 @@ async def test_a_machine_that_does_not_answer(
     site = await start_site(command_timeout=5.0)
     owner = await person(site)
     house = await furnished(owner)
-    async with visiting(browser, site.url) as visitor:
-        await visitor.log_in(owner.email, PASSWORD)
+    async with signed_in(browser, owner) as visitor:
         page = visitor.page
         await page.goto(f"/sessions/{house.targets['idle']}")
         await expect(page.get_by_role("log", name="Chat")).to_contain_text("Two failures")
@@ -239,8 +235,7 @@ async def test_too_many_requests(start_site: StartSite, browser: "Browser", buil
     site = await start_site(rate_limit_session=60)
     owner = await person(site)
     house = await furnished(owner)
-    async with visiting(browser, site.url) as visitor:
-        await visitor.log_in(owner.email, PASSWORD)
+    async with signed_in(browser, owner) as visitor:
         page = visitor.page
         await page.goto(f"/sessions/{house.targets['idle']}")
         message = page.get_by_role("textbox", name="Message", exact=True)
@@ -259,8 +254,7 @@ async def test_a_field_and_a_state_of_a_newer_service(user: Owner, browser: "Bro
     from playwright.async_api import expect
 
     await furnished(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
 
         async def newer(route: object) -> None:
@@ -284,8 +278,7 @@ async def test_a_question_that_was_answered_elsewhere(user: Owner, browser: "Bro
 
     one = session(status="waiting_approval", title="First", pending_action=question())
     machine = await user.machine(one)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto("/inbox")
         await page.get_by_role("button", name="Approve", exact=True).click()

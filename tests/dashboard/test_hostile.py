@@ -7,8 +7,7 @@ import pytest
 
 from tests.dashboard.hostile import LINES, TEXTS, packed
 from tests.dashboard.house import hostile_house
-from tests.dashboard.visitor import PHONE, Visitor, visiting
-from tests.rig.people import PASSWORD
+from tests.dashboard.visitor import PHONE, Visitor, signed_in
 from tests.rig.site import Owner
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ async def test_hostile_texts_of_machines_and_agents(user: Owner, browser: "Brows
     from playwright.async_api import expect
 
     await hostile_house(user, LINES, TEXTS)
-    async with visiting(browser, user.site.url, PHONE) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
         await page.goto("/")
         rows = page.get_by_role("list", name="Running sessions").get_by_role("listitem")
@@ -78,8 +76,7 @@ async def test_hostile_texts_on_the_pages_of_each_machine_and_session(
     from playwright.async_api import expect
 
     house = await hostile_house(user, packed(LINES, 200), TEXTS)
-    async with visiting(browser, user.site.url, PHONE) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
         for machine, target in zip(house.machines, house.targets.values(), strict=True):
             await page.goto(f"/machines/{machine.id}")
@@ -98,8 +95,7 @@ async def test_hostile_texts_of_webhooks_devices_and_ended_sessions(
     from playwright.async_api import expect
 
     house = await hostile_house(user, LINES, TEXTS)
-    async with visiting(browser, user.site.url, PHONE) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
         await page.goto("/history")
         rows = page.get_by_role("list", name="Ended sessions").get_by_role("listitem")
@@ -122,8 +118,7 @@ async def test_hostile_texts_in_a_chat_from_its_end_to_its_beginning(
     from playwright.async_api import expect
 
     house = await hostile_house(user, LINES[:1], TEXTS)
-    async with visiting(browser, user.site.url, PHONE) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
         await page.goto(f"/sessions/{next(iter(house.targets.values()))}")
         chat = page.get_by_role("log", name="Chat")
@@ -169,8 +164,7 @@ async def test_hostile_texts_in_the_other_views_of_a_session(
     from playwright.async_api import expect
 
     house = await hostile_house(user, LINES[:1], TEXTS)
-    async with visiting(browser, user.site.url, PHONE) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user, PHONE) as visitor:
         await visitor.page.goto(f"/sessions/{next(iter(house.targets.values()))}?tab={tab}")
         panel = visitor.page.get_by_role("tabpanel", name=tab.title())
         await expect(panel).not_to_be_empty()

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.dashboard.house import desk, furnished, question
-from tests.dashboard.visitor import visiting
+from tests.dashboard.visitor import signed_in, visiting
 from tests.rig.people import PASSWORD
 from tests.rig.samples import session
 from tests.rig.site import Owner
@@ -45,8 +45,7 @@ async def test_going_to_pages_and_in_lists(user: Owner, browser: "Browser") -> N
     from playwright.async_api import expect
 
     await furnished(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto("/")
         heading = page.get_by_role("heading", level=1)
@@ -90,8 +89,7 @@ async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: "Browser"
     from playwright.async_api import expect
 
     await furnished(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto("/machines")
         button = page.get_by_role("button", name="Connect a machine")
@@ -132,8 +130,7 @@ async def test_a_dialog_keeps_the_focus_and_gives_it_back(user: Owner, browser: 
     from playwright.async_api import expect
 
     house = await furnished(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         for path, button, role, name in (
             ("/", "Launch", "dialog", "Launch"),
@@ -160,9 +157,8 @@ async def test_answering_in_the_inbox(user: Owner, browser: "Browser") -> None:
     one = session(status="waiting_approval", title="First", pending_action=asked)
     async with (
         desk(user, one, "resolve_action") as machine,
-        visiting(browser, user.site.url) as visitor,
+        signed_in(browser, user) as visitor,
     ):
-        await visitor.log_in(user.email, PASSWORD)
         page = visitor.page
         await page.goto("/inbox")
         approve = page.get_by_role("button", name="Approve", exact=True)
@@ -198,8 +194,7 @@ async def test_allowing_always_is_confirmed(user: Owner, browser: "Browser") -> 
 
     one = session(status="waiting_approval", title="First", pending_action=question("Run `make`?"))
     machine = await user.machine(one)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto("/inbox")
         more = page.get_by_role("button", name="More", exact=True)

@@ -11,7 +11,7 @@ from outrider.contract.ids import new_id
 from tests.dashboard.conftest import ROOT
 from tests.dashboard.house import furnished
 from tests.dashboard.names import LOGGED_OUT, ROUTES, Name, address
-from tests.dashboard.visitor import SCHEMES, WIDTHS, Scheme, Visitor, visiting
+from tests.dashboard.visitor import SCHEMES, WIDTHS, Scheme, Visitor, signed_in, visiting
 from tests.rig.people import PASSWORD
 from tests.rig.site import Owner
 
@@ -80,8 +80,7 @@ async def test_each_page(
 
 async def test_an_account_without_anything(user: Owner, browser: "Browser", axe: str) -> None:
     """Every empty state says what to do, and can be read by everybody."""
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         for path, name in (
             ("/", Name("heading", "No machine is connected")),
             ("/inbox", Name("heading", "Nothing waits for you")),
@@ -101,8 +100,7 @@ async def test_each_row_has_one_status_with_the_words_of_the_api(
     from playwright.async_api import expect
 
     await furnished(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto("/")
         rows = page.get_by_role("list", name="Running sessions").get_by_role("listitem")
@@ -128,8 +126,7 @@ async def test_the_filters_of_the_sessions(user: Owner, browser: "Browser") -> N
     from playwright.async_api import expect
 
     await furnished(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto("/")
         links = page.get_by_role("list", name="Running sessions").get_by_role("link")

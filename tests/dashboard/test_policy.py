@@ -7,8 +7,7 @@ import pytest
 from outrider.cloud.api import dashboard
 from tests.dashboard.house import furnished
 from tests.dashboard.names import ROUTES, address
-from tests.dashboard.visitor import visiting
-from tests.rig.people import PASSWORD
+from tests.dashboard.visitor import signed_in
 from tests.rig.site import Owner, Site
 
 if TYPE_CHECKING:
@@ -55,8 +54,7 @@ async def test_what_a_page_loads(user: Owner, browser: "Browser") -> None:
     from playwright.async_api import expect
 
     house = await furnished(user)
-    async with visiting(browser, user.site.url) as visitor:
-        await visitor.log_in(user.email, PASSWORD)
+    async with signed_in(browser, user) as visitor:
         loaded: dict[str, int] = {}
 
         async def count(request: object) -> None:

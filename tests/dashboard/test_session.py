@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.dashboard.house import desk, question
-from tests.dashboard.visitor import visiting
+from tests.dashboard.visitor import signed_in
 from tests.rig.machine import payload_of
-from tests.rig.people import PASSWORD
 from tests.rig.samples import session
 from tests.rig.site import Owner
 
@@ -30,9 +29,8 @@ async def test_the_message_box(user: Owner, browser: "Browser") -> None:
     one = session(kind="acp", type="house-agent", title="First title")
     async with (
         desk(user, one, "send_chat", "interrupt") as machine,
-        visiting(browser, user.site.url) as visitor,
+        signed_in(browser, user) as visitor,
     ):
-        await visitor.log_in(user.email, PASSWORD)
         page = visitor.page
         await page.goto(machine.path)
         message = page.get_by_role("textbox", name="Message", exact=True)
@@ -82,9 +80,8 @@ async def test_the_card_of_a_question(user: Owner, browser: "Browser") -> None:
     )
     async with (
         desk(user, one, "resolve_action") as machine,
-        visiting(browser, user.site.url) as visitor,
+        signed_in(browser, user) as visitor,
     ):
-        await visitor.log_in(user.email, PASSWORD)
         page = visitor.page
         await page.goto(machine.path)
         buttons = [
@@ -118,9 +115,8 @@ async def test_the_tabs(user: Owner, browser: "Browser", kind: str) -> None:
     names = ["Chat", *(["Terminal"] if kind == "cli" else []), "Changes", "Files", "Debug"]
     async with (
         desk(user, session(kind=kind)) as machine,
-        visiting(browser, user.site.url) as visitor,
+        signed_in(browser, user) as visitor,
     ):
-        await visitor.log_in(user.email, PASSWORD)
         page = visitor.page
         await page.goto(f"{machine.path}?tab=changes")
         await expect(page.get_by_role("tab")).to_have_text(names)
@@ -155,9 +151,8 @@ async def test_pictures_are_pasted_into_a_message(user: Owner, browser: "Browser
     one = session(kind="acp", type="house-agent")
     async with (
         desk(user, one, "send_chat") as machine,
-        visiting(browser, user.site.url) as visitor,
+        signed_in(browser, user) as visitor,
     ):
-        await visitor.log_in(user.email, PASSWORD)
         page = visitor.page
         await page.goto(machine.path)
         message = page.get_by_role("textbox", name="Message", exact=True)
@@ -186,9 +181,8 @@ async def test_a_terminal_agent_takes_no_pictures(user: Owner, browser: "Browser
 
     async with (
         desk(user, session(kind="cli", type="claude-code")) as machine,
-        visiting(browser, user.site.url) as visitor,
+        signed_in(browser, user) as visitor,
     ):
-        await visitor.log_in(user.email, PASSWORD)
         page = visitor.page
         await page.goto(machine.path)
         message = page.get_by_role("textbox", name="Message", exact=True)

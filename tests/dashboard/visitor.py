@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from tests.rig.patience import PATIENCE
+from tests.rig.people import PASSWORD
+from tests.rig.site import Owner
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
@@ -136,3 +138,11 @@ async def visiting(
         assert visitor.faults == [], visitor.faults
     finally:
         await context.close()
+
+
+@asynccontextmanager
+async def signed_in(browser: "Browser", owner: Owner, width: int = DESK) -> AsyncIterator[Visitor]:
+    """Give the account's user with a browser in which they are logged in; see `visiting`."""
+    async with visiting(browser, owner.site.url, width) as visitor:
+        await visitor.log_in(owner.email, PASSWORD)
+        yield visitor
