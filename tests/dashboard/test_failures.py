@@ -273,7 +273,7 @@ async def test_a_field_and_a_state_of_a_newer_service(user: Owner, browser: "Bro
 
 
 async def test_a_question_that_was_answered_elsewhere(user: Owner, browser: "Browser") -> None:
-    """It leaves the inbox and the session's page by itself; an answer too late is told so."""
+    """It leaves the inbox and the session's page by itself; a late answer is reported as such."""
     from playwright.async_api import expect
 
     one = session(status="waiting_approval", title="First", pending_action=question())

@@ -37,7 +37,7 @@ class AgentFacts(NamedTuple):
     Attributes:
         program: the command that starts it, for people.
         version: None if it is not known.
-        is_logged_in: None if that cannot be told.
+        is_logged_in: None if unknown.
         error: what is wrong with its provider file.
     """
 
@@ -65,7 +65,7 @@ class PathFacts(NamedTuple):
 
 
 class DiskFacts(NamedTuple):
-    """The disk of a directory; `free` is in bytes, None if it cannot be told."""
+    """The disk of a directory; `free` is in bytes, None if unknown."""
 
     path: Path
     free: int | None
