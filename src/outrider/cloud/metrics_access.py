@@ -1,7 +1,7 @@
 """Who may read /metrics, and at which address.
 
-The metrics name the routes in use, and tell how many machines an installation has and how busy it
-is. So they are closed to strangers: with `OUTRIDER_METRICS_TOKEN` they need that token; with
+The metrics show the routes in use, how many machines an installation has, and how busy it is.
+So they are not public: with `OUTRIDER_METRICS_TOKEN` they need that token; with
 `OUTRIDER_METRICS_LISTEN` they are served on that address only; with neither, only a service on
 loopback serves them, to this machine.
 """

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, get_args
 TargetKind = Literal["ide", "cli", "acp", "session"]
 
 SESSION_VARIABLE: Final = "AGENT_SESSION_ID"
-"""The environment variable that tells a CLI or ACP agent and its children the session's id."""
+"""The environment variable with the session's id, for a CLI or ACP agent and its children."""
 
 _KINDS = frozenset(get_args(TargetKind))
 

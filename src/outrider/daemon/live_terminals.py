@@ -12,8 +12,8 @@ The alternative was one client in control mode for all viewers (`%output`, and `
 for the first screen). Measured here on two shared cores, with tmux 3.3a: a key's echo takes 0.13 ms
 through a client on a pty and 0.19 ms in control mode (a pty without tmux: 0.03 ms). `yes` sends
 0.09 MB/s to a client on a pty and 2.4 MB/s in control mode, for the same load of tmux. A client
-costs 0.5 MB of its own, 3.7 MB with what it shares. And in control mode, `capture-pane` tells
-nothing of the modes of a program, so htop would get no mouse.
+costs 0.5 MB of its own, 3.7 MB with what it shares. And in control mode, `capture-pane` does
+not return the modes of a program, so htop would get no mouse.
 
 Nothing is read from a pty while its stream has no room, so a program that writes without end is
 slowed down by tmux, and a viewer has at most the window of its stream in memory.
@@ -241,7 +241,7 @@ class LiveTerminals:
         try:
             while shared.size is not None and shared.size != done:
                 done = shared.size
-                with suppress(TmuxError):  # the window is gone: its viewers are told
+                with suppress(TmuxError):  # the window is gone: its viewers are notified
                     await self._tmux.resize(shared.window.pane, *done)
         finally:
             shared.resizing = None

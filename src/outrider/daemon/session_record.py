@@ -42,7 +42,7 @@ class SessionRecord(Wire, kw_only=True):
             record, whose messages so far are not emitted.
         open_action: the pending action for which `approval:opened` has been emitted, until
             `approval:resolved` has been.
-        answer: how a client answers `open_action`, from the moment at which the agent is told.
+        answer: how a client answers `open_action`, from the moment at which the agent gets it.
         adapter_state: what the adapter needs to find its agent and its chat again.
         ended_at: when the session ended, in epoch milliseconds; None while it is running.
         end_reason: why it ended. Set before the agent is ended, so that a daemon that is killed

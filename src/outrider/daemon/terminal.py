@@ -335,7 +335,7 @@ class Shell:
         fd 9   <── "number exit-code directory\0" ────────────────────── (reports)
 
     Descriptors 8 and 9 stay in the shell: commands do not inherit them (`8>&- 9>&-`). The number
-    tells the report of this command from one of an earlier command that timed out.
+    distinguishes the report of this command from that of an earlier command that timed out.
 
     Args:
         cwd: the directory in which it starts.

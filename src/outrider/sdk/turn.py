@@ -156,7 +156,7 @@ class StreamedTurn:
 
 
 def may_end_turn(frame: Event | Delta | StreamReady | StreamHeartbeat) -> bool:
-    """Return whether the turn may be over with this frame, so that a wait tells.
+    """Return whether the turn may be over after this frame; a request of `wait` then shows it.
 
     Also after a heartbeat, every 10 seconds: an event may have been missed.
     """

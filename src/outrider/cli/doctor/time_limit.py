@@ -1,4 +1,4 @@
-"""Work with a time limit that holds whatever the work waits for."""
+"""Run work with a time limit, even if it blocks in a system call."""
 
 import threading
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """The HTML pages of the service: the dashboard, approval of a device code, setting a password.
 
-While the dashboard is not built, a static page tells how to build it, and another one takes device
+While the dashboard is not built, a static page says how to build it, and another one takes device
 codes. These and the password page use the API like any other client. Their Content-Security-Policy
 allows no other resources. All URLs in them are relative, so that they work below a base path.
 """

@@ -8,7 +8,7 @@
 
 A node with streams that want deltas announces their accounts to all nodes, at once and then every
 few seconds. The announcement is a lease: a node that dies stops asking. A machine sends deltas only
-while somebody on any node wants them.
+while a stream on any node wants them.
 
 Deltas are never stored or repeated. Those that find no room in a queue are dropped: a `revision`
 that skips numbers says so, and the complete message follows as an event.
@@ -279,7 +279,7 @@ class DeltaRelay:
             self._streams.delta(account_id, relayed.machine, delta)
 
     def _wanted(self) -> dict[str, Requests]:
-        """Return the accounts of which somebody on any node wants deltas."""
+        """Return the accounts with streams on any node that want deltas."""
         now = asyncio.get_running_loop().time()
         for account_id, leases in list(self._leases.items()):
             for node, (_, until) in list(leases.items()):

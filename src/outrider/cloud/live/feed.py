@@ -4,7 +4,7 @@
                             │
                             └── channel of the account ──▶ LiveFeed of other nodes
 
-A node subscribes to the channels of those accounts only that somebody on it listens to.
+A node subscribes only to the channels of accounts that have listeners on it.
 """
 
 import asyncio
@@ -160,7 +160,7 @@ class LiveFeed:
             listener.wake()
 
     async def _keep_channels(self) -> None:
-        """Subscribe to the channels of the accounts that somebody here listens to."""
+        """Subscribe to the channels of the accounts that have listeners on this node."""
         try:
             while True:
                 await self._channels_changed.wait()

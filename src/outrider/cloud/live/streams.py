@@ -329,7 +329,7 @@ class EventStreams:
             stream.receive_delta(daemon_id, target_id, frame)
 
     def delta_accounts(self) -> dict[str, int]:
-        """Return the accounts of which somebody here wants deltas.
+        """Return the accounts with streams on this node that want deltas.
 
         The number of an account grows with each stream that is opened.
         """

@@ -55,8 +55,8 @@ class BoundedResponse(aiohttp.ClientResponse):
 def failure_reason(failure: Exception) -> str:
     """Return what went wrong, for the owner of the webhook.
 
-    Never the text of an exception of aiohttp's: it quotes what the peer sent, and a peer that is
-    no receiver of webhooks may tell its name and version there, to somebody who cannot reach it.
+    Never the text of an exception of aiohttp's: it quotes what the peer sent. If the peer is not a
+    receiver of webhooks, that would reveal its name and version to somebody who cannot reach it.
     """
     match failure:
         case AddressRefused():

@@ -7,8 +7,8 @@ opaque to clients:
     msg_1~msg_5    the turn that msg_1 began, of which the client has the messages up to msg_5
     0              the beginning of a chat
 
-For a message of the agent, or one that a person typed, there is no turn to tell from others: the
-status of the agent counts.
+A message of the agent, or one that a person typed, has no turn of its own: the status of the agent
+counts.
 """
 
 from typing import Final, NamedTuple

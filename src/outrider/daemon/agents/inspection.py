@@ -44,7 +44,7 @@ class ProviderInfo:
     """A known provider and the last file that describes it.
 
     `install` says how to install it. With the arguments `login_check` its program succeeds if it
-    is logged in; None if it cannot tell.
+    is logged in; None if there is no such command.
     """
 
     description: Description
@@ -74,7 +74,7 @@ class AgentReport:
     """The screen and the status of a running agent, and what the status was derived from.
 
     `rule` is the rule that matches the screen and `screen_status` its status; `record_activity`
-    is the state by the agent's transcript, None if it has none or the transcript does not tell.
+    is the state by the agent's transcript, None if it has none or the transcript does not show it.
     """
 
     type: str
@@ -112,7 +112,7 @@ async def version(path: str, environment: Mapping[str, str] | None = None) -> st
 
 
 async def is_logged_in(provider: ProviderInfo) -> bool | None:
-    """Ask an installed agent whether it is logged in; None if it cannot tell."""
+    """Ask an installed agent whether it is logged in; None if unknown."""
     path = provider.description.path
     if path is None or provider.login_check is None:
         return None

@@ -16,7 +16,7 @@ class Provider(Protocol):
         """What the file says."""
 
     def describe(self) -> Description:
-        """Return what the API tells of it, with whether its program is installed now."""
+        """Return its description in the API, with whether its program is installed now."""
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start an agent in `record.path` and return once it is ready for a message, or asks.

@@ -184,7 +184,7 @@ class UnusableProvider:
         self._error = error
 
     def describe(self) -> Description:
-        """Return what the API tells of it."""
+        """Return its description in the API."""
         description = self.spec.description(None)
         description.error = self._error
         return description

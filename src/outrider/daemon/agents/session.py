@@ -107,7 +107,7 @@ class AgentSession:
         on_gone: called when the agent has ended by itself, with the reason; perhaps repeatedly.
         on_change: called after anything that `state` shows has changed.
         emit: takes each agent event, in order.
-        deltas: takes the text of messages while they are written; None: nobody wants it.
+        deltas: takes the text of messages while they are written; None if it is not needed.
         tracing: begins the spans of turns.
     """
 
@@ -584,7 +584,7 @@ class AgentSession:
                 )
 
     async def _act(self, command: Prepare | Act) -> None:
-        """Have the adapter carry out a command, and tell the core its outcome."""
+        """Have the adapter execute a command, and pass its outcome to the core."""
         if isinstance(command, Choose):
             self._record_answer(command)
         try:

@@ -78,7 +78,7 @@ class Sessions:
         on_change: called with each session that is new or has changed.
         on_remove: called with the id of each session that was removed.
         emit: called with each agent event, in order.
-        deltas: takes the text of messages while they are written; None: nobody wants it.
+        deltas: takes the text of messages while they are written; None if it is not needed.
         worktrees: creates the git worktrees of sessions.
         tracing: begins the spans of turns.
     """

@@ -104,7 +104,7 @@ class OpenMessage:
     def _without_prompt(self, start: str, shown: list[str]) -> list[str]:
         """Return the lines without the rest of the user's message, whose first line is in `start`.
 
-        Nothing tells the lines of a wrapped or long message from the answer below it.
+        Nothing distinguishes the lines of a wrapped or long message from the answer below it.
         """
         begun = _letters(start)
         if not begun:

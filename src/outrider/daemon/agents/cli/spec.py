@@ -167,7 +167,7 @@ class CliSpec(ProviderSpec, kw_only=True):
     `resume_args` replace `args` when the agent continues an earlier conversation; without them,
     it cannot. They may contain `{native_id}`, the id by which the agent itself knows it.
     `settle` is how many seconds the screen must look idle before the turn counts as over, if the
-    transcript does not tell. `silence` is how many seconds an agent without a transcript may
+    transcript does not show it. `silence` is how many seconds an agent without a transcript may
     generate without any change on its screen; after that, its status is `error`.
     `open_message` matches, on a screen each of whose lines ends with a line break, the message that
     the agent is writing: `text` is what is shown of it, and `start` takes part in the match if its

@@ -74,7 +74,7 @@ _DEAD: Final = "Pane is dead"
 
 _MAX_LOOK_CREDIT: Final = 0.1
 """Seconds that one look adds to the stillness, at most. If looks come later, the machine is too
-busy to tell whether the agent is still or its output is only late."""
+busy: the agent's output may only be late."""
 
 _log = structlog.get_logger(__name__)
 

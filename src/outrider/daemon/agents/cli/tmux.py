@@ -93,7 +93,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class View:
-    """A client that shows a window on a terminal; `number` tells it from other viewers."""
+    """A client that shows a window on a terminal; `number` distinguishes it from other viewers."""
 
     client: Child
     number: int

@@ -127,7 +127,7 @@ class Chat:
         """Return how often the page has used this key for another message, at least `least`.
 
         A reloaded page may have lost its newest messages and use their keys for the next
-        ones. The number then tells the two apart: `key`, `key~1`, `key~2`…
+        ones. The number then distinguishes the two: `key`, `key~1`, `key~2`…
         """
         turn = least
         while (entry := self._entry(self._name(key, turn))) is not None:

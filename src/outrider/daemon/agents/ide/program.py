@@ -26,7 +26,7 @@ _REAP_PAUSE: Final = 0.05
 class Program:
     """A process, the leader of a session of its own.
 
-    `started` is its creation time, which tells it from a later process with the same id.
+    `started` is its creation time: a later process may have the same id.
     """
 
     pid: int

@@ -110,7 +110,7 @@ class AiderTranscript(Reader):
         return self._history.has_more or self._events.has_more
 
     def activity(self) -> Activity | None:
-        """Return `busy` just after a message was accepted, else None: the screen tells."""
+        """Return `busy` just after a message was accepted, else None: the screen decides."""
         accepted = self._accepted_at
         if accepted is None or time.monotonic() - accepted > ACCEPTED_BUSY_SECONDS:
             return None

@@ -100,7 +100,7 @@ class GeminiTranscript(Reader):
         return self._tail.has_more
 
     def activity(self) -> Activity | None:
-        """Return `busy` just after a message was accepted, else None: the screen tells."""
+        """Return `busy` just after a message was accepted, else None: the screen decides."""
         accepted = self._accepted_at
         if accepted is None or time.monotonic() - accepted > ACCEPTED_BUSY_SECONDS:
             return None

@@ -77,7 +77,7 @@ class Transcript(Protocol):
         """
 
     def activity(self) -> Activity | None:
-        """Return what the agent is doing, None if the transcript does not tell."""
+        """Return what the agent is doing, None if the transcript does not show it."""
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return the tool calls without a result, oldest first."""
