@@ -4,20 +4,20 @@ import threading
 
 import pytest
 
-from outrider.cli.doctor.time_limit import Started
+from outrider.cli.doctor.time_limit import BackgroundWork
 from tests.rig.patience import PATIENCE
 
 
 def test_results_and_errors() -> None:
-    assert Started(lambda: 7, PATIENCE).result() == 7
+    assert BackgroundWork(lambda: 7, PATIENCE).result() == 7
     with pytest.raises(ZeroDivisionError):
-        Started(lambda: 1 / 0, PATIENCE).result()
+        BackgroundWork(lambda: 1 / 0, PATIENCE).result()
 
 
 def test_what_hangs() -> None:
     ended = threading.Event()
     try:
         with pytest.raises(TimeoutError):
-            Started(ended.wait, 0.01).result()
+            BackgroundWork(ended.wait, 0.01).result()
     finally:
         ended.set()

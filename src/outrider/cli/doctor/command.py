@@ -28,7 +28,7 @@ from outrider.cli.doctor.service_facts import (
     machine_facts,
     service_facts,
 )
-from outrider.cli.doctor.time_limit import Started
+from outrider.cli.doctor.time_limit import BackgroundWork
 from outrider.contract.errors import OutriderError
 from outrider.contract.text import escaped_lines
 
@@ -80,72 +80,93 @@ def examine() -> list[Finding]:
 
     No finding has the API key in it.
     """
-    chosen_first = Started(_configuration, _LOCAL_SECONDS)
     try:
-        configuration = chosen_first.result()
-        machine = Started(lambda: machine_facts(configuration.daemon), _LOCAL_SECONDS).result()
-        chosen = Started(lambda: access(machine.server), _LOCAL_SECONDS).result()
+        configuration = BackgroundWork(_configuration, _LOCAL_SECONDS).result()
+        machine = BackgroundWork(
+            lambda: machine_facts(configuration.daemon), _LOCAL_SECONDS
+        ).result()
+        chosen = BackgroundWork(lambda: access(machine.server), _LOCAL_SECONDS).result()
     except (TimeoutError, OSError, RuntimeError) as error:
         reason = str(error) or "this takes too long"
         return [failed("settings", f"they cannot be read: {reason}", "Check HOME and its disk.")]
-    is_local = service_checks.is_loopback_url(chosen.url)
-    checks: list[tuple[str, Started[list[Finding]]]] = [
-        (name, Started(check, seconds))
-        for name, check, seconds in _checks(configuration, machine, chosen, is_local=is_local)
+    checks: list[tuple[str, BackgroundWork[list[Finding]]]] = [
+        (name, BackgroundWork(check, seconds))
+        for name, check, seconds in _Examination(configuration, machine, chosen).checks()
     ]
-    findings = [finding for name, started in checks for finding in _result(name, started)]
+    findings = [finding for name, work in checks for finding in _result(name, work)]
     return [_without(chosen.key, finding) for finding in findings]
 
 
-def _checks(
-    configuration: _Configuration,
-    machine: service_checks.MachineFacts,
-    chosen: Access,
-    *,
-    is_local: bool,
-) -> list[tuple[str, Callable[[], list[Finding]], float]]:
-    """Return the checks: name, work, seconds."""
-    data, service = configuration.data_dir, configuration.service
+class _Examination(NamedTuple):
+    """What the checks examine, and a method for each group of checks."""
 
-    def of_outrider() -> list[Finding]:
+    configuration: _Configuration
+    machine: service_checks.MachineFacts
+    chosen: Access
+
+    def checks(self) -> list[tuple[str, Callable[[], list[Finding]], float]]:
+        """Return the name, the work and the time limit of each group."""
+        return [
+            ("outrider", self.outrider, _LOCAL_SECONDS),
+            ("settings", self.settings, _LOCAL_SECONDS),
+            ("tmux", lambda: [local_checks.check_tmux(tmux_facts())], _LOCAL_SECONDS),
+            ("git", lambda: [local_checks.check_git(git_facts())], _LOCAL_SECONDS),
+            ("agents", self.agents, _AGENTS_SECONDS),
+            ("directories", self.directories, _LOCAL_SECONDS),
+            ("disk", self.disk, _LOCAL_SECONDS),
+            ("port", self.port, _LOCAL_SECONDS),
+            ("service", self.service, _SERVICE_SECONDS),
+        ]
+
+    def outrider(self) -> list[Finding]:
         path = shutil.which("outrider")
         return [local_checks.check_outrider(__version__, platform.python_version(), path)]
 
-    def of_agents() -> list[Finding]:
-        if configuration.daemon is None:
-            return [skipped("agents", "settings")]
-        return local_checks.check_agents(*agent_facts(configuration.daemon))
+    def settings(self) -> list[Finding]:
+        return [local_checks.check_settings(self.configuration.errors)]
 
-    def of_directories() -> list[Finding]:
+    def agents(self) -> list[Finding]:
+        settings = self.configuration.daemon
+        if settings is None:
+            return [skipped("agents", "settings")]
+        return local_checks.check_agents(*agent_facts(settings))
+
+    def directories(self) -> list[Finding]:
         from outrider.cloud.access.encryption import key_file
         from outrider.cloud.settings import LOCAL_ACCOUNT
         from outrider.daemon.settings import DaemonSettings
 
-        names = [(data, "data directory", "OUTRIDER_DATA_DIR")]
-        config = credentials.file().parent
-        names.append((config, "config directory", "OUTRIDER_CONFIG_DIR"))
+        data, config = self.configuration.data_dir, credentials.file().parent
         connection = DaemonSettings(config).connection_file
         secrets = [key_file(data), data / LOCAL_ACCOUNT, connection, credentials.file()]
         return [
             *(
                 local_checks.check_directory(name, path_facts(path), variable)
-                for path, name, variable in names
+                for path, name, variable in (
+                    (data, "data directory", "OUTRIDER_DATA_DIR"),
+                    (config, "config directory", "OUTRIDER_CONFIG_DIR"),
+                )
             ),
             local_checks.check_secret_files(map(path_facts, secrets)),
         ]
 
-    def of_port() -> list[Finding]:
-        if service is None:
-            return [skipped("port", "settings")]
-        return [local_checks.check_port(port_facts(service), is_needed=is_local)]
+    def disk(self) -> list[Finding]:
+        return [local_checks.check_disk(disk_facts(self.configuration.data_dir))]
 
-    def of_service() -> list[Finding]:
-        answering = service_facts(chosen.url)
-        key, listed = chosen.key_facts, machine
+    def port(self) -> list[Finding]:
+        settings = self.configuration.service
+        if settings is None:
+            return [skipped("port", "settings")]
+        is_needed = service_checks.is_loopback_url(self.chosen.url)
+        return [local_checks.check_port(port_facts(settings), is_needed=is_needed)]
+
+    def service(self) -> list[Finding]:
+        answering = service_facts(self.chosen.url)
+        key, listed = self.chosen.key_facts, self.machine
         if answering.version is not None:
-            key = key_facts(chosen)
+            key = key_facts(self.chosen)
             if key.account_id is not None:
-                listed = listed_machine(machine, chosen)
+                listed = listed_machine(self.machine, self.chosen)
         return [
             service_checks.check_service(answering),
             service_checks.check_certificate(answering),
@@ -154,22 +175,6 @@ def _checks(
             service_checks.check_versions(answering, listed),
             service_checks.check_machine(listed, answering),
         ]
-
-    return [
-        ("outrider", of_outrider, _LOCAL_SECONDS),
-        (
-            "settings",
-            lambda: [local_checks.check_settings(configuration.errors)],
-            _LOCAL_SECONDS,
-        ),
-        ("tmux", lambda: [local_checks.check_tmux(tmux_facts())], _LOCAL_SECONDS),
-        ("git", lambda: [local_checks.check_git(git_facts())], _LOCAL_SECONDS),
-        ("agents", of_agents, _AGENTS_SECONDS),
-        ("directories", of_directories, _LOCAL_SECONDS),
-        ("disk", lambda: [local_checks.check_disk(disk_facts(data))], _LOCAL_SECONDS),
-        ("port", of_port, _LOCAL_SECONDS),
-        ("service", of_service, _SERVICE_SECONDS),
-    ]
 
 
 def _configuration() -> _Configuration:
@@ -189,11 +194,11 @@ def _configuration() -> _Configuration:
     return _Configuration(service, daemon, errors)
 
 
-def _result(name: str, started: Started[list[Finding]]) -> list[Finding]:
+def _result(name: str, work: BackgroundWork[list[Finding]]) -> list[Finding]:
     try:
-        return started.result()
+        return work.result()
     except TimeoutError:
-        text = f"this check does not end within {started.seconds:g} s"
+        text = f"this check does not end within {work.seconds:g} s"
         return [failed(name, text, "Check the disks and the network of this machine.")]
     except Exception as error:  # noqa: BLE001  # the other checks still help
         text = f"this check failed: {type(error).__name__}: {error}"

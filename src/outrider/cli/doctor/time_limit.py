@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Started(Generic[T]):
-    """Work that runs in a daemon thread. A thread that hangs ends with the process.
+class BackgroundWork(Generic[T]):
+    """Runs `work` in a daemon thread at once. A thread that hangs ends with the process.
 
     Args:
         seconds: how long `result` waits at most.

@@ -16,7 +16,7 @@ from outrider.cli.doctor.service_facts import (
     machine_facts,
     service_facts,
 )
-from outrider.cli.doctor.time_limit import Started
+from outrider.cli.doctor.time_limit import BackgroundWork
 from outrider.cli.upgrade import installation
 from outrider.cli.upgrade.installation import Installation, Installer, upgrade_commands
 from outrider.cli.upgrade.package_index import PackageIndexError, newest_release, without_password
@@ -78,7 +78,7 @@ def show(*, index: str | None, as_json: bool) -> None:
 def check(*, index: str | None, as_json: bool) -> NoReturn:
     """Ask the package index and the service, print the result, and end with an `Answer`."""
     found = installation.find()
-    asking = Started(_sides, _SERVICE_SECONDS)
+    asking = BackgroundWork(_sides, _SERVICE_SECONDS)
     asked = index or installation.index_of(found.installer)
     newest, problem = None, None
     try:

@@ -18,7 +18,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from outrider.cli.doctor.time_limit import Started
+from outrider.cli.doctor.time_limit import BackgroundWork
 from outrider.contract.errors import OutriderError
 from outrider.contract.text import printable
 
@@ -67,7 +67,7 @@ def newest_release(
     """
     shown = without_password(index)
     try:
-        files = Started(lambda: _files(index, seconds), seconds).result()
+        files = BackgroundWork(lambda: _files(index, seconds), seconds).result()
     except TimeoutError:
         reason = f"no answer within {seconds:g} s"
         raise PackageIndexError(f"The package index {shown} cannot be read: {reason}") from None
