@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outrider.cloud.store import session_history
-from outrider.cloud.store.session_history import Known
+from outrider.cloud.store.session_history import OwnedSession
 from outrider.contract.events import AgentEvent, EventName
 from outrider.contract.frames import Acknowledge, Change, Event
 from outrider.contract.ids import new_id
@@ -166,7 +166,7 @@ async def test_what_is_stored_late(owner: Owner) -> None:
 
     async def stores(one: Session) -> list[str]:
         async with database.begin() as transaction:
-            await session_history.save(transaction, [Known(owner.id, machine, one)])
+            await session_history.save(transaction, [OwnedSession(owner.id, machine, one)])
         page = await session_history.page(database, owner.id, limit=10)
         return [known.session.state for known in page]
 
@@ -181,7 +181,7 @@ async def test_what_is_stored_late(owner: Owner) -> None:
 async def test_an_end_that_was_not_reported(owner: Owner) -> None:
     machine, database = (await owner.enrolls()).daemon_id, owner.site.database
     async with database.begin() as transaction:
-        await session_history.save(transaction, [Known(owner.id, machine, session())])
+        await session_history.save(transaction, [OwnedSession(owner.id, machine, session())])
     known = await session_history.running(database, [machine])
     async with database.begin() as transaction:
         await session_history.end(transaction, known, 5)

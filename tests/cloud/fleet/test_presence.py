@@ -85,7 +85,7 @@ class Here:
 
     async def attempts(
         self, machine_id: str, token_hash: bytes | None = None
-    ) -> MachineState | machines.NotAttached:
+    ) -> MachineState | machines.AttachFailure:
         row = await machines.by_id(self.database, machine_id)
         assert row is not None
         number = self.ids.index(machine_id)
@@ -148,7 +148,7 @@ class TestArrivals:
 
     async def test_a_token_that_became_worthless_meanwhile(self, here: Here) -> None:
         await machines.revoke_token(here.database, here.ids[0])
-        assert await here.attempts(here.ids[0]) is machines.NotAttached.TOKEN_INVALID
+        assert await here.attempts(here.ids[0]) is machines.AttachFailure.TOKEN_INVALID
         assert await here.presence.of_account(ACCOUNT) == []
         row = await machines.by_id(here.database, here.ids[0])
         assert row is not None
@@ -158,7 +158,7 @@ class TestArrivals:
     async def test_an_old_token_leaves_what_the_machine_was_before(self, here: Here) -> None:
         before = await here.comes(here.ids[0])
         outcome = await here.attempts(here.ids[0], digest("old"))
-        assert outcome is machines.NotAttached.TOKEN_INVALID
+        assert outcome is machines.AttachFailure.TOKEN_INVALID
         assert await here.presence.of_account(ACCOUNT) == [before]
         assert not before.online  # its socket was closed in favour of the newer one
 
@@ -180,7 +180,7 @@ class TestArrivals:
         elsewhere = Here(here.database, "elsewhere", here.ids)
         newer = await elsewhere.comes(row.id)
         outcome = await here.presence.register(row, TOKEN, hello())
-        assert outcome is machines.NotAttached.SUPERSEDED
+        assert outcome is machines.AttachFailure.SUPERSEDED
         assert await here.presence.of_account(ACCOUNT) == []
         stored = await machines.by_id(here.database, row.id)
         assert stored is not None

@@ -23,7 +23,7 @@ class CredentialsError(OutriderError):
     """The file cannot be read or written."""
 
 
-class KeptCredentials(msgspec.Struct):
+class SavedCredentials(msgspec.Struct):
     """What `outrider login` has kept, as the file has it."""
 
     server: str
@@ -53,7 +53,7 @@ def load() -> Credentials:
         CredentialsError: the file is damaged.
     """
     url, key = os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE)
-    saved = kept()
+    saved = load_saved()
     if key:
         return Credentials(url or (saved.server if saved else None), key)
     if saved is None:
@@ -76,7 +76,7 @@ def save(server: str, key: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".client-")  # mode 0600
         with os.fdopen(handle, "wb") as new:
-            new.write(msgspec.json.encode(KeptCredentials(server, key)) + b"\n")
+            new.write(msgspec.json.encode(SavedCredentials(server, key)) + b"\n")
         Path(name).replace(path)
     except OSError as error:
         raise CredentialsError(f"{path} cannot be written: {error}") from error
@@ -89,7 +89,7 @@ def connect() -> Outrider:
     return Outrider(url, key)
 
 
-def kept() -> KeptCredentials | None:
+def load_saved() -> SavedCredentials | None:
     """Return what `outrider login` has kept; None if there is nothing.
 
     Raises:
@@ -97,7 +97,7 @@ def kept() -> KeptCredentials | None:
     """
     path = file()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=KeptCredentials)
+        return msgspec.json.decode(path.read_bytes(), type=SavedCredentials)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeError) as error:

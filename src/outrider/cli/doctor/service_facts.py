@@ -59,13 +59,13 @@ def access(enrolled_with: str | None) -> Access:
     Args:
         enrolled_with: the service of the machine agent, if nothing else names one.
     """
-    kept, problem = None, None
+    saved, problem = None, None
     try:
-        kept = credentials.kept()
+        saved = credentials.load_saved()
         key: str | None = credentials.load().key
     except OutriderError as error:
         key, problem = None, str(error)
-    named = os.environ.get(URL_VARIABLE) or (kept.server if kept else None)
+    named = os.environ.get(URL_VARIABLE) or (saved.server if saved else None)
     url = (named or enrolled_with or DEFAULT_URL).rstrip("/").removesuffix(API_PATH)
     if key is None:
         return Access(url, None, KeyFacts(None, problem))

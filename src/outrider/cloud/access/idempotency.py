@@ -150,7 +150,7 @@ class Idempotency:
             else:
                 return
 
-    def _replay(self, stored: idempotency.Stored, fingerprint: bytes) -> Answer:
+    def _replay(self, stored: idempotency.KeyedRequest, fingerprint: bytes) -> Answer:
         if stored.fingerprint != fingerprint:
             raise bad_request(
                 "This Idempotency-Key was used for another request: use a new key for each"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from outrider.cloud.access.principal import Principal
-from outrider.cloud.parts import parts
+from outrider.cloud.batched import batched
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import api_keys, sessions
 from outrider.cloud.store.database import Database
@@ -83,10 +83,10 @@ class RevocationWatch:
             ids[holder.credential.kind].add(holder.credential.id)
         now = int(self._clock() * 1000)
         valid: set[str] = set()
-        for part in parts(ids["key"], _CHECKED_AT_ONCE):
-            valid |= await api_keys.valid(self._database, part, now)
-        for part in parts(ids["session"], _CHECKED_AT_ONCE):
-            valid |= await sessions.living(self._database, part, now)
+        for batch in batched(ids["key"], _CHECKED_AT_ONCE):
+            valid |= await api_keys.valid(self._database, batch, now)
+        for batch in batched(ids["session"], _CHECKED_AT_ONCE):
+            valid |= await sessions.living(self._database, batch, now)
         for holder in checked:
             if holder.credential.id not in valid:
                 holder.revoked()

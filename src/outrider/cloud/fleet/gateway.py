@@ -68,8 +68,8 @@ _MOVE_SECONDS: Final = 3.0
 _UNAUTHORIZED: Final = "This token is unknown or was revoked: run `outrider setup` again"
 
 _REASONS: Final = {
-    machines.NotAttached.TOKEN_INVALID: (CloseCode.UNAUTHORIZED, _UNAUTHORIZED),
-    machines.NotAttached.SUPERSEDED: (
+    machines.AttachFailure.TOKEN_INVALID: (CloseCode.UNAUTHORIZED, _UNAUTHORIZED),
+    machines.AttachFailure.SUPERSEDED: (
         CloseCode.TRY_AGAIN_LATER,
         "Another node has accepted a connection of this machine meanwhile",
     ),
@@ -548,7 +548,7 @@ class Gateway:
 
     async def _register(
         self, row: machines.Machine, token_hash: bytes, hello: Hello, connection: Connection
-    ) -> MachineState | machines.NotAttached:
+    ) -> MachineState | machines.AttachFailure:
         """Register a machine; return its state, or why it may not connect.
 
         If another node has stored a connection of the machine since this handshake, either may be
@@ -557,13 +557,13 @@ class Gateway:
         """
         for _ in range(_REGISTRATIONS):
             state = await self._presence.register(row, token_hash, hello)
-            if state is not machines.NotAttached.SUPERSEDED:
+            if state is not machines.AttachFailure.SUPERSEDED:
                 return state
             newest = await machines.by_id(self._database, row.id)
             if newest is None or not await connection.is_alive():
                 break
             row = row._replace(connection=newest.connection)
-        return machines.NotAttached.SUPERSEDED
+        return machines.AttachFailure.SUPERSEDED
 
     async def _listen(self, state: MachineState, connection: Connection) -> None:
         """Read frames until the connection has ended or is to be closed."""

@@ -154,7 +154,7 @@ class Presence:
 
     async def register(
         self, row: machines.Machine, token_hash: bytes, hello: Hello
-    ) -> MachineState | machines.NotAttached:
+    ) -> MachineState | machines.AttachFailure:
         """Register a machine whose hello has arrived on this node.
 
         Registrations of the same moment share one transaction.
@@ -197,7 +197,7 @@ class Presence:
             machines.Arrival(row.id, token_hash, row.connection, values),
             was_connected=row.connected,
         )
-        if isinstance(attached, machines.NotAttached):
+        if isinstance(attached, machines.AttachFailure):
             self._roll_back(state, older)
             return attached
         state.connection = attached.connection
@@ -487,7 +487,7 @@ class _Registrations:
 
     async def store(
         self, state: MachineState, arrival: machines.Arrival, *, was_connected: bool
-    ) -> machines.Attached | machines.NotAttached:
+    ) -> machines.AttachedMachine | machines.AttachFailure:
         """Store that a machine is connected to this node, with its event if it was offline.
 
         Args:
@@ -507,7 +507,7 @@ class _Registrations:
 
     async def _save(
         self, arriving: list[_Registration]
-    ) -> list[machines.Attached | machines.NotAttached]:
+    ) -> list[machines.AttachedMachine | machines.AttachFailure]:
         """Store registrations, with the events of the machines that were offline."""
         expected = [one.state for one in arriving if not one.was_connected]
         created = await asyncio.gather(
@@ -520,7 +520,7 @@ class _Registrations:
                 transaction, self._node, [one.arrival for one in arriving]
             )
             for one, outcome in zip(arriving, attached, strict=True):
-                if isinstance(outcome, machines.NotAttached) or outcome.was_connected:
+                if isinstance(outcome, machines.AttachFailure) or outcome.was_connected:
                     continue
                 announcement = announcements.get(one.state) or await self._announce(
                     EventName.MACHINE_CONNECTED, one.state

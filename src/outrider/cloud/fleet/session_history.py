@@ -17,7 +17,7 @@ from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.periodic import WriteBehind, run_periodically
 from outrider.cloud.store import session_history
 from outrider.cloud.store.database import Database
-from outrider.cloud.store.session_history import Known
+from outrider.cloud.store.session_history import OwnedSession
 from outrider.contract.resources import Session
 
 _SAVE_SECONDS: Final = 5.0
@@ -51,7 +51,7 @@ class SessionHistory:
         self._days = days
         self._clock = clock
         self._changed: WriteBehind[MachineState] = WriteBehind(self._save, "session history")
-        self._missing: dict[tuple[str, str], Known] = {}
+        self._missing: dict[tuple[str, str], OwnedSession] = {}
         presence.observe_sessions(self.reported)
 
     def reported(self, state: MachineState) -> None:
@@ -126,16 +126,16 @@ class SessionHistory:
             for one in await session_history.running(self._database, online)
         )
 
-    async def _shown(self, known: Known, live: dict[str, MachineState]) -> Session:
+    async def _shown(self, owned: OwnedSession, live: dict[str, MachineState]) -> Session:
         """Return a running session as it is now, or was when its machine was seen last."""
-        if known.session.state == "ended":
-            return known.session
-        if known.machine_id not in live:
-            state = await self._presence.find(known.account_id, known.machine_id)
+        if owned.session.state == "ended":
+            return owned.session
+        if owned.machine_id not in live:
+            state = await self._presence.find(owned.account_id, owned.machine_id)
             if state is None:
-                return known.session
-            live[known.machine_id] = state
-        return live[known.machine_id].sessions.get(known.session.id, known.session)
+                return owned.session
+            live[owned.machine_id] = state
+        return live[owned.machine_id].sessions.get(owned.session.id, owned.session)
 
     async def prune(self) -> None:
         """Delete ended sessions that are older than the retention.
@@ -161,9 +161,9 @@ class SessionHistory:
         changed = []
         for state in mine.values():
             for session in state.sessions.values():
-                known = stored.pop((state.id, session.id), None)
-                if known is None or summary(known.session) != summary(session):
-                    changed.append(Known(state.account_id, state.id, session))
+                previous = stored.pop((state.id, session.id), None)
+                if previous is None or summary(previous.session) != summary(session):
+                    changed.append(OwnedSession(state.account_id, state.id, session))
         self._missing |= stored
         if changed:
             async with self._database.begin() as transaction:

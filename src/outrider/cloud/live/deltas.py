@@ -24,8 +24,8 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from outrider.cloud.batched import batched
 from outrider.cloud.fleet.bus import Bus, BusDown, MessageHandler
-from outrider.cloud.parts import parts
 from outrider.contract.frames import Delta, decode_from_daemon, encode
 
 WATCH_INTERVAL: Final = 0.5
@@ -128,8 +128,8 @@ class DeltaWatch:
                 if asked != connection or not requests <= answered:
                     asking.append((machine_id, None))
         asking += [(machine_id, []) for machine_id in before.keys() - self._asked.keys()]
-        for part in parts(asking, _AT_ONCE):
-            await asyncio.gather(*(self._ask(*one) for one in part))
+        for batch in batched(asking, _AT_ONCE):
+            await asyncio.gather(*(self._ask(*one) for one in batch))
 
 
 class DeltaRelay:
@@ -216,8 +216,8 @@ class DeltaRelay:
         for account_id in self._handlers.keys() - accounts.keys():
             await self._bus.unsubscribe(_channel(account_id), self._handlers.pop(account_id))
         # Before the announcement, so that no delta that it causes is missed.
-        for part in parts(accounts.keys() - self._handlers.keys(), _AT_ONCE):
-            await asyncio.gather(*(self._open_channel(one) for one in part))
+        for batch in batched(accounts.keys() - self._handlers.keys(), _AT_ONCE):
+            await asyncio.gather(*(self._open_channel(one) for one in batch))
         changed = dict.fromkeys(self._announced.keys() - accounts.keys(), 0)
         now = asyncio.get_running_loop().time()
         if now >= self._announce_at:
@@ -226,7 +226,7 @@ class DeltaRelay:
         else:
             changed |= dict(accounts.items() - self._announced.items())
         self._announced = dict(accounts)
-        for entries in parts(changed.items(), _ACCOUNTS_OF_MESSAGE):
+        for entries in batched(changed.items(), _ACCOUNTS_OF_MESSAGE):
             message = _encoder.encode(DeltasWanted(self._node, dict(entries)))
             await self._publish(_ANNOUNCEMENTS, message)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from outrider.cloud.access.revocation import Credential
-from outrider.cloud.parts import parts
+from outrider.cloud.batched import batched
 from outrider.contract.errors import ApiError, ErrorCode, OutriderError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class StreamLimit:
                     await shared.end_lease()
                     return
                 await self._renew(shared)
-                for keys in parts(list(self._unwritten), _AT_ONCE):
+                for keys in batched(list(self._unwritten), _AT_ONCE):
                     await asyncio.gather(*(self._write(shared, key) for key in keys))
             except OutriderError as error:  # RedisUnavailable; importing it loads the library
                 _log.debug("numbers of streams not written", error=str(error))

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, delete, func, literal_column, select, update
 from outrider.cloud.store import bulk, event_log, session_history, tables, webhooks
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.event_log import Event
-from outrider.cloud.store.session_history import Known
+from outrider.cloud.store.session_history import OwnedSession
 from outrider.cloud.store.transaction import Transaction
 
 _deliveries = tables.deliveries
@@ -67,7 +67,7 @@ async def store(
     events: Sequence[Event],
     deliveries: Sequence[tuple[Delivery, int]],
     newest: Mapping[str, tuple[int, int]],
-    ended: Sequence[Known] = (),
+    ended: Sequence[OwnedSession] = (),
 ) -> set[str]:
     """Store events, deliveries, and the machines' newest event numbers in one transaction.
 

@@ -11,7 +11,7 @@ from outrider.cloud.store.database import Database
 _keys = tables.idempotency_keys
 
 
-class Stored(NamedTuple):
+class KeyedRequest(NamedTuple):
     """A request made with a key; while it is in progress, `status` and `response` are None."""
 
     fingerprint: bytes
@@ -21,7 +21,7 @@ class Stored(NamedTuple):
 
 async def begin(
     database: Database, principal: str, key: str, fingerprint: bytes, *, now: int, expired: int
-) -> Stored | None:
+) -> KeyedRequest | None:
     """Reserve the key for a request and return None; or return the request that has it.
 
     The primary key decides between concurrent requests: exactly one insert succeeds.
@@ -40,12 +40,12 @@ async def begin(
             )
             return None
     except IntegrityError:
-        query = select(*(_keys.c[name] for name in Stored._fields)).where(is_key)
+        query = select(*(_keys.c[name] for name in KeyedRequest._fields)).where(is_key)
         async with database.read() as connection:
             row = (await connection.execute(query)).first()
         # The key was released between the two statements. Report it as in progress: the
         # caller answers 409, and the client's retry gets the key.
-        return Stored(fingerprint, None, None) if row is None else Stored._make(row)
+        return KeyedRequest(fingerprint, None, None) if row is None else KeyedRequest._make(row)
 
 
 async def finish(

@@ -57,7 +57,7 @@ class Arrival(NamedTuple):
     values: Mapping[str, object]
 
 
-class Attached(NamedTuple):
+class AttachedMachine(NamedTuple):
     """A machine that has been assigned to a node.
 
     `connection` is higher than the number of every earlier connection. `was_connected` is whether
@@ -71,7 +71,7 @@ class Attached(NamedTuple):
     was_connected: bool
 
 
-class NotAttached(Enum):
+class AttachFailure(Enum):
     """Why a machine has not been assigned to a node."""
 
     TOKEN_INVALID = auto()
@@ -148,7 +148,7 @@ async def of_account(database: Database, account_id: str) -> list[Machine]:
 
 async def attach(
     transaction: Transaction, node: str, arrivals: Sequence[Arrival]
-) -> list[Attached | NotAttached]:
+) -> list[AttachedMachine | AttachFailure]:
     """Assign machines to the node that has their sockets, and save what they reported.
 
     Connections are numbered in the order in which they are stored. If a hello is stored late, its
@@ -174,19 +174,19 @@ async def attach(
         .with_for_update()
     )
     rows = {row.id: row for row in await transaction.execute(query)}
-    now: dict[str, Attached] = {}
-    outcomes: list[Attached | NotAttached] = []
+    now: dict[str, AttachedMachine] = {}
+    outcomes: list[AttachedMachine | AttachFailure] = []
     changes: list[dict[str, object]] = []
     for arrival in arrivals:
         row = rows.get(arrival.machine_id)
         if row is None or row.token_hash != arrival.token_hash:
-            outcomes.append(NotAttached.TOKEN_INVALID)
+            outcomes.append(AttachFailure.TOKEN_INVALID)
             continue
         if row.connection > arrival.connection and row.node != node:
-            outcomes.append(NotAttached.SUPERSEDED)
+            outcomes.append(AttachFailure.SUPERSEDED)
             continue
         before = now.get(row.id)
-        attached = Attached(
+        attached = AttachedMachine(
             id=row.id,
             nickname=row.nickname,
             event_seq=row.event_seq,

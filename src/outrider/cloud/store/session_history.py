@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from sqlalchemy import Select, and_, delete, func, or_, select, tuple_, update
 
-from outrider.cloud.parts import parts
+from outrider.cloud.batched import batched
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
@@ -27,7 +27,7 @@ _machines = tables.machines
 _KEY = (_history.c.machine_id, _history.c.id)
 
 
-class Known(NamedTuple):
+class OwnedSession(NamedTuple):
     """A session, with its machine and account."""
 
     account_id: str
@@ -35,7 +35,7 @@ class Known(NamedTuple):
     session: Session
 
 
-async def save(transaction: Transaction, sessions: Iterable[Known]) -> None:
+async def save(transaction: Transaction, sessions: Iterable[OwnedSession]) -> None:
     """Add sessions, or replace their states by newer ones."""
     rows = {(one.machine_id, one.session.id): _row(one) for one in sessions}
     if not rows:
@@ -64,23 +64,23 @@ async def save(transaction: Transaction, sessions: Iterable[Known]) -> None:
         await transaction.execute(statement.values(rows[key]))
 
 
-async def running(database: Database, machine_ids: Sequence[str]) -> list[Known]:
+async def running(database: Database, machine_ids: Sequence[str]) -> list[OwnedSession]:
     """Return the sessions of these machines that have not ended, as they are stored."""
-    found: list[Known] = []
+    found: list[OwnedSession] = []
     async with database.read() as transaction:
-        for part in parts(machine_ids, _MAX_IDS):
+        for batch in batched(machine_ids, _MAX_IDS):
             query = select(_history.c.account_id, *_KEY, _history.c.data).where(
-                _history.c.machine_id.in_(part),
+                _history.c.machine_id.in_(batch),
                 _history.c.ended_at.is_(None),
             )
             found += [
-                Known(account_id, machine_id, _decode(data))
+                OwnedSession(account_id, machine_id, _decode(data))
                 for account_id, machine_id, _, data in await transaction.execute(query)
             ]
     return found
 
 
-async def end(transaction: Transaction, missing: Sequence[Known], now: int) -> None:
+async def end(transaction: Transaction, missing: Sequence[OwnedSession], now: int) -> None:
     """Note that sessions have ended, for a reason that is not known."""
     for one in missing:
         ended = msgspec.structs.replace(
@@ -103,7 +103,7 @@ async def page(
     q: str | None = None,
     limit: int,
     before: str | None = None,
-) -> list[Known]:
+) -> list[OwnedSession]:
     """Return sessions of an account, the newest launch first.
 
     Args:
@@ -135,7 +135,7 @@ async def page(
     ).limit(limit)
     async with database.read() as transaction:
         return [
-            Known(account_id, machine, _decode(data))
+            OwnedSession(account_id, machine, _decode(data))
             for machine, _, data in await transaction.execute(query)
         ]
 
@@ -165,14 +165,14 @@ def _matching(query: Select[Any], q: str) -> Select[Any]:
     return query.where(or_(_history.c.search.like(pattern, escape=_ESCAPE), named.exists()))
 
 
-def _row(known: Known) -> dict[str, object]:
-    session = msgspec.structs.replace(known.session, pending_action=None)
+def _row(owned: OwnedSession) -> dict[str, object]:
+    session = msgspec.structs.replace(owned.session, pending_action=None)
     path = "" if session.workspace is None else session.workspace.path
     searched = (session.title or "", path, session.type, session.name)
     return {
-        "machine_id": known.machine_id,
+        "machine_id": owned.machine_id,
         "id": session.id,
-        "account_id": known.account_id,
+        "account_id": owned.account_id,
         "created_at": session.created_at,
         "last_activity_at": session.last_activity_at,
         "ended_at": session.ended_at,

@@ -24,7 +24,7 @@ from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.store.event_log import Event
-from outrider.cloud.store.session_history import Known
+from outrider.cloud.store.session_history import OwnedSession
 from outrider.cloud.webhooks import retry_policy
 from outrider.cloud.webhooks.delivery_queue import CLAIM_SECONDS, DeliveryQueue
 from outrider.cloud.webhooks.subscriptions import Subscriptions
@@ -53,7 +53,7 @@ class _Pending(NamedTuple):
     connection: int
     seq: int
     stored: Callable[[], None]
-    ended: Known | None = None
+    ended: OwnedSession | None = None
 
 
 class EventIntake:
@@ -318,7 +318,7 @@ def has_content(event: AgentEvent) -> bool:
     return True
 
 
-def _ended_session(account_id: str, daemon_id: str, event: AgentEvent) -> Known | None:
+def _ended_session(account_id: str, daemon_id: str, event: AgentEvent) -> OwnedSession | None:
     """Return the session that an event says has ended.
 
     A machine agent of an older release does not say why; there, sessions ended only by the API.
@@ -334,7 +334,7 @@ def _ended_session(account_id: str, daemon_id: str, event: AgentEvent) -> Known 
         ended_at=event.session.ended_at or event.timestamp,
         end_reason=event.session.end_reason or "stopped",
     )
-    return Known(account_id, daemon_id, session)
+    return OwnedSession(account_id, daemon_id, session)
 
 
 def agent_body(daemon_id: str, event: AgentEvent) -> bytes:

@@ -20,8 +20,8 @@ from typing import Final
 
 from outrider.contract.commands import ChangedFile, Changes, ChangeStatus
 from outrider.contract.errors import bad_request
+from outrider.daemon.workspace.decoding import beginning, decoded
 from outrider.daemon.workspace.git import GitError, SafeRepository, commit_id, copy_index
-from outrider.daemon.workspace.texts import beginning, shown
 
 MAX_FILES: Final = 2000
 """Files that are listed."""
@@ -98,12 +98,12 @@ async def read_changes(
         await _remove_special_files(git)
         files, patch, is_complete = await _diff(git, commit, untracked, max_files)
     files += [
-        ChangedFile(path=shown(path), status="untracked", additions=0, deletions=0, binary=False)
+        ChangedFile(path=decoded(path), status="untracked", additions=0, deletions=0, binary=False)
         for path in untracked.listed
     ]
     text, is_whole = beginning(patch, MAX_PATCH)
     return Changes(
-        branch=shown(branch).strip().removeprefix("refs/heads/") or None,
+        branch=decoded(branch).strip().removeprefix("refs/heads/") or None,
         base=name,
         ahead=ahead,
         files=sorted(files, key=lambda file: file.path)[:max_files],
@@ -219,8 +219,8 @@ async def _diff(
             status = "untracked"
         files.append(
             ChangedFile(
-                path=shown(change.path),
-                old_path=None if change.old_path is None else shown(change.old_path),
+                path=decoded(change.path),
+                old_path=None if change.old_path is None else decoded(change.old_path),
                 status=status,
                 additions=0 if is_binary else int(added),
                 deletions=0 if is_binary else int(deleted),

@@ -16,10 +16,10 @@ from typing import Final, Literal
 from outrider.contract.commands import Directory, FileContents, FileEntry
 from outrider.contract.errors import ApiError, not_found
 from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
+from outrider.daemon.workspace.decoding import beginning, decoded
 from outrider.daemon.workspace.git import opened
 from outrider.daemon.workspace.ignored import ignored_names, ignores
 from outrider.daemon.workspace.repository import find_repository
-from outrider.daemon.workspace.texts import beginning, shown
 
 MAX_TEXT: Final = 512 * 1024
 """Bytes of a file's text."""
@@ -50,7 +50,7 @@ async def read_files(
         found = await asyncio.to_thread(_read, root, path)
     except (PathOutsideError, ValueError, OSError) as error:
         raise _missing(inner) from error
-    shown_path = shown(os.fsencode(path.relative_to(directory)))
+    shown_path = decoded(os.fsencode(path.relative_to(directory)))
     name = "" if shown_path == "." else shown_path
     if isinstance(found, tuple):
         data, size = found
@@ -67,7 +67,7 @@ async def read_files(
     return Directory(
         path=name,
         entries=[
-            FileEntry(name=shown(entry), type=kind, size=size)
+            FileEntry(name=decoded(entry), type=kind, size=size)
             for entry, (kind, size) in sorted(entries.items())[:max_entries]
         ],
         truncated=len(entries) > max_entries or len(found) >= _MAX_SCANNED,

@@ -24,6 +24,7 @@ import structlog
 
 from outrider.contract.commands import NewWorktree
 from outrider.contract.errors import ApiError, bad_request, conflict
+from outrider.daemon.workspace.decoding import decoded
 from outrider.daemon.workspace.git import (
     GitError,
     SafeRepository,
@@ -38,7 +39,6 @@ from outrider.daemon.workspace.repository import (
     RepositoryRefusedError,
     find_repository,
 )
-from outrider.daemon.workspace.texts import shown
 
 SECONDS: Final = 30.0
 """How long creating, checking or removing a worktree may take."""
@@ -368,7 +368,7 @@ async def _unsaved_work(git: SafeRepository) -> str | None:
     ):  # fmt: skip
         found = await git.work(*arguments, stop=lambda data: b"\0" in data)
         if found.data:
-            name = shown(found.data.partition(b"\0")[0])
+            name = decoded(found.data.partition(b"\0")[0])
             return f"{what} that are not committed, such as {name!r}"
     return None
 

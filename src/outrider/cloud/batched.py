@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def parts(values: Iterable[T], size: int) -> Iterator[list[T]]:
+def batched(values: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield the values in lists of at most `size`, as `itertools.batched` of Python 3.12 does."""
     remaining = iter(values)
     while part := list(islice(remaining, size)):

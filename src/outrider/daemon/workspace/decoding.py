@@ -1,7 +1,7 @@
 """Bytes of files and of git as text for JSON."""
 
 
-def shown(data: bytes) -> str:
+def decoded(data: bytes) -> str:
     """Return text with U+FFFD in place of what is not UTF-8."""
     return data.decode("utf-8", "replace")
 
