@@ -6,10 +6,8 @@ end, machines are disconnected), then `running` cancels the tasks and saves what
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -22,26 +20,18 @@ from starlette.types import ASGIApp
 
 from outrider import __version__
 from outrider.cloud import installation
-from outrider.cloud.access.account_changes import AccountChanges
-from outrider.cloud.access.audit import Audit, RefusalSink
-from outrider.cloud.access.authentication import Authenticator
-from outrider.cloud.access.client_address import Addresses
-from outrider.cloud.access.encryption import Cipher, derived, key_file, secret_key
-from outrider.cloud.access.enrollment import Enrollment
+from outrider.cloud.access.audit import RefusalSink
+from outrider.cloud.access.encryption import key_file
 from outrider.cloud.access.handshakes import Handshakes
-from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.passwords import HASHER
-from outrider.cloud.access.quota import Quota
-from outrider.cloud.access.rate_limits import RateLimits, RedisWindows
-from outrider.cloud.access.revocation import RevocationWatch
-from outrider.cloud.access.sessions import Sessions
+from outrider.cloud.access.rate_limits import RateLimit
 from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api import operations, pages
 from outrider.cloud.api.account import AccountServices
 from outrider.cloud.api.auth import AuthServices
 from outrider.cloud.api.authorization import Authorization
 from outrider.cloud.api.daemons import DaemonServices
-from outrider.cloud.api.endpoint import BoundEndpoint
+from outrider.cloud.api.endpoint import BoundEndpoint, Endpoint
 from outrider.cloud.api.events import EventServices
 from outrider.cloud.api.long_polls import LongPolls
 from outrider.cloud.api.operations import Readiness
@@ -57,37 +47,23 @@ from outrider.cloud.api.terminals import TerminalServices
 from outrider.cloud.api.waiting import Waits, WaitServices
 from outrider.cloud.api.webhooks import WebhookServices
 from outrider.cloud.base_path import BasePath
+from outrider.cloud.components import Access, Fleet, Live, Stores, Webhooks
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
-from outrider.cloud.fleet.directory import FleetDirectory
-from outrider.cloud.fleet.dispatch import DRAIN_SECONDS, Dispatcher, PendingCommands
+from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.machine_state import MachineState
-from outrider.cloud.fleet.nodes import Nodes
-from outrider.cloud.fleet.presence import Announcement, Presence
-from outrider.cloud.fleet.relay import CommandRelay
-from outrider.cloud.fleet.session_history import SessionHistory
-from outrider.cloud.fleet.terminal_relay import TerminalRelay
-from outrider.cloud.fleet.terminals import Terminals
+from outrider.cloud.fleet.presence import Announcement
 from outrider.cloud.hosts import AllowedHosts
 from outrider.cloud.live.deltas import DeltaRelay
-from outrider.cloud.live.feed import LiveFeed
-from outrider.cloud.live.pages import Pages
-from outrider.cloud.live.stream_limit import StreamLimit
-from outrider.cloud.live.streams import EventStreams, StreamTimes
+from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.mcp.http_endpoint import McpEndpoint
 from outrider.cloud.mcp.tool_calls import ToolCalls
 from outrider.cloud.metrics_access import MetricsAccess, MetricsPort
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.settings import Settings
-from outrider.cloud.store import deliveries, machines
-from outrider.cloud.store.clock import SharedClock
-from outrider.cloud.store.database import DATABASE_ERRORS, Database
-from outrider.cloud.webhooks.addresses import AddressPolicy
-from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
-from outrider.cloud.webhooks.event_intake import EventIntake
+from outrider.cloud.store import deliveries
+from outrider.cloud.store.database import DATABASE_ERRORS
 from outrider.cloud.webhooks.retention import PRUNE_INTERVAL, prune, prune_log
-from outrider.cloud.webhooks.sender import Sender
-from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import EventName
 from outrider.contract.frames import CloseCode, Delta
 from outrider.tracing import OFF, Tracing
@@ -127,181 +103,52 @@ class Service:
     ) -> None:
         self._settings = settings
         self._is_draining = False
-        self._database = database = Database(settings.sqlalchemy_url)
-        shared_clock = SharedClock(database)
-        clock: Callable[[], float] = time.time if settings.is_single_node else shared_clock
-        self._clock = clock
-        self._registry = CollectorRegistry()
         self._has_run_before = key_file(settings.data_dir).exists()
-        secret = secret_key(settings.secret_key, settings.data_dir)
-        cipher = Cipher(secret)
-        policy = AddressPolicy(allow_private=settings.allow_private_webhooks)
-        self._sender = Sender(policy, settings.webhook_timeout, clock, tracing)
-        subscriptions = self._subscriptions = Subscriptions(database, policy, cipher, clock)
-        self._queue = DeliveryQueue(
-            database=database,
-            subscriptions=subscriptions,
-            sender=self._sender,
-            delays=settings.webhook_retry_delays,
-            registry=self._registry,
-            clock=clock,
+        self._stores = stores = Stores.create(settings)
+        self._bus = self._new_bus(stores.redis)
+        self._live = live = Live.create(stores, self._bus, stream_times or StreamTimes())
+        self._webhooks = webhooks = Webhooks.create(
+            stores, on_stored=live.feed.stored, tracing=tracing
         )
-        redis = _redis(settings, secret)
-        self._bus = self._new_bus(redis)
-        self._feed = LiveFeed(self._bus)
-        times = stream_times or StreamTimes()
-        self._revocations = RevocationWatch(database, clock, times.check)
-        limit = StreamLimit(redis=redis)
-        self._event_streams = EventStreams(database, self._feed, self._revocations, limit, times)
-        self._intake = EventIntake(
-            database=database,
-            subscriptions=subscriptions,
-            queue=self._queue,
-            on_stored=self._feed.stored,
-            clock=clock,
+        self._access = access = Access.create(
+            stores,
+            hasher=password_hasher,
+            limit_loopback=limit_loopback,
+            endpoint_limits=_rate_limits([*ENDPOINTS, *(one.endpoint for one in more_endpoints)]),
+            on_account_changed=self._account_changed,
         )
-        pending = PendingCommands()
-        self._relay = CommandRelay(self._bus, pending, self._close_connection, tracing=tracing)
-        self._terminals, self._terminal_relay = _terminals(self._bus, self._relay.node, database)
-        self._directory = FleetDirectory(self._bus, database)
-        self._presence = Presence(
-            database=database,
-            directory=self._directory,
-            node=self._relay.node,
-            grace_period=settings.grace_period,
+        self._fleet = fleet = Fleet.create(
+            stores,
+            self._bus,
             announce=self._announce,
-            clock=clock,
-        )
-        self._session_history = SessionHistory(
-            database, self._presence, days=settings.history_days, clock=clock
-        )
-        self._nodes = Nodes(
-            database=database,
-            node=self._relay.node,
-            take_over=self._presence.take_over,
+            close_connection=self._close_connection,
             revived=self._reconcile,
-            timeout=settings.node_timeout,
-            shared_clock=shared_clock,
-        )
-        self._dispatcher = Dispatcher(
-            presence=self._presence,
-            relay=self._relay,
-            pending=pending,
-            timeout=settings.command_timeout,
             drain_seconds=drain_seconds,
             tracing=tracing,
         )
-        enrollment = self._enrollment = Enrollment(database, clock)
-        self._audit = Audit(database, clock)
-        addresses = Addresses(settings.trusted_proxies, limit_loopback=limit_loopback)
         self._gateway = Gateway(
-            database=database,
-            presence=self._presence,
-            dispatcher=self._dispatcher,
-            relay=self._relay,
-            terminals=self._terminals,
-            owner_of=enrollment.machine,
-            handshakes=Handshakes(addresses, settings.rate_limit_ip, clock),
-            take_event=self._intake.agent_event,
-            note_refusal=RefusalSink(self._audit, clock).note,
+            database=stores.database,
+            presence=fleet.presence,
+            dispatcher=fleet.dispatcher,
+            relay=fleet.relay,
+            terminals=fleet.terminals,
+            owner_of=access.enrollment.machine,
+            handshakes=Handshakes(access.addresses, settings.rate_limit_ip, stores.clock),
+            take_event=webhooks.intake.agent_event,
+            note_refusal=RefusalSink(access.audit, stores.clock).note,
             take_delta=self._take_delta,
         )
         self._deltas = DeltaRelay(
             self._bus,
-            self._relay.node,
-            self._event_streams,
-            self._presence.connections_here,
+            fleet.relay.node,
+            live.streams,
+            fleet.presence.connections_here,
             self._gateway.watch_deltas,
         )
-        sessions = Sessions(database, secret, clock, password_hasher)
-        self._authenticator = Authenticator(database, sessions, clock)
-        self._account_changes = AccountChanges(database, self._account_changed)
-        self._quota = Quota(database, clock)
-        self._idempotency = Idempotency(database, cipher, clock)
-        self._streams = Streams()
-        self._waits = Waits()
-        polls = LongPolls(self._revocations)
-        self._sockets = Sockets()
-        endpoints = [*ENDPOINTS, *(bound.endpoint for bound in more_endpoints)]
-        rates = RateLimits(
-            key=settings.rate_limit_key,
-            session=settings.rate_limit_session,
-            ip=settings.rate_limit_ip,
-            auth=settings.rate_limit_auth,
-            login=settings.rate_limit_login,
-            others=[
-                rate
-                for one in endpoints
-                if one.rate_limit is not None and (rate := one.rate_limit.definition) is not None
-            ],
-            shared=None if redis is None else RedisWindows(redis),
-        )
+        self._streams, self._waits, self._sockets = Streams(), Waits(), Sockets()
         self._add_gauges()
-        bound = bound_endpoints(
-            for_daemons=DaemonServices(
-                dispatcher=self._dispatcher, presence=self._presence, gateway=self._gateway
-            ),
-            for_session_history=SessionHistoryServices(
-                dispatcher=self._dispatcher, history=self._session_history
-            ),
-            for_shortcuts=self._dispatcher,
-            for_waiting=WaitServices(
-                dispatcher=self._dispatcher, feed=self._feed, waits=self._waits, polls=polls
-            ),
-            for_terminals=TerminalServices(
-                dispatcher=self._dispatcher,
-                terminals=self._terminals,
-                timeout=settings.command_timeout,
-            ),
-            for_events=EventServices(
-                database=database,
-                streams=self._event_streams,
-                pages=Pages(database, self._feed, times.poll),
-                polls=polls,
-            ),
-            for_webhooks=WebhookServices(
-                database=database,
-                subscriptions=subscriptions,
-                queue=self._queue,
-                intake=self._intake,
-            ),
-            for_auth=AuthServices(
-                addresses=addresses,
-                rates=rates,
-                sessions=sessions,
-                enrollment=enrollment,
-                gateway=self._gateway,
-                links=sign_in_links or SignInLinks(),
-            ),
-            for_account=AccountServices(
-                settings=settings,
-                database=database,
-                addresses=addresses,
-                authenticator=self._authenticator,
-                sessions=sessions,
-                quota=self._quota,
-                audit=self._audit,
-            ),
-        )
-        pipeline = Pipeline(
-            authorization=Authorization(
-                addresses=addresses,
-                rates=rates,
-                authenticator=self._authenticator,
-                quota=self._quota,
-                recent_login=settings.recent_login,
-                public_url=settings.public_url,
-                clock=clock,
-            ),
-            addresses=addresses,
-            rates=rates,
-            idempotency=self._idempotency,
-            audit=self._audit,
-            audit_required=settings.audit_required,
-            streams=self._streams,
-            sockets=self._sockets,
-        )
-        self.app, self._mcp = self._application([*bound, *more_endpoints], pipeline, tracing)
+        bound = [*self._endpoints(sign_in_links or SignInLinks()), *more_endpoints]
+        self.app, self._mcp = self._application(bound, self._pipeline(), tracing)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -311,7 +158,7 @@ class Service:
             DatabaseError: the database cannot be used.
             InstallationError: another service uses the database.
         """
-        with installation.lock(self._database):
+        with installation.lock(self._stores.database):
             async with self._running():
                 yield
 
@@ -323,54 +170,54 @@ class Service:
                 advice="Set OUTRIDER_PUBLIC_URL or OUTRIDER_ALLOWED_HOSTS",
             )
         try:
-            await installation.prepare(self._database, used_before=self._has_run_before)
-            await self._nodes.join(alone=self._settings.is_single_node)
+            await installation.prepare(self._stores.database, used_before=self._has_run_before)
+            await self._fleet.nodes.join(alone=self._settings.is_single_node)
             if self._settings.is_single_node:
-                await deliveries.release_all(self._database)
-            await self._account_changes.start()
+                await deliveries.release_all(self._stores.database)
+            await self._access.account_changes.start()
             # In the order in which they are stopped: a task may pass its last items to later ones.
             tasks = [
                 _background(self._bus.run(), "run the bus"),
-                _background(self._relay.run(), "relay commands"),
-                _background(self._terminal_relay.run(), "relay terminals"),
-                _background(self._directory.run(), "publish machines"),
-                _background(self._presence.run(), "save snapshots"),
-                _background(self._session_history.run(), "save sessions"),
-                _background(self._intake.run(), "store events"),
-                _background(self._queue.run(), "deliver"),
-                _background(self._feed.run(), "wake for events"),
-                _background(self._event_streams.run(), "read events"),
-                _background(self._revocations.run(), "check credentials"),
+                _background(self._fleet.relay.run(), "relay commands"),
+                _background(self._fleet.terminal_relay.run(), "relay terminals"),
+                _background(self._fleet.directory.run(), "publish machines"),
+                _background(self._fleet.presence.run(), "save snapshots"),
+                _background(self._fleet.session_history.run(), "save sessions"),
+                _background(self._webhooks.intake.run(), "store events"),
+                _background(self._webhooks.queue.run(), "deliver"),
+                _background(self._live.feed.run(), "wake for events"),
+                _background(self._live.streams.run(), "read events"),
+                _background(self._live.revocations.run(), "check credentials"),
                 _background(self._deltas.run(), "exchange deltas"),
                 _background(
                     run_periodically(self._prune, PRUNE_INTERVAL, "prune deliveries"),
                     "prune deliveries",
                 ),
-                _background(self._authenticator.keep_saving(), "save last used"),
-                _background(self._idempotency.keep_pruning(), "prune idempotency keys"),
-                _background(self._audit.keep_writing(), "write audit"),
-                _background(self._account_changes.run(), "look for changed accounts"),
+                _background(self._access.authenticator.keep_saving(), "save last used"),
+                _background(self._access.idempotency.keep_pruning(), "prune idempotency keys"),
+                _background(self._access.audit.keep_writing(), "write audit"),
+                _background(self._access.account_changes.run(), "look for changed accounts"),
             ]
             if not self._settings.is_single_node:
-                tasks.append(_background(self._nodes.run(), "watch the nodes"))
+                tasks.append(_background(self._fleet.nodes.run(), "watch the nodes"))
             try:
                 yield
             finally:
                 await self._mcp.close()
-                await self._dispatcher.close()
-                await self._presence.close()
-                await self._enrollment.close()
+                await self._fleet.dispatcher.close()
+                await self._fleet.presence.close()
+                await self._access.enrollment.close()
                 await self._deregister()
                 for task in tasks:
                     task.cancel()
                     await asyncio.wait({task}, timeout=10)
-                await self._authenticator.save_last_used()
-                await self._quota.give_back()
-                await self._audit.write()
+                await self._access.authenticator.save_last_used()
+                await self._access.quota.give_back()
+                await self._access.audit.write()
         finally:
-            await self._sender.close()
+            await self._webhooks.sender.close()
             await self._bus.close()
-            await self._database.close()
+            await self._stores.database.close()
 
     async def leave(self) -> None:
         """Report this node as not ready, and return when no more requests are expected.
@@ -379,7 +226,7 @@ class Service:
         machines to move to those nodes, so that no command fails.
         """
         self._is_draining = True
-        if self._bus.is_shared and await self._nodes.has_others():
+        if self._bus.is_shared and await self._fleet.nodes.has_others():
             # Load balancers first: otherwise they would send a moving machine back to this node.
             await asyncio.sleep(self._settings.drain_delay)
             self._sockets.drain()
@@ -388,13 +235,84 @@ class Service:
     async def drain(self) -> None:
         """End streams and waits, let commands in flight end, then disconnect the machines."""
         self._sockets.drain()
-        self._event_streams.drain()
-        self._feed.drain()
+        self._live.streams.drain()
+        self._live.feed.drain()
         self._streams.drain()  # the server then waits until their last chunks are sent
         self._waits.drain()
-        await self._dispatcher.drain()
-        await self._idempotency.drain(1)
+        await self._fleet.dispatcher.drain()
+        await self._access.idempotency.drain(1)
         await self._gateway.close()
+
+    def _endpoints(self, links: SignInLinks) -> list[BoundEndpoint]:
+        """Return the endpoints of the table with the services that their handlers use."""
+        database, settings = self._stores.database, self._settings
+        access, fleet, live, webhooks = self._access, self._fleet, self._live, self._webhooks
+        polls = LongPolls(live.revocations)
+        return bound_endpoints(
+            for_daemons=DaemonServices(
+                dispatcher=fleet.dispatcher, presence=fleet.presence, gateway=self._gateway
+            ),
+            for_session_history=SessionHistoryServices(
+                dispatcher=fleet.dispatcher, history=fleet.session_history
+            ),
+            for_shortcuts=fleet.dispatcher,
+            for_waiting=WaitServices(
+                dispatcher=fleet.dispatcher, feed=live.feed, waits=self._waits, polls=polls
+            ),
+            for_terminals=TerminalServices(
+                dispatcher=fleet.dispatcher,
+                terminals=fleet.terminals,
+                timeout=settings.command_timeout,
+            ),
+            for_events=EventServices(
+                database=database, streams=live.streams, pages=live.pages, polls=polls
+            ),
+            for_webhooks=WebhookServices(
+                database=database,
+                subscriptions=webhooks.subscriptions,
+                queue=webhooks.queue,
+                intake=webhooks.intake,
+            ),
+            for_auth=AuthServices(
+                addresses=access.addresses,
+                rates=access.rates,
+                sessions=access.sessions,
+                enrollment=access.enrollment,
+                gateway=self._gateway,
+                links=links,
+            ),
+            for_account=AccountServices(
+                settings=settings,
+                database=database,
+                addresses=access.addresses,
+                authenticator=access.authenticator,
+                sessions=access.sessions,
+                quota=access.quota,
+                audit=access.audit,
+            ),
+        )
+
+    def _pipeline(self) -> Pipeline:
+        """Return what every request passes before its handler."""
+        access, settings = self._access, self._settings
+        return Pipeline(
+            authorization=Authorization(
+                addresses=access.addresses,
+                rates=access.rates,
+                authenticator=access.authenticator,
+                quota=access.quota,
+                recent_login=settings.recent_login,
+                public_url=settings.public_url,
+                clock=self._stores.clock,
+            ),
+            addresses=access.addresses,
+            rates=access.rates,
+            idempotency=access.idempotency,
+            audit=access.audit,
+            audit_required=settings.audit_required,
+            streams=self._streams,
+            sockets=self._sockets,
+        )
 
     def _application(
         self, bound: Sequence[BoundEndpoint], pipeline: Pipeline, tracing: Tracing
@@ -402,13 +320,17 @@ class Service:
         """Return the ASGI application, what is served at each path, and its part for MCP."""
         endpoints = [one.endpoint for one in bound]
         approvals = self._settings.mcp_approvals
-        calls = ToolCalls(bound, pipeline, self._dispatcher, self._presence, approvals=approvals)
+        calls = ToolCalls(
+            bound, pipeline, self._fleet.dispatcher, self._fleet.presence, approvals=approvals
+        )
         mcp = McpEndpoint(pipeline, calls, self._settings)
         base_path = self._settings.base_path
         access = MetricsAccess(self._settings, pipeline.addresses)
         others = Starlette(
             routes=[
-                *operations.routes(endpoints, self._readiness, self._registry, access, base_path),
+                *operations.routes(
+                    endpoints, self._readiness, self._stores.registry, access, base_path
+                ),
                 *pages.routes(),
                 *mcp.routes(),
                 Route("/api/{path:path}", no_endpoint(pipeline)),
@@ -419,7 +341,7 @@ class Service:
         others.router.redirect_slashes = False
         router = Router(resources(bound, pipeline), others, {GATEWAY_PATH: self._gateway})
         traced = RequestSpans(router, tracing) if tracing.is_on else router
-        return _with_middleware(traced, self._settings, self._registry), mcp
+        return _with_middleware(traced, self._settings, self._stores.registry), mcp
 
     def _add_gauges(self) -> None:
         """Add what is open on this node to its metrics."""
@@ -427,12 +349,12 @@ class Service:
             ("outrider_machines", "Machines with a socket here.", self._gateway.count),
             ("outrider_sockets", "Open WebSockets of clients.", self._sockets.count),
             ("outrider_waits", "Requests that wait for an agent.", self._waits.count),
-            ("outrider_event_streams", "Open event streams.", self._event_streams.count),
+            ("outrider_event_streams", "Open event streams.", self._live.streams.count),
             ("outrider_tasks", "Asyncio tasks of this process.", _count_tasks),
         ):
-            Gauge(name, text, registry=self._registry).set_function(read)
-        ProcessCollector(registry=self._registry)
-        build = Gauge("outrider_build_info", "1.", ["version"], registry=self._registry)
+            Gauge(name, text, registry=self._stores.registry).set_function(read)
+        ProcessCollector(registry=self._stores.registry)
+        build = Gauge("outrider_build_info", "1.", ["version"], registry=self._stores.registry)
         build.labels(__version__).set(1)
 
     async def _readiness(self) -> Readiness:
@@ -441,7 +363,7 @@ class Service:
         if self._is_draining:
             states["node"] = "stopping"
         try:
-            await self._database.ping()
+            await self._stores.database.ping()
         except DATABASE_ERRORS as error:
             states["database"] = str(error)
         if self._bus.is_shared:
@@ -451,7 +373,7 @@ class Service:
             except BusDown as error:
                 states["redis"] = str(error)
         is_ready = all(state == "ok" for state in states.values())
-        failure = self._audit.failure
+        failure = self._access.audit.failure
         states["audit"] = "ok" if failure is None else f"cannot be written: {failure}"
         if failure is not None and self._settings.audit_required:
             is_ready = False
@@ -459,7 +381,7 @@ class Service:
 
     async def _deregister(self) -> None:
         try:
-            await self._nodes.leave()
+            await self._fleet.nodes.leave()
         except DATABASE_ERRORS as error:
             _log.warning("node deregistration failed", error=str(error))
 
@@ -479,13 +401,13 @@ class Service:
         return RedisBus(redis, on_down=self._bus_down, on_up=self._bus_up)
 
     def _bus_down(self) -> None:
-        self._directory.mark_incomplete()
-        self._relay.bus_down()
-        self._terminal_relay.bus_down()
+        self._fleet.directory.mark_incomplete()
+        self._fleet.relay.bus_down()
+        self._fleet.terminal_relay.bus_down()
 
     async def _bus_up(self) -> None:
-        self._presence.republish()
-        self._feed.wake_all()
+        self._fleet.presence.republish()
+        self._live.feed.wake_all()
         await self._reconcile()
 
     async def _reconcile(self) -> None:
@@ -497,18 +419,18 @@ class Service:
 
     async def _account_changed(self, account_id: str) -> None:
         """Drop this node's caches of an account that the operator changed or deleted."""
-        self._authenticator.forget_account(account_id)
-        self._subscriptions.invalidate(account_id)
-        await self._quota.refresh(account_id)
+        self._access.authenticator.forget_account(account_id)
+        self._webhooks.subscriptions.invalidate(account_id)
+        await self._access.quota.refresh(account_id)
         await self._gateway.drop_deleted(account_id)
 
     async def _prune(self) -> None:
-        await prune(self._database, self._clock())
-        await prune_log(self._database, self._clock())
-        await self._session_history.prune()
+        await prune(self._stores.database, self._stores.clock())
+        await prune_log(self._stores.database, self._stores.clock())
+        await self._fleet.session_history.prune()
 
     async def _announce(self, name: EventName, state: MachineState) -> Announcement:
-        return await self._intake.machine_event(
+        return await self._webhooks.intake.machine_event(
             name,
             account_id=state.account_id,
             daemon_id=state.id,
@@ -529,21 +451,10 @@ def _with_middleware(app: ASGIApp, settings: Settings, registry: CollectorRegist
     return RequestMetrics(app, registry)
 
 
-def _terminals(bus: Bus, node: str, database: Database) -> tuple[Terminals, TerminalRelay]:
-    """Return the terminals of this node's machines, and what leads to those of other nodes."""
-    terminals = Terminals()
-    node_of = partial(machines.node_of, database)
-    terminals.relay = relay = TerminalRelay(bus, node, node_of, terminals)
-    return terminals, relay
-
-
-def _redis(settings: Settings, secret: str) -> "Redis | None":
-    """Return the shared Redis, if any. The key prefix is unique to this installation."""
-    if settings.redis_url is None:
-        return None
-    from outrider.cloud.store.redis import Redis  # 6 MB that a single node does not need
-
-    return Redis(settings.redis_url, f"outrider:{derived(secret, 'redis').hex()[:12]}")
+def _rate_limits(endpoints: Iterable[Endpoint[Any]]) -> list[RateLimit]:
+    """Return the rate limits that single endpoints define."""
+    limits = (one.rate_limit.definition for one in endpoints if one.rate_limit is not None)
+    return [limit for limit in limits if limit is not None]
 
 
 def _count_tasks() -> int:
