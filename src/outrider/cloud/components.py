@@ -132,6 +132,7 @@ class Webhooks:
 
         Args:
             on_stored: called with the account of each event that was stored.
+            tracing: begins the spans of deliveries.
         """
         settings, database, clock = stores.settings, stores.database, stores.clock
         policy = AddressPolicy(allow_private=settings.allow_private_webhooks)
@@ -241,6 +242,7 @@ class Fleet:
             close_connection: closes a machine's socket on this node.
             revived: called after this node was declared dead by the others.
             drain_seconds: how long a stop waits for commands in flight.
+            tracing: begins the spans of commands.
         """
         settings, database, clock = stores.settings, stores.database, stores.clock
         pending = PendingCommands()

@@ -29,7 +29,7 @@ from outrider.daemon.live_terminals import LiveTerminals, Window, agent_window
 from outrider.daemon.machine import describe_machine
 from outrider.daemon.refusals import RefusalSink
 from outrider.daemon.router import Router, command_handlers
-from outrider.daemon.settings import DaemonSettings, SettingsError
+from outrider.daemon.settings import Connection, DaemonSettings, SettingsError
 from outrider.daemon.terminal import Terminals
 from outrider.daemon.workspace.worktrees import Worktrees
 from outrider.tracing import OFF, Tracing
@@ -71,85 +71,115 @@ async def run_daemon(
         journal = _open_journal(settings)
         tmux = Tmux(settings.tmux_socket)
         try:
-            outbox = Outbox(journal, on_omitted=_log_omitted)
-            providers = load_providers(
-                settings.config_dir,
-                tmux=tmux,
-                journal=journal,
-                note_refusal=RefusalSink(outbox.refused, epoch_millis).note,
+            agent = _MachineAgent(
+                settings, connection, journal, tmux, on_connected=on_connected, tracing=tracing
             )
-            sessions = Sessions(
-                daemon_id=connection.daemon_id,
-                providers=providers,
-                journal=journal,
-                chats=EndedChats(
-                    settings.chats_folder,
-                    HistoryLimits(
-                        days=settings.history_days, size=round(settings.history_mb * 1024**2)
-                    ),
-                ),
-                on_change=outbox.session_changed,
-                on_remove=outbox.session_removed,
-                emit=outbox.event,
-                deltas=outbox,
-                worktrees=Worktrees(settings.worktrees_dir),
-                tracing=tracing,
-            )
-            terminals = Terminals(partial(start_interactive_shell, tmux))
-
-            def snapshot() -> Snapshot:
-                return Snapshot(
-                    machine=describe_machine(),
-                    providers=sessions.providers(),
-                    sessions=sessions.describe(),
-                )
-
-            async def reload() -> None:
-                """Read provider files that have changed, and report the result to the service."""
-                if await providers.refresh():
-                    _log.info("provider files reloaded")
-                    _log_errors(providers)
-                    await sessions.retry_restore()
-                    outbox.report()
-
-            async def window(request: Open) -> Window:
-                if request.name is not None:
-                    return Window(await terminals.window(request.name), is_agent=False)
-                return agent_window(sessions, request.session_id)
-
-            live_terminals = LiveTerminals(tmux, window)
-            router = Router(command_handlers(sessions, terminals, reload), tracing=tracing)
-            link = Link(
-                connection,
-                outbox=outbox,
-                router=router,
-                snapshot=snapshot,
-                terminals=live_terminals,
-                on_connected=lambda: on_connected(sessions.providers()),
-            )
-            _log.info("machine agent started", version=__version__, tmux=settings.tmux_socket)
-            reloading = asyncio.create_task(_reload_regularly(reload), name="provider files")
-            pruning = asyncio.create_task(_prune_regularly(sessions), name="prune ended sessions")
-            _log_errors(providers)
-            try:
-                await close_left_windows(tmux)
-                await sessions.restore()
-                await link.run(stop)
-            finally:
-                # The order matters. First nothing may start new work (reloading, commands), then
-                # terminals are killed and agents detached. The journal closes last: the sessions
-                # still write to it while they are detached.
-                reloading.cancel()
-                pruning.cancel()
-                await asyncio.wait({reloading, pruning})
-                await router.close(within=1)
-                await _bounded(
-                    _CLOSE_SECONDS, live_terminals.close(), terminals.close(), sessions.detach()
-                )
+            await agent.run(stop)
         finally:
             await _bounded(_TMUX_CLOSE_SECONDS, tmux.close())
             journal.close()
             _log.info("machine agent stopped")
+
+
+class _MachineAgent:
+    """The parts of a running machine agent, and how they are connected."""
+
+    def __init__(
+        self,
+        settings: DaemonSettings,
+        connection: Connection,
+        journal: Journal,
+        tmux: Tmux,
+        *,
+        on_connected: Callable[[list[Description]], None],
+        tracing: Tracing,
+    ) -> None:
+        self._tmux = tmux
+        self._outbox = outbox = Outbox(journal, on_omitted=_log_omitted)
+        self._providers = load_providers(
+            settings.config_dir,
+            tmux=tmux,
+            journal=journal,
+            note_refusal=RefusalSink(outbox.refused, epoch_millis).note,
+        )
+        limits = HistoryLimits(
+            days=settings.history_days, size=round(settings.history_mb * 1024**2)
+        )
+        self._sessions = sessions = Sessions(
+            daemon_id=connection.daemon_id,
+            providers=self._providers,
+            journal=journal,
+            chats=EndedChats(settings.chats_folder, limits),
+            on_change=outbox.session_changed,
+            on_remove=outbox.session_removed,
+            emit=outbox.event,
+            deltas=outbox,
+            worktrees=Worktrees(settings.worktrees_dir),
+            tracing=tracing,
+        )
+        self._terminals = Terminals(partial(start_interactive_shell, tmux))
+        self._live_terminals = LiveTerminals(tmux, self._window)
+        self._router = Router(
+            command_handlers(sessions, self._terminals, self._reload), tracing=tracing
+        )
+        self._link = Link(
+            connection,
+            outbox=outbox,
+            router=self._router,
+            snapshot=self._snapshot,
+            terminals=self._live_terminals,
+            on_connected=lambda: on_connected(sessions.providers()),
+        )
+        _log.info("machine agent started", version=__version__, tmux=tmux.socket)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Restore the sessions, and execute the service's commands until `stop` is set.
+
+        Raises:
+            LinkRefusedError: the service refuses this machine permanently.
+        """
+        reloading = asyncio.create_task(_reload_regularly(self._reload), name="provider files")
+        pruning = asyncio.create_task(_prune_regularly(self._sessions), name="prune ended sessions")
+        _log_errors(self._providers)
+        try:
+            await close_left_windows(self._tmux)
+            await self._sessions.restore()
+            await self._link.run(stop)
+        finally:
+            # The order matters. First nothing may start new work (reloading, commands), then
+            # terminals are killed and agents detached. The caller closes the journal after that:
+            # the sessions still write to it while they are detached.
+            reloading.cancel()
+            pruning.cancel()
+            await asyncio.wait({reloading, pruning})
+            await self._router.close(within=1)
+            await _bounded(
+                _CLOSE_SECONDS,
+                self._live_terminals.close(),
+                self._terminals.close(),
+                self._sessions.detach(),
+            )
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(
+            machine=describe_machine(),
+            providers=self._sessions.providers(),
+            sessions=self._sessions.describe(),
+        )
+
+    async def _reload(self) -> None:
+        """Read provider files that have changed, and report the result to the service."""
+        if await self._providers.refresh():
+            _log.info("provider files reloaded")
+            _log_errors(self._providers)
+            await self._sessions.retry_restore()
+            self._outbox.report()
+
+    async def _window(self, request: Open) -> Window:
+        """Return the window that a viewer asks for."""
+        if request.name is not None:
+            return Window(await self._terminals.window(request.name), is_agent=False)
+        return agent_window(self._sessions, request.session_id)
 
 
 def _open_journal(settings: DaemonSettings) -> Journal:
