@@ -13,12 +13,12 @@ _KEY: Final = "outrider.base_path"
 
 
 def base_path(scope: Scope) -> str:
-    """Return the base path that was taken off the path of a request; empty if there is none."""
+    """Return the base path that was removed from the path of a request; empty if there is none."""
     return str(scope.get(_KEY, ""))
 
 
 class BasePath:
-    """ASGI middleware that takes the base path off the path of each request.
+    """ASGI middleware that removes the base path from the path of each request.
 
     Other paths get a 404, except those for load balancers and monitoring, which work without it
     too. Starlette's `root_path` is not used for this: its routes would take it off a second time

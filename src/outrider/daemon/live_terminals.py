@@ -137,7 +137,7 @@ class LiveTerminals:
         self._output()
 
     def lost(self) -> None:
-        """Let every viewer go: the connection has ended. The terminals stay."""
+        """Release every viewer: the connection has ended. The terminals stay."""
         for viewer in self._viewers.values():
             viewer.leave()
         self._viewers.clear()

@@ -1,4 +1,4 @@
-"""The address and key that `outrider login` keeps, mode 0600, below the environment's."""
+"""The address and key that `outrider login` stores (mode 0600), unless the environment has them."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ NO_KEY: Final = f"There is no API key: run `outrider login --server URL`, or set
 
 
 class NotLoggedIn(OutriderError):
-    """There is no key, neither in the environment nor kept by `outrider login`."""
+    """There is no key, neither in the environment nor stored by `outrider login`."""
 
 
 class CredentialsError(OutriderError):
@@ -24,7 +24,7 @@ class CredentialsError(OutriderError):
 
 
 class SavedCredentials(msgspec.Struct):
-    """What `outrider login` has kept, as the file has it."""
+    """The content of the file that `outrider login` writes."""
 
     server: str
     key: str
@@ -38,7 +38,7 @@ class Credentials(NamedTuple):
 
 
 def file() -> Path:
-    """Return where they are kept."""
+    """Return the path of the file that `outrider login` writes."""
     folder = os.environ.get("OUTRIDER_CONFIG_DIR") or Path.home() / ".config" / "outrider"
     return Path(folder).expanduser() / FILE_NAME
 
@@ -46,7 +46,7 @@ def file() -> Path:
 def load() -> Credentials:
     """Return the credentials to use.
 
-    The kept key is sent to no other server than the one that it was kept for.
+    The stored key is sent to no other server than the one that it was stored for.
 
     Raises:
         NotLoggedIn: there is no key.
@@ -66,7 +66,7 @@ def load() -> Credentials:
 
 
 def save(server: str, key: str) -> Path:
-    """Keep the credentials, readable by their owner only; return the file.
+    """Write the credentials, readable by their owner only; return the file.
 
     Raises:
         CredentialsError: the directory cannot be written.
@@ -90,7 +90,7 @@ def connect() -> Outrider:
 
 
 def load_saved() -> SavedCredentials | None:
-    """Return what `outrider login` has kept; None if there is nothing.
+    """Return what `outrider login` has stored; None if there is no file.
 
     Raises:
         CredentialsError: the file is damaged.

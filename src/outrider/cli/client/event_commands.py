@@ -91,7 +91,7 @@ class Forwarder:
         self._http = httpx2.Client(timeout=_FORWARD_SECONDS)
 
     def forward(self, event: Event) -> str:
-        """Post an event, and return what came of it."""
+        """Post an event, and return the outcome."""
         body = event.body.encode()
         headers = {
             "Content-Type": "application/json",

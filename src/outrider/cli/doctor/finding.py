@@ -6,7 +6,7 @@ import msgspec
 
 
 class Status(StrEnum):
-    """How well it is."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -30,20 +30,20 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def ok(name: str, message: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding without a problem."""
     return Finding(name, Status.OK, message)
 
 
 def warning(name: str, message: str, advice: str) -> Finding:
-    """Return what may become a problem, or is one for some uses only."""
+    """Return a finding that may become a problem, or is one for some uses only."""
     return Finding(name, Status.WARNING, message, advice)
 
 
 def failed(name: str, message: str, advice: str) -> Finding:
-    """Return what has to be corrected."""
+    """Return a finding that has to be corrected."""
     return Finding(name, Status.FAILED, message, advice)
 
 
 def skipped(name: str, cause: str) -> Finding:
-    """Return that a check was not possible, because another one failed."""
+    """Return a finding of a check that was not possible, because another one failed."""
     return Finding(name, Status.SKIPPED, "not checked", f"Correct `{cause}` first.")

@@ -156,7 +156,7 @@ def check_service(facts: ServiceFacts) -> Finding:
 
 
 def check_certificate(facts: ServiceFacts) -> Finding:
-    """Check that the connection is encrypted, and will be next week."""
+    """Check that the connection is encrypted, and that the certificate does not expire soon."""
     name = "certificate"
     if urlsplit(facts.url).scheme != "https":
         if facts.is_loopback:
@@ -194,7 +194,7 @@ def check_clock(facts: ServiceFacts) -> Finding:
 
 
 def check_key(facts: KeyFacts) -> Finding:
-    """Check that the service takes the API key."""
+    """Check that the service accepts the API key."""
     login = "Run `outrider login --server URL` with a valid key."
     if facts.source is None:
         text = "there is no API key" if facts.problem is None else facts.problem

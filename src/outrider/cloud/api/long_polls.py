@@ -35,7 +35,7 @@ class LongPolls:
         self._revocations = revocations
 
     async def run(self, call: Call, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`; cancel it when nobody may or will read the response.
+        """Return the result of `work`; cancel it once nobody may or can read it.
 
         Raises:
             ApiError: 401, the credential was revoked, or its session has ended.

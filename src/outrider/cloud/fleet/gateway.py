@@ -449,11 +449,11 @@ class Gateway:
         Raises:
             SQLAlchemyError, OSError: the database is unavailable.
         """
-        here = self._presence.here(account_id)
-        if not here:
+        local = self._presence.local_ids(account_id)
+        if not local:
             return
-        existing = await machines.existing(self._database, here)
-        for machine_id in here:
+        existing = await machines.existing(self._database, local)
+        for machine_id in local:
             if machine_id not in existing:
                 reason = "The account of this machine was deleted"
                 self.close_connection(machine_id, CloseCode.UNAUTHORIZED, reason, None)

@@ -123,7 +123,7 @@ class Presence:
         """Return a machine that this node is responsible for, None if it is not."""
         return self._local.get(machine_id)
 
-    def here(self, account_id: str) -> list[str]:
+    def local_ids(self, account_id: str) -> list[str]:
         """Return the ids of the account's machines that this node is responsible for."""
         return list(self._local.of_account(account_id))
 

@@ -143,7 +143,7 @@ class LiveFeed:
             self._wake(account_id)
 
     def drain(self) -> None:
-        """Let those who wait see that the node stops."""
+        """Wake every listener, because the node stops."""
         self._is_draining = True
         self.wake_all()
 

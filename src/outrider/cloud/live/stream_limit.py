@@ -81,7 +81,7 @@ class _SharedCounts:
         return before is not None
 
     async def end_lease(self) -> None:
-        """Have the numbers of this node no longer count."""
+        """End the lease: the numbers of this node no longer count."""
         await self._redis.ask("DEL", self._lease(self._node))
 
     async def write(self, key: str, count: int) -> None:
