@@ -24,13 +24,14 @@ EXAMPLES = re.findall(
 )
 
 
-@pytest.fixture
-def program(tools: Tools) -> Path:
+@pytest_asyncio.fixture(loop_scope="session")
+async def program(tools: Tools) -> Path:
     """A directory where the package is installed."""
     installed = tools.directory / "node_modules" / "outrider-client"
     installed.mkdir(parents=True)
     shutil.copy(PACKAGE / "package.json", installed)
-    tools.run("tsc", "--project", PACKAGE, "--outDir", installed / "dist")
+    # In a thread: the service is in this process, and would not answer its machine meanwhile.
+    await asyncio.to_thread(tools.run, "tsc", "--project", PACKAGE, "--outDir", installed / "dist")
     return tools.directory
 
 
