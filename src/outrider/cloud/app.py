@@ -385,8 +385,8 @@ class Service:
         except DATABASE_ERRORS as error:
             _log.warning("node deregistration failed", error=str(error))
 
-    def _take_delta(self, account_id: str, machine_id: str, delta: Delta) -> None:
-        self._deltas.receive(account_id, machine_id, delta)
+    def _take_delta(self, account_id: str, machine_id: str, delta: Delta, ide_id: str) -> None:
+        self._deltas.receive(account_id, machine_id, delta, ide_id)
 
     def _close_connection(
         self, machine_id: str, code: CloseCode, reason: str, connection: int | None

@@ -543,6 +543,18 @@ async def test_deltas_reach_the_streams_that_ask_for_them(owner: Owner) -> None:
         assert (await without.next()).data["id"] == ids[0]
 
 
+async def test_deltas_of_a_session_that_is_named_by_its_type(owner: Owner) -> None:
+    machine = await owner.machine()
+    await machine.reports(session(id="session_1"), session(type="codex", id="session_2"))
+    target = f"{machine.id}:cli:codex"
+    async with event_stream(owner.api, deltas="true", target=target) as stream:
+        await stream.next()
+        await eventually(lambda: any(one.sessions is None for one in machine.heard(WatchDeltas)))
+        other = Delta(session_id="session_1", message_id="m", revision=0, op="append", text="Hi")
+        await machine.say(other, msgspec.structs.replace(other, session_id="session_2"))
+        assert (await stream.next()).data["targetId"] == f"{machine.id}:session:session_2"
+
+
 async def test_a_client_that_goes_away_leaves_nothing_behind(owner: Owner) -> None:
     async def count() -> float:
         text = (await owner.site.client().get("/metrics")).text

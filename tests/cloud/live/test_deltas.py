@@ -66,7 +66,8 @@ class Node:
         self.wanted = accounts
         self.delta_accounts_changed.set()
 
-    def delta(self, account_id: str, daemon_id: str, delta: Delta) -> None:
+    def delta(self, account_id: str, daemon_id: str, delta: Delta, ide_id: str) -> None:
+        assert ide_id == f"{daemon_id}:cli:codex"  # here and on the other nodes
         if account_id in self.wanted:
             self.received.append((account_id, daemon_id, delta.revision))
 
@@ -80,7 +81,8 @@ class Node:
         """Have the machine of an account send deltas."""
         for revision in revisions:
             delta = Delta(session_id="s", message_id="m", revision=revision, op="append", text=text)
-            self.relay.receive(account, f"machine of {account}", delta)
+            machine = f"machine of {account}"
+            self.relay.receive(account, machine, delta, f"{machine}:cli:codex")
 
 
 @pytest.fixture(scope="module")

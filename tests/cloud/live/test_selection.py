@@ -87,9 +87,12 @@ def test_a_session_by_each_of_its_target_ids() -> None:
 
 
 def test_deltas_are_for_those_who_ask_and_may_read_agents() -> None:
-    target = f"{ONE}:session:session_1"
-    assert not select(EventQuery(), ALL).wants_delta(ONE, target)
-    assert not select(EventQuery(deltas="true"), MACHINE_KINDS).wants_delta(ONE, target)
-    assert select(EventQuery(deltas="true", events="agent:*"), ALL).wants_delta(ONE, target)
-    assert select(EventQuery(deltas="true", target=target), ALL).wants_delta(ONE, target)
-    assert not select(EventQuery(deltas="true", daemon_id=OTHER), ALL).wants_delta(ONE, target)
+    targets = (f"{ONE}:session:session_1", f"{ONE}:cli:claude-code")
+    assert not select(EventQuery(), ALL).wants_delta(ONE, targets)
+    assert not select(EventQuery(deltas="true"), MACHINE_KINDS).wants_delta(ONE, targets)
+    assert select(EventQuery(deltas="true", events="agent:*"), ALL).wants_delta(ONE, targets)
+    for one in targets:
+        assert select(EventQuery(deltas="true", target=one), ALL).wants_delta(ONE, targets)
+    other = f"{ONE}:cli:codex"
+    assert not select(EventQuery(deltas="true", target=other), ALL).wants_delta(ONE, targets)
+    assert not select(EventQuery(deltas="true", daemon_id=OTHER), ALL).wants_delta(ONE, targets)

@@ -22,6 +22,7 @@ import structlog
 from starlette.types import Message, Receive, Scope, Send
 
 from outrider import __version__
+from outrider.cloud.fleet import views
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.machine_state import MachineState, TooMuchState
 from outrider.cloud.fleet.presence import Presence
@@ -290,7 +291,8 @@ class Gateway:
         take_event: stores the events of machines.
         terminals: gets the binary messages of machines.
         note_refusal: called with account, machine and refusal when a machine refused an agent.
-        take_delta: called with account, machine and each delta that was asked for.
+        take_delta: called with account, machine and each delta that was asked for, and the target
+            id by type of its session; empty if the machine has not reported that session yet.
     """
 
     def __init__(
@@ -305,7 +307,7 @@ class Gateway:
         handshakes: Handshakes,
         take_event: TakeEvent,
         note_refusal: Callable[[str, str, Refused], None],
-        take_delta: Callable[[str, str, Delta], None] = lambda *_: None,
+        take_delta: Callable[[str, str, Delta, str], None] = lambda *_: None,
     ) -> None:
         self._note_refusal = note_refusal
         self._take_delta = take_delta
@@ -600,7 +602,9 @@ class Gateway:
                     stored=partial(connection.event_stored, seq),
                 )
             case DeltaReceived(delta):
-                self._take_delta(state.account_id, state.id, delta)
+                session = state.sessions.get(delta.session_id)
+                ide_id = "" if session is None else views.type_target(state.id, session)
+                self._take_delta(state.account_id, state.id, delta, ide_id)
             case RefusalReceived(refused):
                 self._note_refusal(state.account_id, state.id, refused)
             case GoodbyeReceived(reason):

@@ -107,9 +107,14 @@ def _ide(machine_id: str, session: Session) -> IdeEntry:
     )
 
 
+def type_target(machine_id: str, session: Session) -> str:
+    """Return the target id that names a session by its type: the `ideId` of its events."""
+    return f"{machine_id}:{session.kind}:{session.type}"
+
+
 def _entry(machine_id: str, session: Session) -> dict[str, object]:
     return {
-        "id": f"{machine_id}:{session.kind}:{session.type}",
+        "id": type_target(machine_id, session),
         "type": session.type,
         "name": session.name,
         "session_id": session.id,

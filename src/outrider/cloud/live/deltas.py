@@ -66,11 +66,15 @@ class DeltasWanted(msgspec.Struct, tag="wanted", array_like=True, frozen=True):
 
 
 class RelayedDelta(msgspec.Struct, tag="delta", array_like=True, frozen=True):
-    """To the nodes that want the deltas of an account: one of them."""
+    """To the nodes that want the deltas of an account: one of them.
+
+    `ide_id` is the target id by type of its session; empty from a node of an older release.
+    """
 
     node: str
     machine: str
     frame: bytes
+    ide_id: str = ""
 
 
 _wanted_decoder: Final = msgspec.msgpack.Decoder(DeltasWanted)
@@ -90,7 +94,7 @@ class DeltaStreams(Protocol):
     def delta_accounts(self) -> Mapping[str, int]:
         """Return the accounts, with a number that grows with each stream that is opened."""
 
-    def delta(self, account_id: str, daemon_id: str, delta: Delta) -> None:
+    def delta(self, account_id: str, daemon_id: str, delta: Delta, ide_id: str) -> None:
         """Send a delta to those that want it. It must not block."""
 
 
@@ -172,12 +176,16 @@ class DeltaRelay:
         self._unpublished_bytes = 0
         self._has_unpublished = asyncio.Event()
 
-    def receive(self, account_id: str, machine_id: str, delta: Delta) -> None:
-        """Pass on a delta of a machine that is connected here."""
-        self._streams.delta(account_id, machine_id, delta)
+    def receive(self, account_id: str, machine_id: str, delta: Delta, ide_id: str) -> None:
+        """Pass on a delta of a machine that is connected here.
+
+        Args:
+            ide_id: the target id by type of its session; empty if it is not known.
+        """
+        self._streams.delta(account_id, machine_id, delta, ide_id)
         if account_id not in self._leases:
             return
-        message = _encoder.encode(RelayedDelta(self._node, machine_id, encode(delta)))
+        message = _encoder.encode(RelayedDelta(self._node, machine_id, encode(delta), ide_id))
         if (
             len(self._unpublished) < MAX_UNPUBLISHED
             and self._unpublished_bytes + len(message) <= MAX_UNPUBLISHED_BYTES
@@ -276,7 +284,7 @@ class DeltaRelay:
             return
         delta = decode_from_daemon(relayed.frame)
         if isinstance(delta, Delta):
-            self._streams.delta(account_id, relayed.machine, delta)
+            self._streams.delta(account_id, relayed.machine, delta, relayed.ide_id)
 
     def _wanted(self) -> dict[str, Requests]:
         """Return the accounts with streams on any node that want deltas."""

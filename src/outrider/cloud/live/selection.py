@@ -64,9 +64,9 @@ class Selection:
         subject = _subject.decode(event.body)
         return self._is_about(subject.daemon_id, (subject.target_id, subject.ide_id))
 
-    def wants_delta(self, daemon_id: str, target_id: str) -> bool:
-        """Return whether a delta of a session is selected."""
-        return self.deltas and self._is_about(daemon_id, (target_id,))
+    def wants_delta(self, daemon_id: str, targets: Iterable[str]) -> bool:
+        """Return whether a delta is selected of the session that `targets` name."""
+        return self.deltas and self._is_about(daemon_id, targets)
 
     def _is_about(self, daemon_id: str, targets: Iterable[str]) -> bool:
         if self.daemon_id is not None and self.daemon_id != daemon_id:

@@ -9,7 +9,7 @@ account's tail (`reader`) puts into its buffer:
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -109,9 +109,9 @@ class EventStream:
         elif not self._buffer.is_empty:
             self._wake()
 
-    def receive_delta(self, daemon_id: str, target_id: str, frame: bytes) -> None:
+    def receive_delta(self, daemon_id: str, targets: Iterable[str], frame: bytes) -> None:
         """Take a delta of a session; it is dropped if the client reads too slowly."""
-        if self._selection.wants_delta(daemon_id, target_id):
+        if self._selection.wants_delta(daemon_id, targets):
             self._buffer.add_delta(frame)
             self._wake()
 
@@ -311,8 +311,12 @@ class EventStreams:
             del self._delta_audiences[stream.credential.account_id]
             self.delta_accounts_changed.set()
 
-    def delta(self, account_id: str, daemon_id: str, delta: Delta) -> None:
-        """Send a delta of a machine's session to the streams that want it."""
+    def delta(self, account_id: str, daemon_id: str, delta: Delta, ide_id: str) -> None:
+        """Send a delta of a machine's session to the streams that want it.
+
+        Args:
+            ide_id: the target id by type of the session; empty if it is not known.
+        """
         audience = self._delta_audiences.get(account_id)
         if audience is None:
             return
@@ -326,7 +330,7 @@ class EventStreams:
         )
         frame = frames.delta_frame(msgspec.json.encode(body))
         for stream in audience.streams:
-            stream.receive_delta(daemon_id, target_id, frame)
+            stream.receive_delta(daemon_id, (target_id, ide_id), frame)
 
     def delta_accounts(self) -> dict[str, int]:
         """Return the accounts with streams on this node that want deltas.
