@@ -55,8 +55,8 @@ async def test_a_session_from_launch_to_stop(
     assert error_of(refused, 1)["code"] == "APPROVAL_PENDING"
     approved = await command("approve", session, "--json", env=env)
     assert approved.json()["action"] == "approve"
-    target = f"{workplace.machine_id}:session:{session}"
-    late = await command("ask", target, "silent 600", "--timeout", "0.5", env=env)
+    beginning = f"{workplace.machine_id}:session:{session}"[:-1]
+    late = await command("ask", beginning, "silent 600", "--timeout", "0.5", env=env)
     assert late.code == 4
     interrupted = await command("interrupt", session, env=env)
     assert (interrupted.code, interrupted.out) == (0, "idle\n")

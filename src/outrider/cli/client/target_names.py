@@ -8,6 +8,7 @@ with the candidates, and nothing is done.
 from collections.abc import Iterable
 
 from outrider.cli.client.output import UsageError
+from outrider.contract.ids import is_id
 from outrider.contract.resources import Session
 from outrider.contract.targets import parse_target
 from outrider.sdk import Agent, Machine, NotFound, Outrider
@@ -27,7 +28,8 @@ def find_agent(client: Outrider, word: str, *, or_ended: bool = False) -> Agent:
         NotFound: none fits.
     """
     target = parse_target(word)
-    if target is not None:
+    # With less than a session id at its end it is the beginning of a target id.
+    if target is not None and (target.kind != "session" or is_id("session", target.name)):
         if target.daemon_id.startswith("machine_"):
             return client.agent(word)
         machine = find_machine(client, target.daemon_id)
