@@ -121,7 +121,7 @@ async def test_a_webhook_is_tested_paused_rotated_resent_and_deleted(
         await secret.get_by_role("button", name="Done", exact=True).click()
         await expect(secret).to_have_count(0)
         await confirms(visitor, "Delete")
-        await expect(page.get_by_role("heading", name="No webhooks yet")).to_be_visible()
+        await expect(page.get_by_role("heading", name="No webhook yet")).to_be_visible()
 
 
 async def test_keys_logins_and_the_audit(user: Owner, browser: "Browser") -> None:

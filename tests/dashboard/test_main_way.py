@@ -56,7 +56,7 @@ async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
 
     page = visitor.page
     await page.get_by_role("navigation").get_by_role("link", name="Sessions").click()
-    await page.get_by_role("button", name="Launch", exact=True).first.click()
+    await page.get_by_role("button", name="Launch", exact=True).click()
     dialog = page.get_by_role("dialog", name="Launch", exact=True)
     await expect(dialog.get_by_label("Machine", exact=True)).to_have_count(1)
     await dialog.get_by_label("Agent", exact=True).select_option("Demo agent")
@@ -83,6 +83,7 @@ async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
     await message.fill("tool")
     await page.get_by_role("button", name="Send", exact=True).click()
     await expect(status).to_have_text("waiting_approval")
+    await expect(page.get_by_role("status", name="waiting_approval", exact=True)).to_have_count(1)
     await page.get_by_role("button", name="Approve", exact=True).click()
     await expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
     await expect(chat).to_contain_text("Approved.")
@@ -107,6 +108,7 @@ async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
     await page.keyboard.type("printf 'wri%s\\n' tten")
     await page.keyboard.press("Enter")
     await expect(terminal).to_contain_text("written")
+    await expect(page.get_by_role("button", name=name)).to_have_count(1)
     await visitor.assert_layout_holds()
 
 
@@ -116,6 +118,7 @@ async def _creates_a_webhook(visitor: Visitor) -> None:
     page = visitor.page
     async with receiving() as receiver:
         await page.goto("/webhooks")
+        await expect(page.get_by_role("heading", name="Webhooks")).to_have_count(1)
         await page.get_by_role("button", name="New webhook", exact=True).click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_role("textbox", name="URL", exact=True).fill(receiver.url)
@@ -128,6 +131,7 @@ async def _creates_a_webhook(visitor: Visitor) -> None:
         deliveries = page.get_by_role("list", name="Deliveries").get_by_role("listitem")
         test = deliveries.filter(has_text="webhook:test")
         await expect(test.get_by_role("status")).to_have_text("succeeded")
+        await expect(page.get_by_role("button", name="Test")).to_have_count(1)
     await visitor.assert_layout_holds()
     await page.get_by_role("button", name="Delete", exact=True).click()
     confirm = page.get_by_role("alertdialog").get_by_role("button", name="Delete", exact=True)

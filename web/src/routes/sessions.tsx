@@ -46,13 +46,13 @@ export function SessionsPage() {
     setStatus("");
     setMachineId("");
   };
-  const launch = (
+  const launch = machines.length > 0 && (
     <Button look="primary" icon={<Plus className="size-4" aria-hidden />} onClick={() => setLaunching(true)}>
       {t("launch.open")}
     </Button>
   );
   return (
-    <Page title={t("sessions.title")} actions={machines.length > 0 && launch}>
+    <Page title={t("sessions.title")} actions={launch}>
       {places.length > 0 && (
         <div className="sticky top-0 z-10 flex flex-wrap items-center gap-x-4 gap-y-2 border-b border-line bg-ground px-4 py-2 sm:px-6">
           <SearchBox
@@ -97,9 +97,7 @@ export function SessionsPage() {
         </Empty>
       ) : places.length === 0 ? (
         !error && (
-          <Empty icon={<ListTree />} title={t("sessions.none")} hint={t("sessions.noneHint")}>
-            {launch}
-          </Empty>
+          <Empty icon={<ListTree />} title={t("sessions.none")} hint={t("sessions.noneHint")} />
         )
       ) : (
         <Empty icon={<SearchX />} title={t("sessions.noMatch")} hint={t("sessions.noMatchHint")}>

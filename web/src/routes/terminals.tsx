@@ -46,7 +46,7 @@ export function Terminals({ daemonId }: { daemonId: string }) {
             <Button
               className="rounded-l-none border-l-0"
               icon={<X className="size-4" aria-hidden />}
-              aria-label={t("terminals.end", visible(one.name))}
+              aria-label={t("terminals.endAction")} // the name alone names the button that opens it
               title={t("terminals.end", visible(one.name))}
               onClick={() => setEnding(one.name)}
             />

@@ -1,7 +1,7 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { ChevronRight, CircleDashed, Send } from "lucide-react";
-import { useState } from "react";
+import { useId, useState } from "react";
 import { api, explain, type Delivery, type Webhook } from "@/api/client";
 import { deliveryQuery, queryClient, webhooksQuery } from "@/api/queries";
 import { t } from "@/text";
@@ -186,6 +186,7 @@ function Deliveries({ webhook, onTest, testing }: { webhook: Webhook; onTest: ()
 }
 
 function DeliveryRow({ delivery, url }: { delivery: Delivery; url: string }) {
+  const id = useId();
   const [open, setOpen] = useState(false);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
@@ -204,26 +205,28 @@ function DeliveryRow({ delivery, url }: { delivery: Delivery; url: string }) {
   }
   return (
     <li className="border-b border-line">
-      <div className="flex items-center gap-2 px-2 py-1.5 hover:bg-hover sm:px-4">
+      <div className="relative flex items-center gap-2 px-2 py-1.5 hover:bg-hover has-focus-visible:bg-hover sm:px-4">
+        {/* Its name has no event: `webhook:test` would make it a second "Test" of the page. */}
         <button
           type="button"
           data-row
+          aria-label={t("webhooks.details")}
+          aria-describedby={id}
           aria-expanded={open}
           onClick={() => setOpen(!open)}
-          className="flex min-w-0 grow items-center gap-2.5 rounded-md px-1.5 py-1 text-left text-sm"
+          className="p-1.5 outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
         >
           <ChevronRight className={cn("size-4 shrink-0 text-faint transition-transform", open && "rotate-90")} aria-hidden />
-          <span className="sr-only">{t("webhooks.details")}</span>
-          <span className="flex min-w-0 grow flex-wrap items-center gap-x-3 sm:flex-nowrap">
-            <span className="min-w-0 truncate font-mono text-xs">{delivery.event}</span>
-            <span className="flex min-w-0 gap-x-3 text-xs text-faint max-sm:w-full sm:ml-auto">
-              <span className={cn("truncate", delivery.status === "failed" && "text-bad")}>{resultOf(delivery)}</span>
-              <Age at={delivery.createdAt} className="shrink-0" />
-            </span>
-          </span>
         </button>
+        <span id={id} className="flex min-w-0 grow flex-wrap items-center gap-x-3 text-sm sm:flex-nowrap">
+          <span className="min-w-0 truncate font-mono text-xs">{delivery.event}</span>
+          <span className="flex min-w-0 gap-x-3 text-xs text-faint max-sm:w-full sm:ml-auto">
+            <span className={cn("truncate", delivery.status === "failed" && "text-bad")}>{resultOf(delivery)}</span>
+            <Age at={delivery.createdAt} className="shrink-0" />
+          </span>
+        </span>
         <Status value={delivery.status} className="max-sm:[&>svg]:hidden sm:w-24" />
-        <Button look="quiet" busy={busy} onClick={() => void resend()}>
+        <Button look="quiet" className="relative" busy={busy} onClick={() => void resend()}>
           {t("webhooks.resend")}
         </Button>
       </div>

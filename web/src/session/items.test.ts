@@ -28,6 +28,14 @@ test("a message that is being written is shown once, from its pieces", () => {
   expect(chatItems([message("text", "a")], drafts)).toEqual([{ kind: "draft", id: "a", draft: drafts[0] }]);
 });
 
+test("an item keeps its place while its message is completed and others follow", () => {
+  const drafts = [{ messageId: "a", text: "all of a" }];
+  const ids = (...messages: Message[]) => chatItems(messages, drafts).map(({ id }) => id);
+  expect(ids(message("text", "q"))).toEqual(["q", "a"]);
+  expect(ids(message("text", "q"), message("text", "a"))).toEqual(["q", "a"]);
+  expect(ids(message("text", "q"), message("text", "a"), message("text", "next"))).toEqual(["q", "a", "next"]);
+});
+
 test.each([
   ['{"name":"Read x.py","input":{"path":"x.py","why":"look"}}', "Read x.py", "look"],
   ['{"name":"Bash","input":{"command":"ls"}}', "Bash", "ls"],

@@ -26,18 +26,24 @@ function toolItem({ call, result, open }: Omit<ToolItem, "kind" | "id">): Item {
   return item;
 }
 
+const draftItem = (draft: Draft): Item => ({ kind: "draft", id: draft.messageId, draft });
+
 /**
  * Return what to show for messages. A result belongs to the oldest call of its turn that has none,
  * and `open` says that a call of the newest turn has none yet. A message that is being written is
- * shown from its draft, which is newer.
+ * shown from its draft, which is newer, and in the place of the message if that has one: items that
+ * changed places would make the list of the chat draw one of them twice.
  */
 export function chatItems(messages: readonly Message[], drafts: readonly Draft[]): Item[] {
-  const writing = new Set(drafts.map((draft) => draft.messageId));
-  const shown: (Message | { call: Message; result: Message | undefined; open: boolean })[] = [];
+  const writing = new Map(drafts.map((draft) => [draft.messageId, draft]));
+  const shown: (Message | Draft | { call: Message; result: Message | undefined; open: boolean })[] = [];
   let waiting: { call: Message; result: Message | undefined; open: boolean }[] = [];
   for (const message of messages) {
-    if (writing.has(message.id)) continue;
-    if (message.kind === "tool_call") {
+    const draft = writing.get(message.id);
+    if (draft) {
+      writing.delete(message.id);
+      shown.push(draft);
+    } else if (message.kind === "tool_call") {
       const tool = { call: message, result: undefined, open: true };
       shown.push(tool);
       waiting.push(tool);
@@ -53,9 +59,8 @@ export function chatItems(messages: readonly Message[], drafts: readonly Draft[]
       shown.push(message);
     }
   }
-  const items = shown.map((one) => ("call" in one ? toolItem(one) : itemOf(one)));
-  for (const draft of drafts) items.push({ kind: "draft", id: draft.messageId, draft });
-  return items;
+  shown.push(...writing.values());
+  return shown.map((one) => ("call" in one ? toolItem(one) : "messageId" in one ? draftItem(one) : itemOf(one)));
 }
 
 /** What a tool call is about, for one line, and its input as text. */

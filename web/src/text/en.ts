@@ -299,7 +299,7 @@ export const en = {
 
   "webhooks.title": "Webhooks",
   "webhooks.new": "New webhook",
-  "webhooks.none": "No webhooks yet",
+  "webhooks.none": "No webhook yet",
   "webhooks.noneHint": "A webhook notifies your program when an agent asks, finishes or fails. Create one with the program's URL.",
   "webhooks.url": "URL",
   "webhooks.urlHint": "Events are sent to it by POST, signed with a secret that you see in the next step.",

@@ -22,12 +22,13 @@ const STATES: Record<string, Known> = {
   offline: { icon: CircleDashed, look: "text-faint" },
 };
 
-/** A state, by the word that the API has for it. */
+/** A state, by the word that the API has for it, which is also its accessible name. */
 export function Status({ value, className }: { value: string; className?: string }) {
   const { icon: Icon, look, hint, turning } = STATES[value] ?? { icon: Circle, look: "text-soft" };
   return (
     <span
       role="status"
+      aria-label={value}
       title={hint}
       className={cn("inline-flex shrink-0 items-center gap-1.5 text-xs font-medium whitespace-nowrap", look, className)}
     >
