@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from outrider.cloud.webhooks.addresses import AddressPolicy
+from outrider.cloud.webhooks.http_client import KEPT_BYTES
 from outrider.cloud.webhooks.retry_policy import Outcome
-from outrider.cloud.webhooks.sender import KEPT_BYTES, Sender
+from outrider.cloud.webhooks.sender import Sender
 from tests.cloud.webhooks.receiver import SIGNATURE, receiving, says
 from tests.rig.patience import PATIENCE
 from tests.rig.spans import RecordedTracing

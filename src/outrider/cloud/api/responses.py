@@ -1,14 +1,12 @@
 """Request ids and metrics of all responses, and the responses to requests without an endpoint."""
 
 import time
-from bisect import bisect_left
 from collections.abc import Awaitable, Iterator
-from itertools import accumulate
 from typing import Final
 
 import msgspec
 import uuid_utils
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
@@ -16,11 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from outrider.cloud.durations import Durations
 from outrider.cloud.refusal import WHOLE_RESPONSE
 from outrider.contract.errors import ErrorBody
-
-_BOUNDS: Final = Histogram.DEFAULT_BUCKETS
-_BOUND_NAMES: Final = [*map(str, _BOUNDS[:-1]), "+Inf"]
 
 RESPONSES: Final = frozenset({"http.response.start", WHOLE_RESPONSE})
 """The messages that begin a response."""
@@ -31,23 +27,12 @@ NO_ROUTE: Final = "none"
 """The route of requests that no endpoint serves."""
 
 
-class _Durations:
-    """How long the requests of a route took: in all, and how many up to each of `_BOUNDS`."""
-
-    __slots__ = ("counts", "created", "total")
-
-    def __init__(self) -> None:
-        self.created = time.time()
-        self.counts = [0] * len(_BOUNDS)
-        self.total = 0.0
-
-
 class _Count:
     """The requests of one route with the same method and status."""
 
     __slots__ = ("count", "created", "durations")
 
-    def __init__(self, durations: _Durations) -> None:
+    def __init__(self, durations: Durations) -> None:
         self.created = time.time()
         self.count = 0
         self.durations = durations
@@ -63,7 +48,7 @@ class RequestMetrics(Collector):
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
         self._counts: dict[tuple[str, str, int], _Count] = {}
-        self._durations: dict[str, _Durations] = {}
+        self._durations: dict[str, Durations] = {}
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -82,9 +67,7 @@ class RequestMetrics(Collector):
             labels=["route"],
         )
         for route, durations in self._durations.items():
-            buckets = [*zip(_BOUND_NAMES, accumulate(durations.counts), strict=True)]
-            seconds.add_metric([route], buckets, durations.total)
-            seconds.add_sample(f"{seconds.name}_created", {"route": route}, durations.created)
+            durations.add_to(seconds, {"route": route})
         yield seconds
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -109,11 +92,10 @@ class RequestMetrics(Collector):
         method: str = scope["method"] if scope["method"] in METHODS else "other"
         one = self._counts.get((route, method, status)) or self._new(route, method, status)
         one.count += 1
-        one.durations.total += seconds
-        one.durations.counts[bisect_left(_BOUNDS, seconds)] += 1
+        one.durations.observe(seconds)
 
     def _new(self, route: str, method: str, status: int) -> _Count:
-        durations = self._durations.setdefault(route, _Durations())
+        durations = self._durations.setdefault(route, Durations())
         one = self._counts[route, method, status] = _Count(durations)
         return one
 

@@ -79,6 +79,9 @@ async def append(transaction: Transaction, events: Sequence[Event]) -> set[str]:
         # Of an account that has been deleted, the foreign key refuses the event below.
         cursor = following[event.account_id] = following.get(event.account_id, 0) + 1
         rows.append((*event[:-1], cursor))
+    if transaction.dialect == "sqlite":  # all are new: see above
+        await bulk.insert(transaction, _events, rows)
+        return {event.id for event in events}
     return await bulk.insert_new(transaction, _events, rows)
 
 

@@ -4,6 +4,7 @@
     delivery_queue    claims due deliveries, has them attempted, stores the outcomes
     endpoint_limiter  decides when a delivery may start, so that slow endpoints delay no others
     sender            makes one attempt: a signed POST
+    http_client       posts a request, bounded in response size; imports aiohttp
     resolver          enforces the policy of `addresses` on every connection
     retry_policy      decides what follows an attempt: succeeded, failed, or due again (pure)
     subscriptions     the webhooks of each account, cached for a second

@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from outrider.cloud.durations import DurationMetric
 from outrider.cloud.periodic import WriteBehind
 from outrider.cloud.store import deliveries, webhooks
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
@@ -384,8 +385,8 @@ class _OutcomeBuffer:
         )
         self._attempts = {True: attempts.labels("delivered"), False: attempts.labels("failed")}
         self._counts = {True: 0, False: 0}
-        self._seconds = Histogram(
-            "outrider_webhook_attempt_seconds", "Seconds of an attempt.", registry=registry
+        self._seconds = DurationMetric(
+            "outrider_webhook_attempt_seconds", "Seconds of an attempt.", registry
         )
 
     def observe(self, outcome: Outcome) -> None:
