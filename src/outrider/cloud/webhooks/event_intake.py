@@ -304,18 +304,22 @@ def _enqueue(queue: DeliveryQueue, delivery: Delivery, claimed: int, body: bytes
 # The bodies of deliveries: both shapes of the specification in one object.
 
 
+_CONTENT: Final = {
+    EventName.SESSION_STARTED: "session",
+    EventName.SESSION_ENDED: "session",
+    EventName.SESSION_UPDATED: "session",
+    EventName.CHAT_MESSAGE: "chat_message",
+    EventName.APPROVAL_OPENED: "action",
+    EventName.APPROVAL_RESOLVED: "action",
+    EventName.QUEUE_CHANGED: "queue",
+}
+"""The field of an agent's event that its body is about; the other events have none."""
+
+
 def has_content(event: AgentEvent) -> bool:
     """Return whether an agent's event has what its body is about, such as its message."""
-    match event.event:
-        case EventName.SESSION_STARTED | EventName.SESSION_ENDED | EventName.SESSION_UPDATED:
-            return event.session is not None
-        case EventName.CHAT_MESSAGE:
-            return event.chat_message is not None
-        case EventName.APPROVAL_OPENED | EventName.APPROVAL_RESOLVED:
-            return event.action is not None
-        case EventName.QUEUE_CHANGED:
-            return event.queue is not None
-    return True
+    field = _CONTENT.get(event.event)
+    return field is None or getattr(event, field) is not None
 
 
 def _ended_session(account_id: str, daemon_id: str, event: AgentEvent) -> OwnedSession | None:
@@ -360,6 +364,13 @@ def agent_body(daemon_id: str, event: AgentEvent) -> bytes:
     payload["sessionId"] = event.session_id
     if event.message is not None:
         payload["message"] = event.message
+    if event.event in _CONTENT:
+        _add_content(payload, event, target_id)
+    body["payload"] = payload
+    return msgspec.json.encode(body)
+
+
+def _add_content(payload: dict[str, Any], event: AgentEvent, target_id: str) -> None:
     match event.event:
         case EventName.SESSION_STARTED | EventName.SESSION_ENDED | EventName.SESSION_UPDATED:
             session = event.session
@@ -380,7 +391,6 @@ def agent_body(daemon_id: str, event: AgentEvent) -> bytes:
             payload["answeredBy"] = None if answer is None else answer.by
         case EventName.QUEUE_CHANGED:
             payload["messages"] = event.queue
-    return msgspec.json.encode({**body, "payload": payload})
 
 
 def machine_body(
