@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 import pytest
+from structlog.testing import capture_logs
 
-from outrider.tracing import OFF, TracingError, check, trace_to_environment
+from outrider.tracing import OFF, TracingError, is_asked_for, trace_to_environment
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 URL = "http://127.0.0.1:4318"
@@ -56,7 +57,7 @@ def test_traces_are_asked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
-    assert check()
+    assert is_asked_for()
 
 
 @pytest.mark.parametrize(
@@ -73,15 +74,27 @@ def test_a_wrong_value_is_named(name: str, value: str, monkeypatch: pytest.Monke
     monkeypatch.setenv(ENDPOINT, URL)
     monkeypatch.setenv(name, value)
     with pytest.raises(TracingError, match=name):
-        check()
+        is_asked_for()
 
 
-async def test_a_value_that_the_exporter_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "10", "queue"),  # less than a batch: the exporter refuses it
+    ],
+)
+async def test_what_is_wrong_is_logged_and_nothing_is_traced(
+    name: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(ENDPOINT, URL)
-    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")  # less than a batch
-    with pytest.raises(TracingError, match="queue"):
-        async with trace_to_environment("outrider"):
-            pass
+    monkeypatch.setenv(name, value)
+    with capture_logs() as logs:
+        async with trace_to_environment("outrider") as tracing:
+            assert tracing is OFF
+    (line,) = logs
+    assert line["log_level"] == "warning"
+    assert reason in line["reason"]
 
 
 def test_missing_packages_are_named_with_what_installs_them(
@@ -91,4 +104,4 @@ def test_missing_packages_are_named_with_what_installs_them(
     monkeypatch.delitem(sys.modules, "outrider.tracing.otel", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(TracingError, match=r"pip install 'outrider\[otel\]'"):
-        check()
+        is_asked_for()

@@ -26,7 +26,6 @@ from outrider.cloud.settings import Settings
 from outrider.cloud.tls import ServerCertificate
 from outrider.contract.errors import OutriderError
 from outrider.tracing import SERVICE, trace_to_environment
-from outrider.tracing import check as check_tracing
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
@@ -61,15 +60,13 @@ async def supervise(
         WorkersError: the settings are for one process, the first worker could not start, or a
             worker had to be killed at the end.
         PortTaken: a port is in use.
-        TracingError: traces are to be exported and cannot be.
     """
     if settings.is_single_node or settings.redis_url is None:
         raise WorkersError(
             "Several workers share nothing but their stores: set OUTRIDER_DATABASE_URL to "
             "postgresql://… and OUTRIDER_REDIS_URL to redis://…, or start one worker"
         )
-    ServerCertificate.of(settings)  # fails here rather than in each worker, as the next line does
-    check_tracing()
+    ServerCertificate.of(settings)  # fails here rather than in each worker
     with listen(settings) as free:  # fails if another service uses the port, even with SO_REUSEPORT
         host, port = free.getsockname()[:2]
     at = settings.model_copy(update={"port": port})

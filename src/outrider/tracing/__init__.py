@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
+import structlog
+
 from outrider.contract.errors import OutriderError
 
 Kind = Literal["server", "client", "consumer", "internal"]
@@ -38,11 +40,13 @@ _PROTOCOL: Final = "OTEL_EXPORTER_OTLP_PROTOCOL"
 _EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 _DISABLED: Final = "OTEL_SDK_DISABLED"
 
+_log = structlog.get_logger(__name__)
+
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 
 
 class TracingError(OutriderError):
-    """Traces are to be exported and cannot be. The text says what to do."""
+    """Traces cannot be exported as the environment says. The text says what to do."""
 
 
 class Span:
@@ -145,7 +149,7 @@ def add_trace_id(
     return event
 
 
-def check() -> bool:
+def is_asked_for() -> bool:
     """Return whether the environment asks for traces.
 
     Raises:
@@ -186,26 +190,38 @@ def check() -> bool:
 async def trace_to_environment(service_name: str) -> AsyncIterator[Tracing]:
     """Trace for a block as the environment says; what is left is exported at its end.
 
+    Where traces cannot be exported as it says, a warning is logged and nothing is traced: the
+    variables may be meant for other programs, such as the agents, which inherit them.
+
     Args:
         service_name: the name in traces, unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES`
             has one.
-
-    Raises:
-        TracingError: the environment asks for traces that cannot be exported.
     """
-    if not check():
-        yield OFF
-        return
-    from outrider.tracing.otel import OtelTracing
-
     try:
-        tracing = OtelTracing(service_name)
-    except ValueError as error:
-        raise TracingError(f"A setting OTEL_… of the exporter is wrong: {error}") from error
+        tracing = _of_environment(service_name)
+    except TracingError as error:
+        _log.warning("traces are not exported", service=service_name, reason=str(error))
+        tracing = OFF
     try:
         yield tracing
     finally:
         await tracing.close()
+
+
+def _of_environment(service_name: str) -> Tracing:
+    """Return what traces as the environment says.
+
+    Raises:
+        TracingError: it asks for traces that cannot be exported.
+    """
+    if not is_asked_for():
+        return OFF
+    from outrider.tracing.otel import OtelTracing
+
+    try:
+        return OtelTracing(service_name)
+    except ValueError as error:
+        raise TracingError(f"A setting OTEL_… of the exporter is wrong: {error}") from error
 
 
 def _is_address(url: str) -> bool:
