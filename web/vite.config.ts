@@ -1,13 +1,22 @@
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
-import { defineConfig } from "vite";
+import { defineConfig, type Plugin } from "vite";
 
 const path = (relative: string) => new URL(relative, import.meta.url).pathname;
+
+/** Has the page run `first.ts` as soon as it is there, not after the styles and the scripts before it. */
+const firstRequests: Plugin = {
+  name: "first-requests",
+  transformIndexHtml: {
+    order: "post",
+    handler: (html) => html.replace(/<script type="module"(?=[^>]*\/first-)/, "$& async"),
+  },
+};
 
 export default defineConfig({
   // Relative addresses: the page names its base path in <base>, which the service fills in.
   base: "./",
-  plugins: [react(), tailwindcss()],
+  plugins: [react(), tailwindcss(), firstRequests],
   resolve: {
     alias: {
       "@": path("./src"),
@@ -31,6 +40,7 @@ export default defineConfig({
         // What a page always needs is one file: many small ones would wait for each other.
         codeSplitting: {
           groups: [
+            { name: "first", test: /src\/api\/first\.ts$/, priority: 3 },
             { name: "main", test: /src\/main\.tsx$/, priority: 2 },
             { name: "session", test: /src\/session\/page\.tsx$/, priority: 1 },
           ],

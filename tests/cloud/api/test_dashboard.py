@@ -26,6 +26,7 @@ def built(tmp_path: Path) -> Path:
     (tmp_path / "secret.txt").write_text("secret")
     (assets / "index-1a2b.js").write_bytes(_SCRIPT)
     (assets / "index-1a2b.js.gz").write_bytes(gzip.compress(_SCRIPT))
+    (assets / "session-3c4d.js").write_bytes(_SCRIPT)
     return tmp_path / "static"
 
 
@@ -99,6 +100,9 @@ async def test_the_page_names_its_base_path(built: Path, path: str) -> None:
         response = await client.get(path)
         assert '<base href="/outrider/" />' in response.text
         assert response.headers["content-security-policy"] == dashboard.POLICY
+        session = await client.get("/outrider/sessions/m:session:s")
+        code = "</outrider/assets/session-3c4d.js>; rel=modulepreload"
+        assert (response.headers.get("link"), session.headers["link"]) == (None, code)
         script = await client.get("/outrider/assets/index-1a2b.js")
         assert script.content == _SCRIPT
         assert (await client.get("/machines")).status_code == 404

@@ -1,9 +1,10 @@
 import { ApiError, createClient, UnreachableError, type Schemas } from "outrider-client";
 import { t } from "@/text";
 import { clockTime } from "@/text/format";
+import { BASE, BASE_PATH, fetchFirst } from "./first";
 import { LONGEST_WAIT_S, waitLimited } from "./limited";
 
-export { ApiError, UnreachableError };
+export { ApiError, BASE, BASE_PATH, UnreachableError };
 
 export type Session = Schemas["Session"];
 export type SessionStatus = Session["status"];
@@ -19,10 +20,6 @@ export type Approval = Schemas["Approval"];
 export type Webhook = Schemas["Webhook"];
 export type Delivery = Schemas["Delivery"];
 
-/** The address of the service with its base path, without `/` at the end. */
-export const BASE = new URL(document.baseURI).href.replace(/\/$/, "");
-export const BASE_PATH = new URL(document.baseURI).pathname;
-
 type Ask = () => Promise<boolean>;
 let askPassword: Ask = async () => false;
 let sessionOver: () => void = () => undefined;
@@ -35,6 +32,7 @@ export function onRefusal(handlers: { askPassword: Ask; sessionOver: () => void 
 
 export const api = createClient({
   baseUrl: BASE,
+  fetch: fetchFirst,
   async onRefusal(error, path) {
     if (error.code === "RECENT_LOGIN_REQUIRED") return askPassword();
     if (path.startsWith("/api/v1/auth/")) return false;

@@ -1,9 +1,9 @@
 import { queryOptions, QueryClient } from "@tanstack/react-query";
 import { keepEarlier } from "@/live/messages";
 import { api, ApiError, type Chat } from "./client";
+import { FIRST_MESSAGES, MOST_SESSIONS } from "./first";
 
-/** How many messages of a chat are read at first, and how many when the user scrolls up. */
-const FIRST_MESSAGES = 200;
+/** How many messages of a chat are read when the user scrolls up. */
 const EARLIER_MESSAGES = 500;
 
 export const queryClient = new QueryClient({
@@ -100,9 +100,6 @@ export const deliveryQuery = (webhookId: string, deliveryId: string) =>
     queryFn: ({ signal }) =>
       api.get("/api/v1/webhooks/{webhookId}/deliveries/{deliveryId}", { path: { webhookId, deliveryId }, signal }),
   });
-
-/** The most sessions that the lists have: as many as one response holds. */
-const MOST_SESSIONS = 1000;
 
 /** The running sessions of the account, those of offline machines in their last state. */
 export const sessionsQuery = queryOptions({

@@ -5,6 +5,7 @@
     any other path        the same page with status 404, for a browser that opens it
 
 The page names its base path in `<base href>`, from which its script takes the addresses of the API.
+A `Link` header has the browser load the code of a session's page together with the main script.
 Without the files every page but `/device` says how to build them; the API does not need them.
 """
 
@@ -66,15 +67,18 @@ def routes(missing: Response, directory: Path = STATIC) -> list[Route]:
     if not is_built(directory):
         return [_route(path, _Page(path, missing)) for path in PATHS if path != "/device"]
     text = (directory / "index.html").read_text("utf-8")
+    assets = directory / "assets"
+    session = next((file.name for file in assets.glob("session-*.js")), None)
+    code = {"/sessions/{targetId}": session}
     icon = Response(
         (directory / "icon.svg").read_bytes(),
         headers=_COMMON | {"Cache-Control": "max-age=3600"},
         media_type="image/svg+xml",
     )
     return [
-        *(_route(path, _Dashboard(path, text)) for path in PATHS),
+        *(_route(path, _Dashboard(path, text, code=code.get(path))) for path in PATHS),
         _route("/icon.svg", _Page("/icon.svg", icon)),
-        _route("/assets/{name}", _Assets(directory / "assets")),
+        _route("/assets/{name}", _Assets(assets)),
     ]
 
 
@@ -106,18 +110,26 @@ class _Page:
 
 
 class _Dashboard:
-    """ASGI application for a page of the dashboard: the same text, with the base path in it."""
+    """ASGI application for a page of the dashboard: the same text, with the base path in it.
+
+    Args:
+        code: the name of the script that the page needs besides the main one.
+    """
 
     _BASE = '<base href="/"'
 
-    def __init__(self, path: str, text: str, status: int = 200) -> None:
+    def __init__(self, path: str, text: str, status: int = 200, *, code: str | None = None) -> None:
         self.path = path
         self._text = text
         self._status = status
+        self._code = code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        base = f'<base href="{html.escape(base_path(scope))}/"'
+        root = base_path(scope)
+        base = f'<base href="{html.escape(root)}/"'
         headers = _COMMON | {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
+        if self._code is not None:
+            headers["Link"] = f"<{root}/assets/{self._code}>; rel=modulepreload"
         text = self._text.replace(self._BASE, base, 1)
         response = HTMLResponse(text, self._status, headers=headers)
         await response(scope, receive, send)

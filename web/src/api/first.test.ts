@@ -1,0 +1,25 @@
+import { expect, test, vi } from "vitest";
+
+test("the first page takes each response that was requested before its code was there", async () => {
+  const requested: string[] = [];
+  vi.stubGlobal("document", { baseURI: "http://service/outrider/" });
+  vi.stubGlobal("location", { pathname: "/outrider/sessions/m%3Asession%3As" });
+  vi.stubGlobal("fetch", async (url: string) => {
+    requested.push(url);
+    return Response.json({ messages: [], daemons: [], sessions: [], approvals: [] });
+  });
+  await import("./first");
+  const first = [...requested];
+  expect(first).toHaveLength(8);
+  expect(new Set(first)).toContain("http://service/outrider/api/v1/shortcuts/m%3Asession%3As/status");
+
+  const { queryClient, readShell, statusQuery } = await import("./queries");
+  const { readSession } = await import("../session/load");
+  readSession("m:session:s");
+  readShell();
+  await vi.waitFor(() => expect(queryClient.isFetching()).toBe(0));
+  expect(requested).toEqual(first);
+
+  await queryClient.fetchQuery({ ...statusQuery("m:session:s"), staleTime: 0 });
+  expect(requested).toHaveLength(first.length + 1);
+});
