@@ -1,5 +1,5 @@
 /** Applies events of the stream to what has been read, so that everything shown stays live. */
-import type { QueryClient } from "@tanstack/react-query";
+import { notifyManager, type QueryClient } from "@tanstack/react-query";
 import type { Frame } from "outrider-client/stream";
 import type { Approval, DaemonStatus, Message, PendingAction, Session } from "@/api/client";
 import { whenIdle } from "@/idle";
@@ -24,7 +24,12 @@ export const REREAD_MS = 150;
 /** The end of a message that an event has only the beginning of. */
 const CUT = "[outrider: the rest is left out here; the chat has it]";
 
+/** Apply an event. What it changes is drawn in one go, not once for each query that it is part of. */
 export function applyFrame(client: QueryClient, frame: Frame): void {
+  notifyManager.batch(() => apply(client, frame));
+}
+
+function apply(client: QueryClient, frame: Frame): void {
   if (frame.event === "stream:ready") {
     const { resume } = JSON.parse(frame.data) as { resume: string };
     // After `ok` the events follow; otherwise something may have been missed.

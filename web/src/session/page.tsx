@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { ArrowLeft, CircleDashed, Play, Power } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { lazy, memo, Suspense, useMemo, useState } from "react";
 import { api, ApiError, explain, type Control } from "@/api/client";
 import { useFleet } from "@/api/fleet";
 import { machineOf } from "@/api/places";
@@ -46,19 +46,12 @@ function Session({ targetId }: { targetId: string }) {
   const listed = useFleet().places.find((place) => place.session.targetId === targetId)?.session;
   const title = visible(state?.title ?? listed?.title ?? session?.type ?? listed?.type ?? state?.agentType ?? t("session.one"));
   useTitle(title);
+  const tabs = useMemo(() => tabsOf(session?.kind), [session?.kind]);
 
   if (status.error instanceof ApiError && status.error.status === 404) return <Ended targetId={targetId} />;
   if (!state) return <Unread title={title} query={status} />;
 
   const name = session?.name ?? state.agentType;
-  const tabs: { id: Tab; label: string }[] = [
-    { id: "chat", label: t("session.chat") },
-    ...(session?.kind === "cli" ? [{ id: "terminal" as const, label: t("session.terminal") }] : []),
-    { id: "changes", label: t("session.changes") },
-    { id: "files", label: t("session.files") },
-    { id: "debug", label: t("session.debug") },
-  ];
-
   return (
     <div className="flex h-full flex-col">
       <Header
@@ -157,6 +150,12 @@ function Unread({ title, query }: UnreadProps) {
   );
 }
 
+const BACK = (
+  <Link to="/" aria-label={t("session.back")} className={cn(buttonClass("quiet", true), "md:hidden")}>
+    <ArrowLeft className="size-4" aria-hidden />
+  </Link>
+);
+
 interface HeaderProps {
   title: string;
   status: string;
@@ -170,9 +169,7 @@ function Header({ title, status, facts, action, children }: HeaderProps) {
   return (
     <header className="shrink-0 border-b border-line">
       <div className="flex items-center gap-2 px-2 pt-2 sm:px-6">
-        <Link to="/" aria-label={t("session.back")} className={cn(buttonClass("quiet", true), "md:hidden")}>
-          <ArrowLeft className="size-4" aria-hidden />
-        </Link>
+        {BACK}
         <h1 className="min-w-0 truncate text-base">{title}</h1>
         <div className="ml-auto flex shrink-0 items-center gap-1">{action}</div>
       </div>
@@ -264,7 +261,20 @@ function Ended({ targetId }: { targetId: string }) {
   );
 }
 
-function Tabs({ tabs, current, targetId }: { tabs: { id: Tab; label: string }[]; current: Tab; targetId: string }) {
+interface TabEntry {
+  id: Tab;
+  label: string;
+}
+
+const tabsOf = (kind: string | undefined): TabEntry[] => [
+  { id: "chat", label: t("session.chat") },
+  ...(kind === "cli" ? [{ id: "terminal" as const, label: t("session.terminal") }] : []),
+  { id: "changes", label: t("session.changes") },
+  { id: "files", label: t("session.files") },
+  { id: "debug", label: t("session.debug") },
+];
+
+const Tabs = memo(function Tabs({ tabs, current, targetId }: { tabs: TabEntry[]; current: Tab; targetId: string }) {
   return (
     <div
       role="tablist"
@@ -299,7 +309,7 @@ function Tabs({ tabs, current, targetId }: { tabs: { id: Tab; label: string }[];
       ))}
     </div>
   );
-}
+});
 
 interface ControlsProps {
   targetId: string;
@@ -310,7 +320,7 @@ interface ControlsProps {
 }
 
 /** The agent's settings, such as its model and mode. What is shown is what the agent reports. */
-function Controls({ targetId, controls, onError, phone }: ControlsProps) {
+const Controls = memo(function Controls({ targetId, controls, onError, phone }: ControlsProps) {
   const [busy, setBusy] = useState<string>();
   async function set(id: string, value: string | boolean) {
     setBusy(id);
@@ -364,4 +374,4 @@ function Controls({ targetId, controls, onError, phone }: ControlsProps) {
       )}
     </div>
   );
-}
+});
