@@ -26,6 +26,7 @@ import { clockTime } from "@/text/format";
 import { cn } from "@/ui/cn";
 import { Mark } from "@/ui/mark";
 import { Menu } from "@/ui/menu";
+import { useWide } from "@/ui/use-wide";
 import { useShortcuts } from "./shortcuts";
 import { usePasswordPrompt } from "./use-password-prompt";
 
@@ -57,6 +58,7 @@ export function Shell() {
   const navigate = useNavigate();
   const prompt = usePasswordPrompt();
   const [open, setOpen] = useState<"switcher" | "keys">();
+  const wide = useWide();
 
   useEffect(() => {
     const sessionOver = () => {
@@ -83,7 +85,7 @@ export function Shell() {
         >
           {t("app.skip")}
         </a>
-        <Sidebar openSwitcher={() => setOpen("switcher")} />
+        {wide && <Sidebar openSwitcher={() => setOpen("switcher")} />}
         <main id="content" tabIndex={-1} className="flex min-h-0 min-w-0 grow flex-col outline-none">
           <LostBanner />
           <LimitedBanner />
@@ -91,7 +93,7 @@ export function Shell() {
             <Outlet />
           </div>
         </main>
-        <TabBar />
+        {!wide && <TabBar />}
         <Suspense>
           {prompt.open && <PasswordPrompt finish={prompt.finish} />}
           {open === "switcher" && <Switcher onClose={() => setOpen(undefined)} />}
@@ -121,7 +123,7 @@ function Sidebar({ openSwitcher }: { openSwitcher: () => void }) {
   const logOut = useLogOut();
   const row = "flex w-full items-center gap-2.5 rounded-md px-2 h-8 text-sm text-soft hover:bg-hover hover:text-text";
   return (
-    <aside className="hidden w-54 shrink-0 flex-col border-r border-line bg-sunken p-2.5 md:flex">
+    <aside className="flex w-54 shrink-0 flex-col border-r border-line bg-sunken p-2.5">
       <div className="flex items-center gap-2 px-2 py-2 font-semibold">
         <Mark className="size-5" />
         {t("app.name")}
@@ -165,7 +167,7 @@ function TabBar() {
   return (
     <nav
       aria-label={t("app.navigation")}
-      className="flex shrink-0 border-t border-line bg-ground pb-[env(safe-area-inset-bottom)] md:hidden"
+      className="flex shrink-0 border-t border-line bg-ground pb-[env(safe-area-inset-bottom)]"
     >
       {ENTRIES.slice(0, TABS).map((entry) => (
         <NavLink
