@@ -17,3 +17,10 @@ test.each([
 test.each(["two lines\n\tand a tab", "déjà — “vu” 漢字 שלום", "👩‍💻 ❤️ 👩🏽‍🚀 ❤️‍🔥 1️⃣", "می‌خواهم क्‍ष"])("%j stays as it is", (text) =>
   expect(visible(text)).toBe(text),
 );
+
+test("a character is shown in the same way whatever stands beside it", () => {
+  for (let code = 0; code < 0x300; code += 1) {
+    const character = String.fromCharCode(code);
+    expect(visible(`a${character}\u202e`)).toBe(`${visible(`a${character}`)}⟨U+202E⟩`);
+  }
+});

@@ -1,16 +1,22 @@
-/**
- * Characters without a mark of their own: controls (all but tab and line feed), marks that change
- * the direction of text, fillers and joiners, spaces other than the plain one, halves of surrogate
- * pairs, and characters that only programs give a meaning.
- */
-const INVISIBLE =
-  /[^\P{Cc}\t\n]|[^\P{Zs} ]|[\p{Default_Ignorable_Code_Point}\p{Cs}\p{Co}\p{Zl}\p{Zp}\u2800\ufff9-\ufffb]/u;
+/** Text whose every character has a mark of its own: ASCII and the Latin letters of European languages. */
+const COMMON = /^[\t\n -~\u00a1-\u00ac\u00ae-\u017f]*$/;
 
-/** Where joiners and variation selectors are part of what is seen: emoji, and scripts that join letters. */
-const SHAPES =
-  /(?<=\p{Extended_Pictographic})\ufe0f|\ufe0f(?=\u20e3)|(?<=\p{Extended_Pictographic}\ufe0f?|\p{Emoji_Modifier})\u200d(?=\p{Extended_Pictographic})|(?<=[\u0600-\u08ff\u0900-\u0dff])[\u200c\u200d](?=[\u0600-\u08ff\u0900-\u0dff])/u;
+/** Return what matches the rest. Made when first needed: the tables of Unicode take a phone 50 ms. */
+function pattern(): RegExp {
+  /**
+   * Characters without a mark of their own: controls (all but tab and line feed), marks that change
+   * the direction of text, fillers and joiners, spaces other than the plain one, halves of surrogate
+   * pairs, and characters that only programs give a meaning.
+   */
+  const invisible =
+    /[^\P{Cc}\t\n]|[^\P{Zs} ]|[\p{Default_Ignorable_Code_Point}\p{Cs}\p{Co}\p{Zl}\p{Zp}\u2800\ufff9-\ufffb]/u;
+  /** Where joiners and variation selectors are part of what is seen: emoji, and scripts that join letters. */
+  const shapes =
+    /(?<=\p{Extended_Pictographic})\ufe0f|\ufe0f(?=\u20e3)|(?<=\p{Extended_Pictographic}\ufe0f?|\p{Emoji_Modifier})\u200d(?=\p{Extended_Pictographic})|(?<=[\u0600-\u08ff\u0900-\u0dff])[\u200c\u200d](?=[\u0600-\u08ff\u0900-\u0dff])/u;
+  return new RegExp(`(${shapes.source})|${invisible.source}`, "gu");
+}
 
-const EITHER = new RegExp(`(${SHAPES.source})|${INVISIBLE.source}`, "gu");
+let either: RegExp | undefined;
 
 /**
  * Return a text of an agent or a machine with what is invisible in it made visible, such as
@@ -20,7 +26,9 @@ const EITHER = new RegExp(`(${SHAPES.source})|${INVISIBLE.source}`, "gu");
  */
 export function visible(text: string): string {
   if (/^ +$/.test(text)) return [...text].map(mark).join(""); // not to be without a name
-  return text.replace(EITHER, (found, shape?: string) => shape ?? [...found].map(mark).join(""));
+  if (COMMON.test(text)) return text;
+  either ??= pattern();
+  return text.replace(either, (found, shape?: string) => shape ?? [...found].map(mark).join(""));
 }
 
 const mark = (character: string) => `⟨U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
