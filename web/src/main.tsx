@@ -12,6 +12,9 @@ import { loadCode, readSession } from "./session/load";
 // Request the data and code of the first page now: the router and the page would do it one after the other.
 const first = sessionAt(location.pathname, BASE_PATH);
 if (first !== undefined) {
+  // As the router writes it: otherwise it would load the page a second time, to correct the address.
+  const path = `${BASE_PATH}sessions/${encodeURIComponent(first)}`;
+  history.replaceState(history.state, "", path + location.search + location.hash);
   loadCode();
   readSession(first);
 }
