@@ -1,7 +1,7 @@
 /** Text whose every character has a mark of its own: ASCII and the Latin letters of European languages. */
 const COMMON = /^[\t\n -~\u00a1-\u00ac\u00ae-\u017f]*$/;
 
-/** Return what matches the rest. Made when first needed: the tables of Unicode take a phone 50 ms. */
+/** Return what matches the rest. Made when first needed: it is built from large tables of Unicode. */
 function pattern(): RegExp {
   /**
    * Characters without a mark of their own: controls (all but tab and line feed), marks that change
