@@ -118,6 +118,8 @@ class Server:
             port=0,
             lifespan="off",
             log_config=None,
+            # A connection waits while others send 40 MB, for seconds where the machine is busy.
+            timeout_keep_alive=int(2 * PATIENCE),
         )
         self.uvicorn = uvicorn.Server(config)
 
@@ -412,7 +414,7 @@ class TestTime:
 
     async def test_a_response_that_was_read_is_not_counted(self) -> None:
         async with (
-            serving(max_unread_bytes=100_000_000) as server,
+            serving(Patience(head=2 * PATIENCE), max_unread_bytes=100_000_000) as server,
             server.connection() as first,
             server.connection() as second,
         ):
