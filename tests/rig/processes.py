@@ -76,10 +76,12 @@ class Outcome:
         return line
 
 
-async def outrider(*arguments: str, env: dict[str, str]) -> Outcome:
+async def outrider(
+    *arguments: str, env: dict[str, str], python: str | Path = sys.executable
+) -> Outcome:
     """Run the `outrider` command to its end."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        python,
         "-m",
         "outrider",
         *arguments,
@@ -102,13 +104,19 @@ async def outrider(*arguments: str, env: dict[str, str]) -> Outcome:
 class Program:
     """A Python program that runs until it is told to stop; killed at the latest at the end.
 
+    Args:
+        python: the interpreter; by default that of the tests.
+
     Attributes:
         log: where its standard error goes.
     """
 
     log = Path(os.devnull)
 
-    def __init__(self, *arguments: str, env: dict[str, str]) -> None:
+    def __init__(
+        self, *arguments: str, env: dict[str, str], python: str | Path = sys.executable
+    ) -> None:
+        self._python = python
         self._arguments = arguments
         self._env = env
         self.process: asyncio.subprocess.Process
@@ -116,7 +124,7 @@ class Program:
     async def __aenter__(self) -> Self:
         with self.log.open("ab") as errors:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
+                self._python,
                 *self._arguments,
                 env=self._env,
                 stdin=asyncio.subprocess.DEVNULL,

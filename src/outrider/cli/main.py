@@ -310,6 +310,21 @@ def mcp() -> None:
 
 def run() -> None:
     """Run the command line."""
+    try:
+        _run()
+    except ModuleNotFoundError as error:
+        from outrider.cli.running import fail
+
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "outrider"):
+            raise
+        fail(
+            f"The package {package} is not installed. An installation of the machine agent alone "
+            "has no service: install all of Outrider for this command (docs/install.md)"
+        )
+
+
+def _run() -> None:
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     if command in (None, "admin"):  # other commands do not load the service for it
         from outrider.cli import admin
