@@ -1,24 +1,105 @@
 """Runs the benchmarks that the command line names; without names, all but the soak."""
 
-from benchmarks.command import main
+import argparse
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
 
-main(
-    [
-        "roundtrip",
-        "access",
-        "webhooks",
-        "fleet",
-        "nodes",
-        "acp",
-        "terminals",
-        "agents",
-        "ides",
-        "live",
-        "sdk",
-        "workspace",
-        "dashboard",
-        "hostile",
-        "soak",
-    ],
-    omitted=["soak"],
-)
+from rich.console import Console
+
+from benchmarks.bench import Bench, Sections
+from benchmarks.processes import BenchmarkError, interrupt, stage
+from benchmarks.report import Section, machine_facts, show, write
+
+BENCHMARKS: Final = {
+    "roundtrip": "roundtrip",
+    "access": "roundtrip",
+    "sdk": "roundtrip",
+    "webhooks": "webhooks",
+    "fleet": "fleet",
+    "nodes": "nodes",
+    "acp": "acp",
+    "terminals": "terminals",
+    "agents": "agents",
+    "ides": "ides",
+    "live": "live",
+    "workspace": "workspace",
+    "dashboard": "dashboard",
+    "hostile": "hostile",
+    "soak": "soak",
+}
+"""The benchmarks and their modules. A benchmark is a generator of sections, under its name."""
+
+
+def main() -> None:
+    """Run the benchmarks, print their figures, and end the program."""
+    given = _arguments()
+    if given.list:
+        print(*BENCHMARKS, sep="\n")
+        return
+    for name in [name for name in os.environ if name.startswith("OUTRIDER_")]:
+        if name != "OUTRIDER_TEST_AGENTS":
+            del os.environ[name]  # nothing that this computer happens to have set is measured
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    facts = machine_facts()
+    console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
+    signal.signal(signal.SIGTERM, interrupt)
+    reports: dict[str, list[Section]] = {}
+    try:
+        for name in given.names or [name for name in BENCHMARKS if name != "soak"]:
+            reports[name] = list(_run(name, given, console))
+    except BenchmarkError as error:
+        sys.exit(f"benchmarks: {name}: {error}")
+    except KeyboardInterrupt:
+        # The thread of a database connection that was interrupted may never end: do not join it.
+        os._exit(130)
+    if given.json is not None:
+        write(given.json, reports)
+
+
+def _run(name: str, given: argparse.Namespace, console: Console) -> Iterator[Section]:
+    """Run a benchmark; print its sections as they come."""
+    module = importlib.import_module(f"benchmarks.{BENCHMARKS[name]}")
+    benchmark: Callable[[Bench], Sections] = getattr(module, name)
+    with stage() as here:
+        bench = Bench(
+            here, given.seconds, given.rounds, tuple(given.only), given.machines, given.minutes
+        )
+        with closing(benchmark(bench)) as sections:
+            for section in sections:
+                show(console, section)
+                yield section
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks", description="Measure Outrider against its targets."
+    )
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="what to run of: " + ", ".join(BENCHMARKS))
+    add("--list", action="store_true", help="list the benchmarks, run none")
+    add("--json", type=Path, metavar="FILE", help="write the figures there too")
+    add("--seconds", type=int, default=3, help="length of a run (default 3)")
+    add("--rounds", type=int, default=5, help="runs of each figure (default 5)")
+    add("--only", action="append", default=[], metavar="NAME",
+        help="agents, ides: measure this kind; hostile: this attack (as often as you like; "
+        "default: the five CLI agents, all IDEs, all attacks)")  # fmt: skip
+    add("--machines", type=int,
+        help="fleet, nodes, soak: how many machines (default 10,000, of soak 2,000)")  # fmt: skip
+    add("--minutes", type=int, default=30, help="soak: how long to run (default 30)")
+    given = parser.parse_args()
+    for name, least in (("seconds", 1), ("rounds", 1), ("minutes", 3), ("machines", 100)):
+        value = getattr(given, name)
+        if value is not None and value < least:
+            parser.error(f"--{name} is at least {least}")
+    if unknown := [name for name in given.names if name not in BENCHMARKS]:
+        parser.error(f"unknown benchmarks {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}")
+    return given
+
+
+main()

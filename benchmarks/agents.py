@@ -5,31 +5,34 @@ import contextlib
 import re
 import statistics
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, TypeVar
 
 import httpx
-import psutil
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.kinds import KINDS
 from tests.daemon.agents.machine import StubModel, agent_environment, install_agent, stub_model
 
-from benchmarks.clients import Clients
-from benchmarks.command import Options
+from benchmarks.bench import Bench, Sections
+from benchmarks.load import Clients
 from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
-from benchmarks.processes import BenchmarkError, Stage, stage
-from benchmarks.report import NONE, Figure, Report, Section, Target
+from benchmarks.processes import BenchmarkError
+from benchmarks.report import NONE, Figure, Section, Target
 from benchmarks.service import Installation
+
+FoundT = TypeVar("FoundT")
 
 _INTERVAL: Final = 0.02
 """Seconds between two samples."""
 
-DIALOGS: Final = {
+_USUAL: Final = ("claude-code", "codex", "opencode", "gemini-cli", "aider")
+"""The kinds that are measured unless others are chosen."""
+
+_DIALOGS: Final = {
     "claude-code": r"Do you want to proceed\?",
     "codex": r"Would you like to run",
     "opencode": r"Permission required",
@@ -38,8 +41,9 @@ DIALOGS: Final = {
 }
 """What is on the screen while an agent asks; without one, the last byte of the model counts."""
 
-APPROVALS: Final = 5
-MESSAGES: Final = (
+_LAUNCHES: Final = 3
+_APPROVALS: Final = 5
+_MESSAGES: Final = (
     *(f"hello number {number}" for number in range(1, 7)),
     *(f"take your time {number} SLOW:0.03" for number in range(1, 6)),
     "think about it in silence SILENT:20",
@@ -49,9 +53,71 @@ MESSAGES: Final = (
 )
 _PAUSE: Final = 0.5
 _LIMIT: Final = 90.0
+_DIALOG_SECONDS: Final = 5.0
+_COST_SECONDS: Final = 15
+_SETTLE: Final = 2.0
+
+_IDLE: Final = Target("at most", 1.0)
+_SOON: Final = Target("at most", 0.5)
+_IDLE_COST: Final = Target("at most", 0.3)
+_GENERATING_COST: Final = Target("at most", 3.0)
+_RESTART: Final = Target("at most", 2.0)
 
 
-class Sample(NamedTuple):
+def agents(bench: Bench) -> Sections:
+    """Measure the kinds of `--only`, or the five that run in a terminal."""
+    kinds = {kind.type: kind for kind in KINDS}
+    wanted = bench.only or _USUAL
+    if unknown := [name for name in wanted if name not in kinds]:
+        raise BenchmarkError(f"unknown agents {unknown}: there are {', '.join(kinds)}")
+    for name in wanted:
+        yield _section(kinds[name], bench)
+
+
+def _section(kind: AgentKind, bench: Bench) -> Section:
+    found = _Measured()
+    with _machine(kind, bench) as (machine, model, project):
+        bench.progress(f"{kind.type}: launches")
+        for number in range(_LAUNCHES):
+            began = time.perf_counter()
+            agent = machine.launch(kind.type, project)
+            found.launch.append(time.perf_counter() - began)
+            if number < _LAUNCHES - 1:
+                agent.stop()
+        bench.progress(f"{kind.type}: twenty turns")
+        with _Sampler(agent) as sampler:
+            turns = _Turns(kind, model, agent, sampler, found)
+            for message in _MESSAGES:
+                turns.take(message)
+            for number in range(_APPROVALS):
+                turns.approve(kind.wants(f"touch mark-{number}"))
+        found.samples = len(sampler.samples)
+        for wrong in found.wrong[:20]:
+            bench.progress(f"{kind.type}: wrong: {wrong}")
+        bench.progress(f"{kind.type}: cost")
+        costs = _costs(agent)
+        if not any("daemon_that_is_killed" in test for test in kind.cannot):
+            bench.progress(f"{kind.type}: a daemon that is killed")
+            found.restart = [_restart(agent) for _ in range(3)]
+        agent.stop()
+    return Section(f"Agents: {kind.type}", _figures(found, *costs))
+
+
+@contextmanager
+def _machine(kind: AgentKind, bench: Bench) -> Iterator[tuple[MachineAgent, StubModel, Path]]:
+    """Provide a machine for agents of this kind, their model, and a project."""
+    folder = bench.stage.directory / kind.type
+    home, project = folder / "home", folder / "project"
+    project.mkdir(parents=True)
+    with stub_model(folder) as model:
+        kind.seed(home, project, model.url)
+        environment = agent_environment(home, install_agent(kind), kind.environment(model.url))
+        installation = Installation(bench.stage, f"{kind.type}/service")
+        with machine_agent(installation, settings=environment) as machine:
+            yield machine, model, project
+
+
+class _Sample(NamedTuple):
     """A status, and the seconds since the epoch between which it was given."""
 
     asked: float
@@ -59,14 +125,14 @@ class Sample(NamedTuple):
     status: str
 
 
-class Sampler(Clients):
+class _Sampler(Clients):
     """Polls an agent's status."""
 
     def __init__(self, agent: Agent) -> None:
         server = agent.machine.server
         super().__init__(server, 30)
         self._url = f"{server.url}/api/v1/shortcuts/{agent.target}/status"
-        self.samples: list[Sample] = []
+        self.samples: list[_Sample] = []
 
     async def work(self) -> None:
         """Take samples."""
@@ -74,62 +140,55 @@ class Sampler(Clients):
             await asyncio.sleep(_INTERVAL)
             asked = time.time()
             state = await self.request("status", "GET", self._url)
-            self.samples.append(Sample(asked, time.time(), state.get("status", "no answer")))
+            self.samples.append(_Sample(asked, time.time(), state.get("status", "no answer")))
 
-    def first(self, status: str, after: float) -> Sample:
-        """Wait for the first sample of this status asked for behind a time."""
-        deadline = time.time() + _LIMIT
+    def first(self, status: str, after: float) -> _Sample:
+        """Wait for the first sample of this status that was requested after a time."""
         position = 0
-        while time.time() < deadline:
+
+        def found() -> _Sample | None:
+            nonlocal position
             self.check()
-            while position < len(self.samples):
-                sample = self.samples[position]
+            for sample in self.samples[position:]:
+                position += 1
                 if sample.status == status and sample.asked >= after:
                     return sample
-                position += 1
-            time.sleep(_INTERVAL / 2)
-        raise BenchmarkError(f"never {status}, but {self.samples[-1:]}")
+            return None
 
-    def between(self, begin: float, end: float) -> list[Sample]:
-        """Return the samples that were asked for and answered within these times."""
+        return _until(found, f"{status} after {self.samples[-1:]}")
+
+    def between(self, begin: float, end: float) -> list[_Sample]:
+        """Return the samples that were requested and answered within these times."""
         return [s for s in self.samples if s.asked >= begin and s.answered <= end]
 
 
-class Screen:
-    """Watches an agent's screen for a pattern, in a thread of its own.
+def _until(look: Callable[[], FoundT | None], what: str, seconds: float = _LIMIT) -> FoundT:
+    """Return what `look` finds, as soon as it does."""
+    deadline = time.time() + seconds
+    while time.time() < deadline:
+        if (found := look()) is not None:
+            return found
+        time.sleep(_INTERVAL / 2)
+    raise BenchmarkError(f"within {seconds:g} s there was no {what}")
 
-    `seen` is when it first was there, None before.
-    """
 
-    def __init__(self, agent: Agent, pattern: str) -> None:
-        machine = agent.machine
-        target = f"=outrider:={agent.session}"
-        self._command = ["tmux", "-L", machine.tmux_socket, "capture-pane", "-p", "-t", target]
-        self._pattern = re.compile(pattern)
-        self._environment = machine.here.environment({})
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="screen", daemon=True)
-        self.seen: float | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join(10)
-
-    def _run(self) -> None:
-        while self.seen is None and not self._ending.wait(_INTERVAL):
-            shown = subprocess.run(
-                self._command, check=False, capture_output=True, text=True, env=self._environment
-            ).stdout
-            if self._pattern.search(shown.rstrip()):
-                self.seen = time.time()
+def _dialog_at(agent: Agent, pattern: str) -> float | None:
+    """Return when an agent's screen shows a pattern, None if it does not soon."""
+    machine = agent.machine
+    target = f"=outrider:={agent.session}"
+    command = ["tmux", "-L", machine.tmux_socket, "capture-pane", "-p", "-t", target]
+    environment = machine.here.environment({})
+    deadline = time.time() + _DIALOG_SECONDS
+    while time.time() < deadline:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+        if re.search(pattern, done.stdout.rstrip()):
+            return time.time()
+        time.sleep(_INTERVAL)
+    return None
 
 
 @dataclass
-class Measured:
+class _Measured:
     """What was measured, in seconds for each turn; `wrong` has each sample that was, and why."""
 
     launch: list[float] = field(default_factory=list)
@@ -141,16 +200,12 @@ class Measured:
     wrong: list[str] = field(default_factory=list)
     samples: int = 0
 
-    def check(self, samples: list[Sample], right: set[str], message: str) -> None:
-        """Count the samples that are not right."""
-        self.wrong += [f"{s.status} in {message!r}" for s in samples if s.status not in right]
 
-
-class Turns:
+class _Turns:
     """Takes turns with an agent while its status is sampled."""
 
     def __init__(
-        self, kind: AgentKind, model: StubModel, agent: Agent, sampler: Sampler, found: Measured
+        self, kind: AgentKind, model: StubModel, agent: Agent, sampler: _Sampler, found: _Measured
     ) -> None:
         self._kind, self._model, self._agent = kind, model, agent
         self._sampler, self._found = sampler, found
@@ -170,15 +225,13 @@ class Turns:
     def approve(self, message: str) -> None:
         """Take a turn in which the agent asks for an approval, and gets it."""
         kind = self._kind.type
-        with Screen(self._agent, DIALOGS.get(kind, r"(?!)")) as screen:
-            sent, accepted, first, shown = self._send(message)
-            asks = self._sampler.first("waiting_approval", sent)
-            deadline = time.time() + (2 if kind in DIALOGS else 0)
-            while screen.seen is None and time.time() < deadline:
-                time.sleep(0.005)
+        sent, accepted, first, shown = self._send(message)
+        if kind in _DIALOGS:
+            shown = _dialog_at(self._agent, _DIALOGS[kind]) or shown
+        asks = self._sampler.first("waiting_approval", sent)
         began = self._sampler.first("generating", sent)
         self._found.generating.append(max(0.0, began.answered - first))
-        self._found.asking.append(max(0.0, asks.answered - (screen.seen or shown)))
+        self._found.asking.append(max(0.0, asks.answered - shown))
         self._check(accepted, asks.asked, {"generating"}, message)
         time.sleep(_PAUSE)
         answering = time.time()
@@ -202,92 +255,24 @@ class Turns:
         self._agent.send(message)
         accepted = time.time()
         self._found.accepted.append(accepted - sent)
-        while time.time() < sent + _LIMIT:
-            times = self._model.times(message, sent)
-            if "last" in times:
-                return sent, accepted, times["first"], times["last"]
-            time.sleep(0.01)
-        raise BenchmarkError(f"{self._kind.type}: the model has not answered {message!r}")
 
-    def _rest(self, ended: Sample, message: str) -> None:
+        def answered() -> dict[str, float] | None:
+            times = self._model.times(message, sent)
+            return times if "last" in times else None
+
+        times = _until(answered, f"answer of the model to {message!r}")
+        return sent, accepted, times["first"], times["last"]
+
+    def _rest(self, ended: _Sample, message: str) -> None:
         """Check that the agent stays idle after its turn."""
         time.sleep(_PAUSE)
         self._check(ended.answered, time.time(), {"idle"}, f"after {message}")
 
     def _check(self, begin: float, end: float, right: set[str], message: str) -> None:
-        self._found.check(self._sampler.between(begin, end), right, message)
-
-
-USUAL: Final = ("claude-code", "codex", "opencode", "gemini-cli", "aider")
-"""The kinds that are measured unless others are asked for."""
-
-_IDLE: Final = Target("at most", 1.0)
-_SOON: Final = Target("at most", 0.5)
-_IDLE_COST: Final = Target("at most", 0.3)
-_GENERATING_COST: Final = Target("at most", 3.0)
-_RESTART: Final = Target("at most", 2.0)
-
-_COST_SECONDS: Final = 15
-_SETTLE: Final = 2.0
-
-
-def benchmark(options: Options) -> Report:
-    """Measure the kinds that `options.only` names, or the five that run in a terminal."""
-    kinds = {kind.type: kind for kind in KINDS}
-    wanted = options.only or USUAL
-    if unknown := [name for name in wanted if name not in kinds]:
-        raise BenchmarkError(f"unknown agents {unknown}: there are {', '.join(kinds)}")
-    with stage() as here:
-        sections = [_section(here, kinds[name], options) for name in wanted]
-    return Report(benchmark="agents", sections=sections)
-
-
-@contextmanager
-def _machine(here: Stage, kind: AgentKind) -> Iterator[tuple[MachineAgent, StubModel, Path]]:
-    """Provide a machine for agents of this kind, their model, and a project."""
-    folder = here.directory / kind.type
-    home, project = folder / "home", folder / "project"
-    project.mkdir(parents=True)
-    with stub_model(folder) as model:
-        kind.seed(home, project, model.url)
-        environment = agent_environment(home, install_agent(kind), kind.environment(model.url))
-        installation = Installation(here, f"{kind.type}/service")
-        with machine_agent(installation, settings=environment) as machine:
-            yield machine, model, project
-
-
-def _section(here: Stage, kind: AgentKind, options: Options) -> Section:
-    found = Measured()
-    with _machine(here, kind) as (machine, model, project):
-        options.progress(f"{kind.type}: launches")
-        agent = _launched(machine, kind, project, found)
-        for _ in range(2):
-            agent.stop()
-            agent = _launched(machine, kind, project, found)
-        options.progress(f"{kind.type}: twenty turns")
-        with Sampler(agent) as sampler:
-            turns = Turns(kind, model, agent, sampler, found)
-            for message in MESSAGES:
-                turns.take(message)
-            for number in range(APPROVALS):
-                turns.approve(kind.wants(f"touch mark-{number}"))
-        found.samples = len(sampler.samples)
-        for wrong in found.wrong[:20]:
-            options.progress(f"{kind.type}: wrong: {wrong}")
-        options.progress(f"{kind.type}: cost")
-        costs = _costs(agent)
-        if not any("daemon_that_is_killed" in test for test in kind.cannot):
-            options.progress(f"{kind.type}: a daemon that is killed")
-            found.restart = [_restart(agent) for _ in range(3)]
-        agent.stop()
-    return Section(f"Agents: {kind.type}", _figures(found, *costs))
-
-
-def _launched(machine: MachineAgent, kind: AgentKind, project: Path, found: Measured) -> Agent:
-    began = time.perf_counter()
-    agent = machine.launch(kind.type, project)
-    found.launch.append(time.perf_counter() - began)
-    return agent
+        """Count the samples of a time that are not right."""
+        samples = self._sampler.between(begin, end)
+        wrong = [f"{s.status} in {message!r}" for s in samples if s.status not in right]
+        self._found.wrong += wrong
 
 
 def _costs(agent: Agent) -> tuple[float, float]:
@@ -305,18 +290,10 @@ def _costs(agent: Agent) -> tuple[float, float]:
 
 
 def _cost(machine: MachineAgent) -> float:
-    before, began = _daemon_seconds(machine), time.perf_counter()
+    before, began = machine.program.family_cpu_seconds(), time.perf_counter()
     time.sleep(_COST_SECONDS)
-    return (_daemon_seconds(machine) - before) / (time.perf_counter() - began) * 100
-
-
-def _daemon_seconds(machine: MachineAgent) -> float:
-    """Return the processor seconds of the daemon so far, those of its tmux client with it."""
-    total = machine.program.cpu_seconds()
-    for process in machine.program.process.children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += process.cpu_times().user + process.cpu_times().system
-    return total
+    used = machine.program.family_cpu_seconds() - before
+    return used / (time.perf_counter() - began) * 100
 
 
 def _restart(agent: Agent) -> float:
@@ -332,17 +309,17 @@ def _restart(agent: Agent) -> float:
 
 
 def _wait_for(agent: Agent, status: str, seconds: float) -> None:
-    """Ask for the status until it is this one; a machine that is away has none."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    """Wait until the agent has this status; a machine that is away has none."""
+
+    def has_status() -> bool | None:
         with contextlib.suppress(httpx.HTTPStatusError):
-            if agent.status()["status"] == status:
-                return
-        time.sleep(0.01)
-    raise BenchmarkError(f"{agent.kind}: not {status} within {seconds:g} s")
+            return agent.status()["status"] == status or None
+        return None
+
+    _until(has_status, f"{status} of {agent.kind}", seconds)
 
 
-def _figures(found: Measured, idle: float, generating: float) -> list[Figure]:
+def _figures(found: _Measured, idle: float, generating: float) -> list[Figure]:
     restarts = Figure("daemon killed, started: status right", "s", found.restart, target=_RESTART)
     wrong = f"wrong statuses of {found.samples:,} seen"
     busy = "daemon, a generating session"

@@ -1,7 +1,6 @@
 """How soon the dashboard is there, and how smooth it stays, in a Chromium with a slow processor."""
 
 import shutil
-import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +8,10 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
 
-from benchmarks.command import Options
-from benchmarks.machine_agent import SCRIPTED, Agent, MachineAgent, machine_agent
-from benchmarks.processes import BenchmarkError, stage
-from benchmarks.report import Figure, Report, Section, Target, percentile
+from benchmarks.bench import Bench, Sections
+from benchmarks.machine_agent import SCRIPTED, Agent, machine_agent
+from benchmarks.processes import MEGABYTE, BenchmarkError
+from benchmarks.report import Figure, Section, Target, not_measured, spread
 from benchmarks.service import EMAIL, PASSWORD, Installation
 from outrider.cloud.api.dashboard import is_built
 from outrider.daemon.agents.ide.debugging_port import is_installed
@@ -25,7 +24,6 @@ _DELTA_SECONDS: Final = 30
 _DELTAS_A_SECOND: Final = 100
 _TITLES: Final = 150
 _PATIENCE_MS: Final = 60_000
-_MEGABYTE: Final = 1e6
 
 _SMALL: Final = Target("at most", 204_800)
 _INTERACTIVE: Final = Target("at most", 1500)
@@ -138,30 +136,26 @@ _DELAYS: Final = """
 """
 
 
-def benchmark(options: Options) -> Report:
+def dashboard(bench: Bench) -> Sections:
     """Measure the built dashboard; without it, Chromium or Playwright, nothing is measured."""
     if not is_built() or shutil.which("chromium") is None or not is_installed():
-        note = Figure("nothing measured", "", note="it needs `make web`, chromium and playwright")
-        return Report(benchmark="dashboard", sections=[Section(title="Dashboard", figures=[note])])
+        yield not_measured("Dashboard", "it needs `make web`, chromium and playwright")
+        return
     with (
-        stage() as here,
-        machine_agent(Installation(here, "service"), providers=SCRIPTED) as machine,
-        _chromium() as browser,
+        machine_agent(Installation(bench.stage, "service"), providers=SCRIPTED) as machine,
+        _chromium() as chromium,
     ):
         agent, full = machine.launch("demo"), machine.launch("demo")
         agent.send("hello")
         agent.wait_until_idle()
-        options.progress(f"a session of {_MESSAGES:,} messages")
+        bench.progress(f"a session of {_MESSAGES:,} messages")
         full.send(f"messages {_MESSAGES}")
         full.wait_until_idle()
-        bench = _Bench(browser, machine)
-        sections = [
-            _first_load(bench, agent, options),
-            _long_session(bench, full, options),
-            _deltas(bench, agent, options),
-            _pixels(bench, machine.launch("scripted"), options),
-        ]
-    return Report(benchmark="dashboard", sections=sections)
+        browser = _Browser(chromium, machine.server.url)
+        yield _first_load(browser, agent, bench)
+        yield _long_session(browser, full, bench)
+        yield _deltas(browser, agent, bench)
+        yield _pixels(browser, machine.launch("scripted"), bench)
 
 
 @contextmanager
@@ -173,12 +167,12 @@ def _chromium() -> Iterator[Browser]:
         browser.close()
 
 
-class _Bench:
+class _Browser:
     """Opens pages of a dashboard, signed in and with a slow processor."""
 
-    def __init__(self, browser: Browser, machine: MachineAgent) -> None:
+    def __init__(self, browser: Browser, url: str) -> None:
         self._browser = browser
-        self._url = machine.server.url
+        self._url = url
 
     @contextmanager
     def context(self) -> Iterator[BrowserContext]:
@@ -193,10 +187,10 @@ class _Bench:
         context.close()
 
     @contextmanager
-    def page(self, path: str, selector: str) -> Iterator[tuple[Page, CDPSession]]:
+    def page(self, path: str, selector: str) -> Iterator[Page]:
         """Provide a page that has just been loaded, once `selector` is there."""
         with self.context() as context:
-            yield self.open(context, path, selector)
+            yield self.open(context, path, selector)[0]
 
     def open(self, context: BrowserContext, path: str, selector: str) -> tuple[Page, CDPSession]:
         """Open a page and wait for `selector`."""
@@ -235,15 +229,15 @@ def _chat(agent: Agent) -> str:
     return f"/sessions/{agent.target}"
 
 
-def _first_load(bench: _Bench, agent: Agent, options: Options) -> Section:
+def _first_load(browser: _Browser, agent: Agent, bench: Bench) -> Section:
     figures = []
     for name, path, selector in [
         ("sessions", "/", "a[data-row]"),
         ("a session", _chat(agent), "[role=log] [data-index] h4"),
     ]:
         sizes, times = [], []
-        for _ in options.each_round(f"first load: {name}"):
-            with bench.page(path, selector) as (page, _):
+        for _ in bench.each_round(f"first load: {name}"):
+            with browser.page(path, selector) as page:
                 times.append(_ready(page))
                 _settled(page)
                 sizes.append(float(page.evaluate(_LOADED)))
@@ -252,14 +246,14 @@ def _first_load(bench: _Bench, agent: Agent, options: Options) -> Section:
     return Section(f"Dashboard: first load (processor {_THROTTLING}x slower)", figures)
 
 
-def _long_session(bench: _Bench, agent: Agent, options: Options) -> Section:
+def _long_session(browser: _Browser, agent: Agent, bench: Bench) -> Section:
     row = f"[role=log] [data-index]:has-text('Message {_MESSAGES} of')"
     loaded, opened, gaps, longest = [], [], [], []
-    for _ in options.each_round("long session"):
-        with bench.page(_chat(agent), "[role=log] [data-index]") as (page, _):
+    for _ in bench.each_round("long session"):
+        with browser.page(_chat(agent), "[role=log] [data-index]") as page:
             loaded.append(_ready(page))
             page.locator(row).wait_for()
-        with bench.page("/", f"a[href*='{agent.session}']") as (page, _):
+        with browser.page("/", f"a[href*='{agent.session}']") as page:
             _settled(page)
             began = page.evaluate("performance.now()")
             page.evaluate(f"({_WATCH})('[role=log] [data-index]')")
@@ -281,14 +275,14 @@ def _long_session(bench: _Bench, agent: Agent, options: Options) -> Section:
     )
 
 
-def _deltas(bench: _Bench, agent: Agent, options: Options) -> Section:
+def _deltas(browser: _Browser, agent: Agent, bench: Bench) -> Section:
     longest, growth = [], []
-    for _ in options.each_round(f"{_DELTAS_A_SECOND} deltas a second"):
-        with bench.context() as context:
+    for _ in bench.each_round(f"{_DELTAS_A_SECOND} deltas a second"):
+        with browser.context() as context:
             leader = context.new_page()
             leader.goto(f"{agent.machine.server.url}/docs")
             leader.evaluate(_LEAD)
-            page, session = bench.open(context, _chat(agent), "[role=log] [data-index]")
+            page, session = browser.open(context, _chat(agent), "[role=log] [data-index]")
             _settled(page)
             leader.evaluate(_DELTAS, [agent.target, _DELTAS_A_SECOND, 3])
             before = _heap(session)
@@ -297,7 +291,7 @@ def _deltas(bench: _Bench, agent: Agent, options: Options) -> Section:
             deltas = _DELTAS.replace("msg_bench", "msg_bench_2")
             leader.evaluate(deltas, [agent.target, _DELTAS_A_SECOND, _DELTA_SECONDS])
             longest.append(float(page.evaluate("window.__longest")))
-            growth.append((_heap(session) - before) / _MEGABYTE)
+            growth.append((_heap(session) - before) / MEGABYTE)
     return Section(
         f"Dashboard: {_DELTAS_A_SECOND} deltas a second for {_DELTA_SECONDS} s in one message",
         [
@@ -314,10 +308,10 @@ def _heap(session: CDPSession) -> float:
     return float(usage["usedSize"])
 
 
-def _pixels(bench: _Bench, agent: Agent, options: Options) -> Section:
-    medians, slowest = [], []
-    for _ in options.each_round("event to pixel"):
-        with bench.page(_chat(agent), "h1") as (page, _):
+def _pixels(browser: _Browser, agent: Agent, bench: Bench) -> Section:
+    found: list[float] = []
+    for _ in bench.each_round("event to pixel"):
+        with browser.page(_chat(agent), "h1") as page:
             _settled(page)
             page.evaluate(_DELAYS)
             agent.send(f"clock {_TITLES}")
@@ -326,13 +320,7 @@ def _pixels(bench: _Bench, agent: Agent, options: Options) -> Section:
             delays: list[float] = page.evaluate("window.__delays")
             if not delays:
                 raise BenchmarkError("the page has shown no title")
-            medians.append(statistics.median(delays))
-            slowest.append(percentile(delays, 99))
+            found += delays
     agent.stop()
-    return Section(
-        "Dashboard: from an agent's event (a title) to the changed pixel",
-        [
-            Figure("median", "ms", medians, target=_SMOOTH),
-            Figure("99th percentile", "ms", slowest),
-        ],
-    )
+    title = "Dashboard: from an agent's event (a title) to the changed pixel"
+    return Section(title, spread("delay", "ms", found, _SMOOTH))

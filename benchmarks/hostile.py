@@ -4,26 +4,159 @@ import asyncio
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Final
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 import msgspec
+from tests.rig.memory import peak_rss, reset_peak_rss
 
-from benchmarks.clients import Clients
-from benchmarks.command import Options
+from benchmarks.bench import Bench, Sections
+from benchmarks.load import Clients
 from benchmarks.machine_agent import machine_agent
-from benchmarks.processes import LOADING, SERVING, BenchmarkError, Program, Stage, stage
+from benchmarks.processes import LOADING, MEGABYTE, SERVING, BenchmarkError, Program
 from benchmarks.programs.attacks import MAX_SECONDS, Aim, Attack
-from benchmarks.report import NONE, Figure, Report, Section, Target, compared, counted, percentile
-from benchmarks.service import Installation, Server, enroll, start_scripted_machine, status_path
+from benchmarks.report import NONE, Figure, Measure, Section, Target, counted, percentile
+from benchmarks.service import Installation, Server, start_scripted_machine, status_path
 
 _INTERVAL: Final = 0.02
 _TIMEOUT: Final = 30.0
 """Seconds after which an answer counts as failed."""
 
+_RECOVERY_SECONDS: Final = 60.0
+_SETTLE_SECONDS: Final = 0.5
 
-class Prober(Clients):
+_ON_SERVICE: Final = ("trailer_lines", "trailer_value", "pings", "sockets", "titles", "events")
+_ON_MACHINE: Final = ("timeouts", "redaction")
+"""Methods of `Attack`."""
+
+_MEDIAN: Final = Target("at most", 3, of="ratio")
+_LONGEST: Final = Target("at most", 1000)
+_MEASURES: Final = (
+    Measure("median latency", "ms", lambda run: statistics.median(run.latencies) * 1e3, _MEDIAN),
+    Measure("99th percentile", "ms", lambda run: percentile(run.latencies, 99) * 1e3),
+    Measure("longest", "ms", lambda run: max(run.latencies) * 1e3, _LONGEST),
+)
+
+_ATTACKER: Final = "attacker@outrider.invalid"
+_PYTHON_AGENT: Final = """
+type = "python"
+display_name = "Python"
+command = ["python3", "-q", "-i", "-S"]
+args = []
+install = "apt install python3"
+[[rules]]
+name = "prompt"
+status = "idle"
+screen = '^>>>\\Z'
+"""
+"""An agent that every machine has; its status is requested."""
+
+
+class _Attacked(NamedTuple):
+    """A service under attack.
+
+    Attributes:
+        victim: the program whose memory is watched.
+        path: of the status that the other client requests.
+    """
+
+    server: Server
+    victim: Program
+    path: str
+    aim: Aim
+
+
+def hostile(bench: Bench) -> Sections:
+    """Measure under each attack, or under those of `--only`; each on a service of its own."""
+    every = _ON_SERVICE + _ON_MACHINE
+    for name in [name for name in every if name in bench.only] or every:
+        if name in _ON_SERVICE:
+            yield _attack_on_service(name, bench)
+        else:
+            yield _attack_on_machine(name, bench)
+
+
+def _attack_on_service(name: str, bench: Bench) -> Section:
+    """Measure with a client whose machine answers, and an attacker with an account."""
+    installation = Installation(bench.stage, name)
+    server = installation.serve(installation.new_account()[1], SERVING)
+    daemon_id, token = server.enroll(installation.new_code())
+    machine = start_scripted_machine(bench.stage, server, daemon_id, token)
+    _, key = installation.new_account(_ATTACKER)
+    attacking_id, attacking_token = server.enroll(installation.new_code(_ATTACKER))
+    aim = Aim(server.url, key, token=attacking_token, daemon_id=attacking_id)
+    section = _measure(name, _Attacked(server, server.program, status_path(daemon_id), aim), bench)
+    machine.end()
+    server.program.end()
+    return section
+
+
+def _attack_on_machine(name: str, bench: Bench) -> Section:
+    """Measure with a real machine agent; commands time out after 2 s."""
+    installation = Installation(bench.stage, name, settings={"OUTRIDER_COMMAND_TIMEOUT": "2"})
+    with machine_agent(
+        installation, providers={"python": _PYTHON_AGENT}, service_cpus=LOADING, cpus=SERVING
+    ) as machine:
+        with suppress(BenchmarkError):  # it may take longer than commands may
+            machine.launch("python")
+
+        def is_idle() -> bool:
+            return any(agent.status()["status"] == "idle" for agent in machine.agents())
+
+        machine.program.wait_until(is_idle, "ready with its agent", 60)
+        target, server = machine.agents()[0].target, machine.server
+        aim = Aim(server.url, server.key, daemon_id=machine.id, target=target)
+        path = f"/api/v1/shortcuts/{target}/status"
+        return _measure(name, _Attacked(server, machine.program, path, aim), bench)
+
+
+def _measure(name: str, target: _Attacked, bench: Bench) -> Section:
+    server, pid = target.server, target.victim.process.pid
+    counts = Counter[str]()
+
+    def in_peace() -> _Prober:
+        # The run before may have been an attack.
+        server.program.wait_until(
+            lambda: server.answers(target.path), "answering again", _RECOVERY_SECONDS
+        )
+        time.sleep(_SETTLE_SECONDS)
+        return _probe(target, bench.seconds)
+
+    def attacked() -> _Prober:
+        result = bench.stage.directory / f"{name}-{time.monotonic_ns()}.json"
+        lasting = min(bench.seconds + 1, MAX_SECONDS)
+        program = bench.stage.start(
+            name,
+            ["-m", "benchmarks.programs.attacks", name, str(lasting), str(result)],
+            {"AIM": msgspec.json.encode(target.aim).decode()},
+            LOADING,
+        )
+        program.wait_until(result.exists, "under way")
+        time.sleep(_SETTLE_SECONDS)
+        found = _probe(target, bench.seconds)
+        program.wait_for_success(_RECOVERY_SECONDS)
+        counts.update(msgspec.json.decode(result.read_bytes(), type=dict[str, int]))
+        return found
+
+    _probe(target, 1)  # warm up
+    before, _ = target.victim.memory()
+    reset_peak_rss(pid)
+    peace, attacks = bench.in_turns(name, in_peace, attacked)
+    peak = peak_rss(pid) / MEGABYTE - before
+    failed = sum(run.outcomes.total() - run.outcomes["status: 200"] for run in attacks)
+    description = (getattr(Attack, name).__doc__ or "").partition(".")[0]
+    return Section(
+        f"{name}: {description}",
+        [
+            *(measure.of((attacks, peace)) for measure in _MEASURES),
+            Figure("requests of the other client that failed", "", [failed], target=NONE),
+            Figure("memory, above the start at most", "MB", [peak]),
+            *counted(counts, "the attack: "),
+        ],
+    )
+
+
+class _Prober(Clients):
     """One connection that GETs `path` every 20 ms, for so many seconds.
 
     A request that is due while an answer is outstanding is sent late, and its latency counts from
@@ -46,169 +179,8 @@ class Prober(Clients):
                 break
 
 
-def probe(server: Server, path: str, seconds: float) -> Prober:
+def _probe(target: _Attacked, seconds: float) -> _Prober:
     """Probe for so many seconds; return the prober with its latencies."""
-    prober = Prober(server, path, seconds)
+    prober = _Prober(target.server, target.path, seconds)
     prober.run()
     return prober
-
-
-_ATTACKER: Final = "attacker@outrider.invalid"
-
-_PYTHON_AGENT: Final = """
-type = "python"
-display_name = "Python"
-command = ["python3", "-q", "-i", "-S"]
-args = []
-install = "apt install python3"
-[[rules]]
-name = "prompt"
-status = "idle"
-screen = '^>>>\\Z'
-"""
-"""An agent that every machine has; its status is asked for."""
-
-
-class Bench(msgspec.Struct, frozen=True):
-    """A service under attack.
-
-    Attributes:
-        victim: the program whose memory is watched.
-        path: of the status that the other client asks for.
-    """
-
-    server: Server
-    victim: Program
-    path: str
-    aim: Aim
-
-
-@contextmanager
-def _attacked_service(here: Stage, name: str) -> Iterator[Bench]:
-    """Provide a service with a client whose machine answers, and an attacker with an account."""
-    installation = Installation(here, name)
-    server = installation.serve(installation.new_key(), SERVING)
-    daemon_id, token = enroll(server, installation.new_code())
-    machine = start_scripted_machine(here, server, daemon_id, token)
-    key = installation.new_key(_ATTACKER)
-    attacking_id, attacking_token = enroll(server, installation.new_code(_ATTACKER))
-    aim = Aim(server.url, key, token=attacking_token, daemon_id=attacking_id)
-    try:
-        yield Bench(server, server.program, status_path(daemon_id), aim)
-    finally:
-        machine.end()
-        server.program.end()
-
-
-@contextmanager
-def _attacked_machine(here: Stage, name: str) -> Iterator[Bench]:
-    """Provide a service and a real machine agent with an agent; commands time out after 2 s."""
-    installation = Installation(here, name, settings={"OUTRIDER_COMMAND_TIMEOUT": "2"})
-    with machine_agent(
-        installation, providers={"python": _PYTHON_AGENT}, service_cpus=LOADING, cpus=SERVING
-    ) as machine:
-        with suppress(BenchmarkError):  # it may outlive the time limit of commands
-            machine.launch("python")
-
-        def is_idle() -> bool:
-            return any(agent.status()["status"] == "idle" for agent in machine.agents())
-
-        machine.program.wait_until(is_idle, "ready with its agent", 60)
-        target, server = machine.agents()[0].target, machine.server
-        aim = Aim(server.url, server.key, daemon_id=machine.id, target=target)
-        yield Bench(server, machine.program, f"/api/v1/shortcuts/{target}/status", aim)
-
-
-_RECOVERY_SECONDS: Final = 60.0
-_SETTLE_SECONDS: Final = 0.5
-_MEGABYTE: Final = 1e6
-
-_MEDIAN: Final = Target("at most", 3, of="ratio")
-_LONGEST: Final = Target("at most", 1000)
-
-_ATTACKS: Final[dict[str, Callable[[Stage, str], AbstractContextManager[Bench]]]] = {
-    "trailer_lines": _attacked_service,
-    "trailer_value": _attacked_service,
-    "pings": _attacked_service,
-    "sockets": _attacked_service,
-    "titles": _attacked_service,
-    "events": _attacked_service,
-    "timeouts": _attacked_machine,
-    "redaction": _attacked_machine,
-}
-"""Methods of `Attack`, and what each is aimed at."""
-
-
-def benchmark(options: Options) -> Report:
-    """Measure under each attack, or under those of `--only`; each on a service of its own."""
-    chosen = [name for name in _ATTACKS if name in options.only] or list(_ATTACKS)
-    sections = []
-    with stage() as here:
-        for name in chosen:
-            with _ATTACKS[name](here, name) as target:
-                sections.append(_measure(name, target, here, options))
-    return Report(benchmark="hostile", sections=sections)
-
-
-def _measure(name: str, target: Bench, here: Stage, options: Options) -> Section:
-    peace: list[Prober] = []
-    attacked: list[Prober] = []
-    counts = Counter[str]()
-    probe(target.server, target.path, 1)  # warm up
-    before, _ = target.victim.memory()
-    target.victim.reset_peak()
-    for number in options.each_round(name):
-        peace.append(probe(target.server, target.path, options.seconds))
-        latencies, more = _under_attack(f"{name}-{number}", name, target, here, options.seconds)
-        attacked.append(latencies)
-        counts.update(more)
-        # The next run begins at peace.
-        target.server.program.wait_until(
-            lambda: target.server.answers(target.path), "answering again", _RECOVERY_SECONDS
-        )
-        time.sleep(_SETTLE_SECONDS)
-    peak = (target.victim.peak_memory() - before) / _MEGABYTE
-    failed = sum(run.outcomes.total() - run.outcomes["status: 200"] for run in attacked)
-    figures: dict[str, tuple[Callable[[list[float]], float], Target | None]] = {
-        "median latency": (statistics.median, _MEDIAN),
-        "99th percentile": (lambda latencies: percentile(latencies, 99), None),
-        "longest": (max, _LONGEST),
-    }
-    description = (getattr(Attack, name).__doc__ or "").partition(".")[0]
-    return Section(
-        f"{name}: {description}",
-        [
-            *(
-                compared(
-                    figure,
-                    "ms",
-                    (attacked, peace),
-                    lambda run, of=of: of(run.latencies) * 1000,  # type: ignore[misc]
-                    limit,
-                )
-                for figure, (of, limit) in figures.items()
-            ),
-            Figure("requests of the other client that failed", "", [failed], target=NONE),
-            Figure("memory, above the start at most", "MB", [peak]),
-            *counted(counts, "the attack: "),
-        ],
-    )
-
-
-def _under_attack(
-    run: str, name: str, target: Bench, here: Stage, seconds: int
-) -> tuple[Prober, Counter[str]]:
-    """Probe while the attack runs; return what was seen, and the attack's counts."""
-    result = here.directory / f"{run}.json"
-    lasting = min(seconds + 1, MAX_SECONDS)
-    program = here.start(
-        run,
-        ["-m", "benchmarks.programs.attacks", name, str(lasting), str(result)],
-        {"AIM": msgspec.json.encode(target.aim).decode()},
-        LOADING,
-    )
-    program.wait_until(result.exists, "under way")
-    time.sleep(_SETTLE_SECONDS)
-    found = probe(target.server, target.path, seconds)
-    program.wait_for_success(_RECOVERY_SECONDS)
-    return found, Counter(msgspec.json.decode(result.read_bytes(), type=dict[str, int]))

@@ -10,20 +10,75 @@ from typing import Final
 
 import psutil
 from playwright.async_api import CDPSession, Page, async_playwright
-from tests.daemon.agents.ide.desk import Desk, Ide, faulty_desk, programs_of, real_desk
+from tests.daemon.agents.ide.desk import Ide, faulty_desk, programs_of, real_desk
 from tests.daemon.agents.ide.kinds import KINDS
+from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import stub_model, until
 
-from benchmarks.command import Options
-from benchmarks.processes import Stage, stage
-from benchmarks.report import Figure, Report, Section, Target, percentile
+from benchmarks.bench import Bench, Sections
+from benchmarks.report import Figure, Section, Target, not_measured, percentile
 from outrider.contract.commands import Screenshot
 from outrider.daemon.agents.ide.debugging_port import is_installed
 
 _CALL = "() => { const at = Date.now(); window.__bare(); return at }"
 
 
-class Bare:
+_DELAY: Final = Target("at most", 0.5)
+_IDLE_COST: Final = Target("at most", 1.0)
+
+_CHANGES: Final = 60
+_PICTURES: Final = 15
+_COST_SECONDS: Final = 30
+_SETTLE: Final = 3.0
+
+_SHOW: Final = "html => Date.now() + (document.getElementById('busy').innerHTML = html, 0)"
+_BUSY: Final = '<i class="working">x</i>'
+
+
+def ides(bench: Bench) -> Sections:
+    """Measure a page of our own, and the real IDEs that `make test-ides` has installed here."""
+    if shutil.which("chromium") is None or not is_installed():
+        yield not_measured("IDEs", "it needs chromium and playwright")
+        return
+    bench.progress("ides: a page of our own")
+    yield asyncio.run(_own_page(_folder(bench, "page")))
+    for kind in KINDS:
+        if bench.only and kind.type not in bench.only:
+            continue
+        if not all(programs.exists() for programs in programs_of(kind)):
+            yield not_measured(f"IDEs: {kind.type}", "`make test-ides` installs it")
+            continue
+        bench.progress(f"ides: {kind.type}")
+        yield asyncio.run(_real(_folder(bench, kind.type), kind))
+
+
+def _folder(bench: Bench, name: str) -> Path:
+    folder = bench.stage.directory / name
+    folder.mkdir()
+    return folder
+
+
+async def _own_page(folder: Path) -> Section:
+    async with faulty_desk(folder) as desk:
+        ide = await desk.open()
+        async with _bare(ide) as baseline:
+            figures = [*await _delays(ide, baseline), await _pictures(ide, baseline)]
+        return Section("IDEs: a page of our own", [*figures, await _cost()])
+
+
+async def _real(folder: Path, kind: AgentKind) -> Section:
+    with stub_model(folder) as model:
+        async with real_desk(folder, kind, programs_of(kind), model.url) as desk:
+            began = time.perf_counter()
+            ide = await desk.open()
+            launch = Figure("launch to ready", "s", [time.perf_counter() - began])
+            await ide.turn("hello")
+            async with _bare(ide) as baseline:
+                pictures = await _pictures(ide, baseline)
+            return Section(f"IDEs: {kind.type}", [pictures, await _cost(), launch])
+
+
+class _Bare:
     """A second connection to an IDE's window."""
 
     def __init__(self, page: Page, session: CDPSession) -> None:
@@ -51,86 +106,19 @@ class Bare:
 
 
 @asynccontextmanager
-async def bare(ide: Ide) -> AsyncIterator[Bare]:
+async def _bare(ide: Ide) -> AsyncIterator[_Bare]:
     """Connect to the IDE's window beside Outrider."""
     endpoint = str(ide.evidence()["endpoint"])
     async with async_playwright() as playwright:
         browser = await playwright.chromium.connect_over_cdp(endpoint, no_defaults=True)
         page = next(page for page in browser.contexts[0].pages if page.url == ide.page.url)
-        one = Bare(page, await page.context.new_cdp_session(page))
+        one = _Bare(page, await page.context.new_cdp_session(page))
         await one.listen()
         yield one
         await browser.close()
 
 
-_DELAY: Final = Target("at most", 0.5)
-_IDLE_COST: Final = Target("at most", 1.0)
-
-_CHANGES: Final = 60
-_PICTURES: Final = 15
-_COST_SECONDS: Final = 30
-_SETTLE: Final = 3.0
-
-_SHOW: Final = "html => Date.now() + (document.getElementById('busy').innerHTML = html, 0)"
-_BUSY: Final = '<i class="working">x</i>'
-
-
-def benchmark(options: Options) -> Report:
-    """Measure a page of our own, and the real IDEs that `make test-ides` has installed here.
-
-    Without Chromium and Playwright nothing is measured, which is told.
-    """
-    if shutil.which("chromium") is None or not is_installed():
-        note = Figure("nothing measured", "", note="it needs chromium and playwright")
-        return Report(benchmark="ides", sections=[Section(title="IDEs", figures=[note])])
-    return asyncio.run(_measure(options))
-
-
-async def _measure(options: Options) -> Report:
-    sections = []
-    with stage() as here:
-        async with faulty_desk(_folder(here, "page")) as desk:
-            options.progress("ides: a page of our own")
-            ide = await desk.open()
-            async with bare(ide) as baseline:
-                figures = await _delays(ide, baseline)
-                figures += await _pictures(ide, baseline)
-            figures += await _cost()
-        sections.append(Section("IDEs: a page of our own", figures))
-        for kind in KINDS:
-            if options.only and kind.type not in options.only:
-                continue
-            if not all(programs.exists() for programs in programs_of(kind)):
-                note = Figure("not measured", "", note="`make test-ides` installs it")
-                sections.append(Section(f"IDEs: {kind.type}", [note]))
-                continue
-            options.progress(f"ides: {kind.type}")
-            folder = _folder(here, kind.type)
-            with stub_model(folder) as model:
-                async with real_desk(folder, kind, programs_of(kind), model.url) as desk:
-                    sections.append(await _real(desk))
-    return Report(benchmark="ides", sections=sections)
-
-
-def _folder(here: Stage, name: str) -> Path:
-    folder = here.directory / name
-    folder.mkdir()
-    return folder
-
-
-async def _real(desk: Desk) -> Section:
-    began = time.perf_counter()
-    ide = await desk.open()
-    launch = time.perf_counter() - began
-    await ide.turn("hello")
-    async with bare(ide) as baseline:
-        figures = await _pictures(ide, baseline)
-    figures += await _cost()
-    figures.append(Figure("launch to ready", "s", [launch]))
-    return Section(title=f"IDEs: {desk.kind.type}", figures=figures)
-
-
-async def _delays(ide: Ide, baseline: Bare) -> list[Figure]:
+async def _delays(ide: Ide, baseline: _Bare) -> list[Figure]:
     """Change the page, and wait for the status; beside it, for a bare call out of the page."""
     ours, least = [], []
     for n in range(_CHANGES):
@@ -146,32 +134,27 @@ async def _delays(ide: Ide, baseline: Bare) -> list[Figure]:
     ]
 
 
-async def _pictures(ide: Ide, baseline: Bare) -> list[Figure]:
+async def _pictures(ide: Ide, baseline: _Bare) -> Figure:
     ours, least = [], []
     for _ in range(_PICTURES):
         least.append(await baseline.picture())
         began = time.perf_counter()
         await ide.session.screenshot(Screenshot())
         ours.append(time.perf_counter() - began)
-    return [Figure("screenshot", "s", ours, baseline=least)]
+    return Figure("screenshot", "s", ours, baseline=least)
 
 
-async def _cost() -> list[Figure]:
+async def _cost() -> Figure:
     """Measure the processor time of the daemon and its driver while nothing happens."""
     await asyncio.sleep(_SETTLE)
-    watching = _followers()
+    own = psutil.Process()  # it is the daemon here
+    children = own.children(recursive=True)
+    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    watching = [own, *(one for one in alive if "playwright" in " ".join(one.cmdline()))]
     before, began = _seconds_of(watching), time.perf_counter()
     await asyncio.sleep(_COST_SECONDS)
     share = (_seconds_of(watching) - before) / (time.perf_counter() - began) * 100
-    return [Figure("daemon and driver, idle", "% of a core", [share], target=_IDLE_COST)]
-
-
-def _followers() -> list[psutil.Process]:
-    """Return this process, which is the daemon here, and Playwright's."""
-    own = psutil.Process()
-    children = own.children(recursive=True)
-    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-    return [own, *(child for child in alive if "playwright" in " ".join(child.cmdline()))]
+    return Figure("daemon and driver, idle", "% of a core", [share], target=_IDLE_COST)
 
 
 def _seconds_of(processes: list[psutil.Process]) -> float:

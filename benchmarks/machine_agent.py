@@ -1,6 +1,7 @@
 """The real machine agent, enrolled with a service of the benchmark, and driven over the API."""
 
 import contextlib
+import statistics
 import subprocess
 import sys
 import time
@@ -36,7 +37,6 @@ class MachineAgent:
         id: its daemon id.
         here, server: where it runs, and the service that it is connected to.
         home: its home directory, in which agents are launched.
-        client: a client of the API with the key of `server`.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class MachineAgent:
     ) -> None:
         self.here, self.server, self._settings, self._cpus = here, server, settings, cpus
         self.home = Path(settings["HOME"])
-        self.client = httpx.Client(
+        self._client = httpx.Client(
             base_url=f"{server.url}/api/v1", headers=server.headers, timeout=120, trust_env=False
         )
         self.id = ""
@@ -70,7 +70,7 @@ class MachineAgent:
 
     def get(self, path: str) -> Any:
         """Return what a GET answers."""
-        return self.client.get(path).raise_for_status().json()
+        return self._client.get(path).raise_for_status().json()
 
     def post(self, path: str, body: Mapping[str, str]) -> Any:
         """Return what a POST answers.
@@ -78,7 +78,7 @@ class MachineAgent:
         Raises:
             BenchmarkError: it was refused.
         """
-        answer = self.client.post(path, json=body)
+        answer = self._client.post(path, json=body)
         if answer.is_error:
             raise BenchmarkError(f"POST {path}: {answer.text[:1000]}")
         return answer.json()
@@ -99,7 +99,7 @@ class MachineAgent:
         with contextlib.suppress(httpx.HTTPError, BenchmarkError):
             for agent in self.agents():
                 agent.stop()
-        self.client.close()
+        self._client.close()
         tmux = ["tmux", "-L", self.tmux_socket, "kill-server"]
         subprocess.run(tmux, check=False, capture_output=True, env=self.here.environment({}))
         self.program.end()
@@ -136,7 +136,7 @@ def machine_agent(
     (config / "providers").mkdir(parents=True)
     for kind, text in (providers or {}).items():
         (config / "providers" / f"{kind}.toml").write_text(text)
-    server = installation.serve(installation.new_key(), service_cpus)
+    server = installation.serve(installation.new_account()[1], service_cpus)
     settings = {
         "HOME": str(home),
         **(settings or {}),
@@ -171,6 +171,15 @@ class Agent:
         """Return its status now."""
         status: dict[str, Any] = self.get("status")
         return status
+
+    def status_latency(self, seconds: float = 1) -> float:
+        """Return the median milliseconds of requests for its status, one after the other."""
+        found = []
+        end = time.perf_counter() + seconds
+        while (began := time.perf_counter()) < end:
+            self.status()
+            found.append((time.perf_counter() - began) * 1000)
+        return statistics.median(found)
 
     def get(self, path: str) -> Any:
         """Return what a GET of a path of its session answers."""

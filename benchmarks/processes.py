@@ -1,4 +1,4 @@
-"""The programs that a benchmark runs: each is ended with it, and their cost is read off them."""
+"""The programs of a benchmark: started together, measured, and ended with it."""
 
 import contextlib
 import os
@@ -14,11 +14,11 @@ from types import FrameType
 from typing import Final
 
 import psutil
-from tests.rig.memory import peak_rss, reset_peak_rss
 
 from outrider.contract.errors import OutriderError
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
+MEGABYTE: Final = 1e6
 
 _FIRST, *_REST = sorted(os.sched_getaffinity(0))
 
@@ -38,44 +38,39 @@ class BenchmarkError(OutriderError):
 
 
 class Program:
-    """A program under way, in a session of its own, with its output in a file."""
+    """A running program, in a session of its own, with its output in a file."""
 
     def __init__(self, name: str, process: psutil.Popen, log: Path) -> None:
         self.name = name
         self.process = process
         self.log = log
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return int(self.process.pid)
-
     def cpu_seconds(self) -> float:
-        """Return the processor time it has used so far, its own and the kernel's for it."""
+        """Return the processor time used so far, its own and the kernel's for it."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
-    def memory(self) -> tuple[int, int]:
-        """Return its memory in bytes: resident (RSS), and its share of it (PSS)."""
+    def family_cpu_seconds(self) -> float:
+        """Return the same with that of its children, such as a daemon's tmux client."""
+        total = self.cpu_seconds()
+        for process in self.process.children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += process.cpu_times().user + process.cpu_times().system
+        return total
+
+    def memory(self) -> tuple[float, float]:
+        """Return its memory in megabytes: resident (RSS), and proportional (PSS)."""
         full = self.process.memory_full_info()
-        return full.rss, full.pss
-
-    def peak_memory(self) -> int:
-        """Return the most resident memory since its start or `reset_peak`, in bytes."""
-        return peak_rss(self.pid)
-
-    def reset_peak(self) -> None:
-        """Set the peak of its resident memory to what it has now."""
-        reset_peak_rss(self.pid)
+        return full.rss / MEGABYTE, full.pss / MEGABYTE
 
     def check(self) -> None:
-        """Raise BenchmarkError with the end of its output where it has ended by itself."""
+        """Raise BenchmarkError with the end of its output if it has ended by itself."""
         status = self.process.poll()
         if status is not None:
             raise BenchmarkError(f"{self.name} ended with {status}:\n{self.tail()}")
 
     def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-        """Wait until `condition` holds; `what` says what that is.
+        """Wait until `condition` holds; `what` names it in the error.
 
         Raises:
             BenchmarkError: it does not within `seconds`, or the program ended.
@@ -88,20 +83,21 @@ class Program:
             time.sleep(0.002)
 
     def wait_for_success(self, seconds: float = 30) -> None:
-        """Wait until it has done its work.
+        """Wait until it ends with status 0.
 
         Raises:
             BenchmarkError: it failed, or took longer than `seconds`.
         """
+        status: object
         try:
             status = self.process.wait(seconds)
         except psutil.TimeoutExpired:
-            raise BenchmarkError(f"{self.name} took over {seconds:g} s:\n{self.tail()}") from None
+            status = f"nothing within {seconds:g} s"
         if status != 0:
             raise BenchmarkError(f"{self.name} ended with {status}:\n{self.tail()}")
 
     def end(self) -> None:
-        """Ask it to end, and see to it that it and whatever it started have."""
+        """Terminate it, then kill what is left of it and of what it has started."""
         family: list[psutil.Process] = [self.process]
         with contextlib.suppress(psutil.NoSuchProcess):
             family += self.process.children(recursive=True)
@@ -115,14 +111,14 @@ class Program:
 
 
 class Stage:
-    """A temporary directory and the programs that run in it; both are removed at the end."""
+    """A temporary directory and the programs that run in it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._programs: list[Program] = []
 
     def environment(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """Return an environment that holds `settings` and nothing of the user's."""
+        """Return an environment that has `settings` and nothing of the user's."""
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.directory),
@@ -135,7 +131,7 @@ class Stage:
         self,
         name: str,
         arguments: Sequence[str],
-        settings: Mapping[str, str],
+        settings: Mapping[str, str] | None = None,
         cpus: Sequence[int] = (),
     ) -> Program:
         """Start `python arguments…`; on the given processors only, if there are any."""
@@ -144,7 +140,7 @@ class Stage:
             process = psutil.Popen(
                 on_processors(cpus, [sys.executable, *arguments]),
                 cwd=REPOSITORY,
-                env=self.environment(settings),
+                env=self.environment(settings or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -154,11 +150,12 @@ class Stage:
         return self._programs[-1]
 
     def end(self) -> None:
-        """End every program, the newest first, and all else that this process has started."""
+        """End every program, the newest first, and remove the directory."""
         while self._programs:
             self._programs.pop().end()
         # A signal may have come between the start of a process and its entry in the list.
         _kill(psutil.Process().children(recursive=True))
+        shutil.rmtree(self.directory)
 
 
 def on_processors(cpus: Sequence[int], command: Sequence[str]) -> list[str]:
@@ -186,7 +183,7 @@ def _kill(processes: list[psutil.Process]) -> None:
 
 @contextlib.contextmanager
 def stage() -> Iterator[Stage]:
-    """Provide a stage for the length of a block; a signal does not interrupt how it ends."""
+    """Provide a stage for the length of a block; a signal does not interrupt its end."""
     here = Stage(Path(tempfile.mkdtemp(prefix="outrider-bench-")))
     try:
         yield here
@@ -194,15 +191,14 @@ def stage() -> Iterator[Stage]:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
         before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
         here.end()
-        shutil.rmtree(here.directory)
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Handle a signal as Ctrl-C, also where an event loop handles that itself.
+    """Handle a signal like Ctrl-C, also where an event loop handles that itself.
 
-    Repeat it, for Python drops an exception that is raised while it runs a destructor.
+    It is repeated, because Python drops an exception that is raised while it runs a destructor.
     """
     signal.signal(signal.SIGALRM, interrupt)
     signal.alarm(_REPEAT_SECONDS)

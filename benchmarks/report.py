@@ -6,20 +6,15 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-RunT = TypeVar("RunT")
-
 
 class Target(msgspec.Struct, frozen=True):
-    """What a figure (or its ratio to the baseline's) is to reach.
-
-    `of` is "ratio" where the target is a multiple of the baseline.
-    """
+    """The bound of a figure; with `of="ratio"`, of its ratio to the baseline's."""
 
     bound: Literal["at least", "at most"]
     limit: float
@@ -41,8 +36,8 @@ class Figure(msgspec.Struct):
     """One thing that was measured, as many times as `runs` has values.
 
     Args:
-        baseline: the same, measured of the baseline in the same minutes.
-        note: why there is no value, or what to know about it.
+        baseline: the same of the baseline, measured in the same minutes.
+        note: shown if there is no target.
     """
 
     name: str
@@ -64,27 +59,29 @@ class Figure(msgspec.Struct):
 
     @property
     def ratio(self) -> float | None:
-        """The median of the runs over the baseline's median, None where that is 0."""
+        """The median of the runs over the baseline's median, None if that is 0."""
         value, baseline = self.value, self.baseline_value
         return None if value is None or not baseline else value / baseline
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None where there is none, or nothing was measured."""
+        """Whether the target is met; None if there is none, or nothing was measured."""
         value = self.ratio if self.target and self.target.of == "ratio" else self.value
         return None if self.target is None or value is None else self.target.met_by(value)
 
 
-def compared(
-    name: str,
-    unit: str,
-    runs: tuple[Sequence[RunT], Sequence[RunT]],
-    value: Callable[[RunT], float],
-    target: Target | None = None,
-) -> Figure:
-    """Return the figure of a value of each run; `runs` are Outrider's and the baseline's."""
-    ours, baseline = ([*map(value, each)] for each in runs)
-    return Figure(name, unit, ours, baseline, target)
+class Measure(NamedTuple):
+    """A figure as a benchmark declares it: `value` reads it off one run."""
+
+    name: str
+    unit: str
+    value: Callable[[Any], float]
+    target: Target | None = None
+
+    def of(self, runs: tuple[Sequence[Any], Sequence[Any]], suffix: str = "") -> Figure:
+        """Return the figure of these runs, Outrider's and the baseline's."""
+        ours, baseline = ([*map(self.value, each)] for each in runs)
+        return Figure(self.name + suffix, self.unit, ours, baseline, self.target)
 
 
 def spread(
@@ -117,85 +114,70 @@ def plural(count: int, noun: str) -> str:
 
 
 class Section(msgspec.Struct):
-    """Figures that belong together, a table of them."""
+    """Figures that belong together: one table."""
 
     title: str
     figures: list[Figure]
 
 
-class Curve(msgspec.Struct, kw_only=True):
-    """Figures over time: a row for each moment."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[float]]
+def not_measured(title: str, why: str) -> Section:
+    """Return the section of what cannot be measured here."""
+    return Section(title, [Figure("not measured", "", note=why)])
 
 
-class Report(msgspec.Struct, kw_only=True):
-    """What a benchmark has found."""
-
-    benchmark: str
-    sections: list[Section]
-    curves: list[Curve] = []
-
-
-def show(console: Console, report: Report) -> None:
-    """Print the report's tables."""
-    for section in report.sections:
-        compares = any(figure.baseline for figure in section.figures)
-        columns = ["", "Outrider", *(["baseline", "ratio"] if compares else []), "unit", "target"]
-        rows = [
-            [
-                one.name,
-                _number(one.value),
-                *([_number(one.baseline_value), _number(one.ratio)] if compares else []),
-                one.unit,
-                str(one.target or ""),
-                {True: "[green]met[/]", False: "[red]not met[/]", None: one.note}[one.met],
-            ]
-            for one in section.figures
-        ]
-        console.print(_table(section.title, [*columns, ""], rows))
-    for curve in report.curves:
-        numbers = [[_number(value) for value in row] for row in curve.rows]
-        console.print(_table(curve.title, curve.columns, numbers))
-
-
-def _table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for name in columns:
+def show(console: Console, section: Section) -> None:
+    """Print a section as a table."""
+    compares = any(figure.baseline for figure in section.figures)
+    table = Table(title=section.title, title_justify="left", title_style="bold")
+    for name in (
+        "",
+        "Outrider",
+        *(("baseline", "ratio") if compares else ()),
+        "unit",
+        "target",
+        "",
+    ):
         table.add_column(name, justify="left" if name in ("", "unit", "target") else "right")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    for one in section.figures:
+        values = [one.value, *((one.baseline_value, one.ratio) if compares else ())]
+        met = {True: "[green]met[/]", False: "[red]not met[/]", None: one.note}[one.met]
+        table.add_row(one.name, *map(_number, values), one.unit, str(one.target or ""), met)
+    console.print(table)
 
 
-def write(path: Path, reports: list[Report]) -> None:
-    """Write the reports as JSON, with the machine and the moment they are of."""
+def write(path: Path, reports: Mapping[str, list[Section]]) -> None:
+    """Write the sections of each benchmark as JSON, with the computer and the time."""
     document = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine_facts(),
-        "reports": msgspec.to_builtins(reports),
+        "reports": [
+            {
+                "benchmark": name,
+                "sections": [
+                    {"title": s.title, "figures": [*map(_plain, s.figures)]} for s in found
+                ],
+            }
+            for name, found in reports.items()
+        ],
     }
-    for report, plain in zip(reports, document["reports"], strict=True):
-        for section, plain_section in zip(report.sections, plain["sections"], strict=True):
-            for one, figure in zip(section.figures, plain_section["figures"], strict=True):
-                figure.update(value=one.value, ratio=one.ratio, met=one.met)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
 
 def machine_facts() -> dict[str, str | int]:
-    """Return what a reader must know of the machine to judge a figure."""
+    """Return what a reader must know of the computer to judge a figure."""
     processors = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    models = [
-        line.partition(":")[2].strip() for line in processors if line.startswith("model name")
-    ]
+    models = [line.partition(":")[2] for line in processors if line.startswith("model name")]
     return {
-        "processor": models[0] if models else platform.machine(),
+        "processor": models[0].strip() if models else platform.machine(),
         "processors": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
+
+
+def _plain(figure: Figure) -> dict[str, Any]:
+    derived = {"value": figure.value, "ratio": figure.ratio, "met": figure.met}
+    return {**msgspec.to_builtins(figure), **derived}
 
 
 def _number(value: float | None) -> str:

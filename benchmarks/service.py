@@ -22,7 +22,6 @@ ResultT = TypeVar("ResultT")
 
 EMAIL: Final = "bench@outrider.invalid"
 PASSWORD: Final = "a password of the benchmark"
-"""Of a benchmark's user; some have a second one."""
 
 _NO_LIMIT: Final = "1000000000"
 
@@ -56,7 +55,7 @@ class Server:
         return _client.request(method, self.url + path, **options).raise_for_status()
 
     def get(self, path: str) -> bytes:
-        """Return what a GET of `path` answers."""
+        """Return the body of the response to a GET."""
         return self.request("GET", path).content
 
     def answers(self, path: str) -> bool:
@@ -66,9 +65,9 @@ class Server:
         except httpx.HTTPError:
             return False
 
-    def log_in(self, email: str = EMAIL) -> dict[str, str]:
-        """Return the headers of a new session of a user."""
-        body = {"email": email, "password": PASSWORD}
+    def log_in(self) -> dict[str, str]:
+        """Return the headers of a new session of the user `EMAIL`."""
+        body = {"email": EMAIL, "password": PASSWORD}
         token = self.request("POST", "/api/v1/auth/login", json=body, headers={}).json()["token"]
         return {"Authorization": f"Bearer {token}"}
 
@@ -77,6 +76,12 @@ class Server:
         body = {"url": url, "events": [event]}
         made = self.request("POST", "/api/v1/webhooks", json=body, headers=session).json()
         return f"/api/v1/webhooks/{made['id']}"
+
+    def enroll(self, code: str) -> tuple[str, str]:
+        """Enroll a machine; return its daemon id and its token."""
+        body = {"code": code, "hostname": "bench", "platform": "linux", "version": "0"}
+        enrolled = self.request("POST", "/api/v1/auth/enroll", json=body, headers={}).json()
+        return enrolled["daemonId"], enrolled["token"]
 
 
 class Installation:
@@ -98,11 +103,11 @@ class Installation:
         self.stage = stage
         self.name = name
         self.directory = stage.directory / name
-        self._port = free_port()
         self._accounts: dict[str, str] = {}
+        self.port = free_port()
         self.settings = {
             "OUTRIDER_DATA_DIR": str(self.directory),
-            "OUTRIDER_PORT": str(self._port),
+            "OUTRIDER_PORT": str(self.port),
             # What is measured is the way of a request, not how one is refused.
             **{f"OUTRIDER_RATE_LIMIT_{of}": _NO_LIMIT for of in ("KEY", "SESSION", "IP", "AUTH")},
             "OUTRIDER_LOG_LEVEL": "warning",
@@ -119,28 +124,23 @@ class Installation:
         cpus: Sequence[int] = (),
         *,
         module: str = "outrider",
-        options: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
     ) -> Server:
-        """Start `python -m MODULE serve OPTIONS` and wait until it is ready."""
-        arguments = ["-m", module, "serve", *options]
+        """Start `python -m MODULE serve` and wait until it is ready."""
+        arguments = ["-m", module, "serve"]
         program = self.stage.start(
             self.name, arguments, {**self.settings, **(settings or {})}, cpus
         )
-        server = Server(program, f"http://127.0.0.1:{self._port}", key)
+        server = Server(program, f"http://127.0.0.1:{self.port}", key)
         program.wait_until(lambda: server.answers("/readyz"), "ready", 60)
         return server
-
-    def new_key(self, email: str = EMAIL) -> str:
-        """Create an account without limits; return a key of it with every scope."""
-        return self.new_account(email)[1]
 
     def new_account(self, email: str = EMAIL) -> tuple[str, str]:
         """Create an account without limits; return its id and a key of it with every scope."""
 
         async def create(database: Database) -> tuple[str, str]:
             account = await new_account(database, "enterprise", HASHER.hash(PASSWORD), email)
-            return account.id, (await self.issue_key(database, account.id))
+            return account.id, (await new_key(database, account.id))
 
         self._accounts[email], key = self.in_database(create)
         return self._accounts[email], key
@@ -152,11 +152,6 @@ class Installation:
             return (await Enrollment(database).new_code(self._accounts[email], None)).code
 
         return self.in_database(create)
-
-    @staticmethod
-    async def issue_key(database: Database, account: str) -> str:
-        """Create a key of an account with every scope."""
-        return (await issue_key(database, account, "benchmark", set(ALL_SCOPES)))[1]
 
     def in_database(self, work: Callable[[Database], Awaitable[ResultT]]) -> ResultT:
         """Return what some work on the database returns; the service may run meanwhile."""
@@ -174,6 +169,11 @@ class Installation:
         return asyncio.run(run())
 
 
+async def new_key(database: Database, account: str) -> str:
+    """Create a key of an account with every scope."""
+    return (await issue_key(database, account, "benchmark", set(ALL_SCOPES)))[1]
+
+
 def start_receiver(here: Stage) -> Server:
     """Start a receiver of webhooks (`benchmarks.programs.receiver`)."""
     port = free_port()
@@ -181,13 +181,6 @@ def start_receiver(here: Stage) -> Server:
     receiver = Server(program, f"http://127.0.0.1:{port}")
     program.wait_until(lambda: receiver.answers("/count"), "listening")
     return receiver
-
-
-def enroll(server: Server, code: str) -> tuple[str, str]:
-    """Enroll a machine by hand; return its daemon id and its token."""
-    body = {"code": code, "hostname": "bench", "platform": "linux", "version": "0"}
-    enrolled = server.request("POST", "/api/v1/auth/enroll", json=body, headers={}).json()
-    return enrolled["daemonId"], enrolled["token"]
 
 
 def status_path(daemon_id: str) -> str:

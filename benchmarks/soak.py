@@ -8,33 +8,104 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import aiohttp
-import msgspec
 from sqlalchemy import func, select
 
-from benchmarks.clients import Clients
-from benchmarks.command import Options
-from benchmarks.fleet import PER_ACCOUNT, Fleet, started
-from benchmarks.processes import BenchmarkError, stage
-from benchmarks.report import NONE, Curve, Figure, Report, Section, Target, counted
-from benchmarks.service import EMAIL, PASSWORD, Server, start_receiver
-from benchmarks.simulator import Enrolled, FleetStatus, Order
+from benchmarks.bench import Bench, Sections
+from benchmarks.fleet import PER_ACCOUNT, start_fleet
+from benchmarks.load import Clients
+from benchmarks.processes import MEGABYTE, BenchmarkError
+from benchmarks.report import NONE, Figure, Section, Target, counted
+from benchmarks.service import EMAIL, PASSWORD, Server, start_receiver, status_path
+from benchmarks.simulator import Enrolled, Order
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.tables import metadata
 
-REQUESTS_PER_SECOND: Final = 40
-
+_MACHINES: Final = 2_000
+_REQUESTS_PER_SECOND: Final = 40
 _AT_ONCE: Final = 100
 _CANCEL_SECONDS: Final = 0.002
 _LONGEST: Final = 70.0
+_SAMPLE_SECONDS: Final = 5.0
+_EARLY_MINUTES: Final = 5
+_TURN_SECONDS: Final = 60
+"""A machine's agent begins or ends a turn that often."""
+
+_FAULTS: Final = 0.01
+"""The share of machines whose socket drops in a minute, and of answers that are late."""
+
+_BACK_SECONDS: Final = 60.0
 _READ_CHAT: Final = {"type": "read_chat", "payload": {}}
+_TASKS: Final = "outrider_tasks "
+_MEMORY: Final = "least memory (RSS) MB"
+_NO_GROWTH: Final = Target("at most", 1.1, of="ratio")
+
+Sample = dict[str, float]
+"""What the service holds at one moment, by name."""
 
 
-class Load(Clients):
-    """Clients of every kind under way, for the length of a context."""
+def soak(bench: Bench) -> Sections:
+    """Run for `--minutes`; the early minute is the sixth, of a short run the second."""
+    count = bench.machines or _MACHINES
+    early = min(_EARLY_MINUTES, bench.minutes - 2)
+    minutes: list[Sample] = []
+    rows: list[dict[str, int]] = []
+    bench.progress(f"{count:,} machines are enrolled and connect")
+    installation, server, machines, fleet = start_fleet(bench.stage, count)
+    receiver = start_receiver(bench.stage)
+    session = server.log_in()
+    for path in ("well", "flaky"):  # the second one fails now and then
+        server.add_webhook(session, f"{receiver.url}/{path}")
+    fleet.connect(count)
+    fleet.order(Order(turns=count / _TURN_SECONDS, drops=count * _FAULTS / 60, late_share=_FAULTS))
+    with _Load(server, machines.all[:PER_ACCOUNT]) as load:
+        begin = time.monotonic()
+        for minute in range(1, bench.minutes + 1):
+            samples = []
+            while time.monotonic() < begin + 60 * minute:
+                time.sleep(_SAMPLE_SECONDS)
+                samples.append(_sample(server))
+                load.check()
+                receiver.program.check()
+            minutes.append(_typical(samples))
+            rows.append(installation.in_database(_rows))
+            held = ", ".join(f"{name} {value:.0f}" for name, value in minutes[-1].items())
+            total = sum(rows[-1].values())
+            bench.progress(f"minute {minute} of {bench.minutes}: {held}, rows {total}")
+    fleet.order(Order(turns=0, drops=0, late_share=0))
+    status = fleet.wait_for(
+        lambda status: status.connected >= count and not status.waiting_events, _BACK_SECONDS
+    )
+    title = f"{count:,} machines: the last of {bench.minutes} minutes, the baseline being minute"
+    growth = [
+        Figure(name, "", [value], [minutes[early][name]], _NO_GROWTH)
+        for name, value in minutes[-1].items()
+    ]
+    yield Section(f"{title} {early + 1}", growth)
+    history = [Figure(table, "", [n], [rows[early][table]]) for table, n in rows[-1].items()]
+    yield Section("Rows; events, deliveries, audit and usage are history, kept by age", history)
+    failed = sum(n for name, n in load.outcomes.items() if name.endswith((": 500", ": 502")))
+    counts = {
+        "sockets dropped": status.closed,
+        "machines that came back": status.reconnected,
+        "commands answered by machines": status.answered,
+        "of them late": status.delayed,
+        "webhook attempts received": int(receiver.get("/count")),
+    }
+    happened = [
+        Figure("requests answered with 500", "", [failed], target=NONE),
+        Figure("machines refused for good", "", [status.refused], target=NONE),
+        *(Figure(name, "", [number]) for name, number in counts.items()),
+        *counted(load.outcomes, "requests, "),
+    ]
+    yield Section("What happened", happened)
+
+
+class _Load(Clients):
+    """Clients of every kind."""
 
     def __init__(self, server: Server, machines: list[Enrolled]) -> None:
         super().__init__(server, _LONGEST)
-        self._url = f"{server.url}/api/v1"
+        self._url = server.url
         self._machines = machines
 
     async def work(self) -> None:
@@ -54,7 +125,7 @@ class Load(Clients):
         limit = asyncio.Semaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             while not self.is_ending:
-                await asyncio.sleep(random.expovariate(REQUESTS_PER_SECOND))
+                await asyncio.sleep(random.expovariate(_REQUESTS_PER_SECOND))
                 await limit.acquire()
                 (call,) = random.choices(calls, weights)
                 task = group.create_task(call())
@@ -69,8 +140,7 @@ class Load(Clients):
         return f"/daemons/{self._machine}/command"
 
     async def _status(self, kind: str = "status", **options: Any) -> None:
-        path = f"/shortcuts/{self._machine}:cli:claude-code/status"
-        await self._send(kind, "GET", path, **options)
+        await self.request(kind, "GET", self._url + status_path(self._machine), **options)
 
     async def _cancelled(self) -> None:
         await self._status("cancelled", timeout=aiohttp.ClientTimeout(total=_CANCEL_SECONDS))
@@ -104,29 +174,11 @@ class Load(Clients):
         await self._send("wrong key", "GET", "/daemons", headers=headers)
 
     async def _send(self, kind: str, method: str, path: str, **options: Any) -> dict[str, Any]:
-        return await self.request(kind, method, self._url + path, **options)
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """Figures of one moment: what the service holds. Memory is in megabytes."""
-
-    memory: float
-    tasks: float
-    sockets: float
-    files: float
-
-
-_HELD: Final = {
-    "memory": "least memory (RSS) MB",
-    "tasks": "asyncio tasks",
-    "sockets": "sockets",
-    "files": "open files",
-}
-_TASKS: Final = "outrider_tasks "
+        return await self.request(kind, method, f"{self._url}/api/v1{path}", **options)
 
 
 def _sample(server: Server) -> Sample:
-    """Return the figures of now.
+    """Return what the service holds now.
 
     Raises:
         BenchmarkError: the node has ended.
@@ -135,12 +187,12 @@ def _sample(server: Server) -> Sample:
     metrics = server.get("/metrics").decode().splitlines()
     (tasks,) = (line.removeprefix(_TASKS) for line in metrics if line.startswith(_TASKS))
     process = server.program.process
-    return Sample(
-        process.memory_info().rss / 1e6,
-        float(tasks),
-        len(process.net_connections()),
-        process.num_fds(),
-    )
+    return {
+        _MEMORY: process.memory_info().rss / MEGABYTE,
+        "asyncio tasks": float(tasks),
+        "sockets": len(process.net_connections()),
+        "open files": process.num_fds(),
+    }
 
 
 def _typical(samples: Sequence[Sample]) -> Sample:
@@ -151,8 +203,8 @@ def _typical(samples: Sequence[Sample]) -> Sample:
     """
     if not samples:
         raise BenchmarkError("there are no samples of a minute: the computer is too busy")
-    medians = {name: statistics.median(getattr(one, name) for one in samples) for name in _HELD}
-    return Sample(**medians | {"memory": min(one.memory for one in samples)})
+    medians = {name: statistics.median(one[name] for one in samples) for name in samples[0]}
+    return medians | {_MEMORY: min(one[_MEMORY] for one in samples)}
 
 
 async def _rows(database: Database) -> dict[str, int]:
@@ -162,109 +214,3 @@ async def _rows(database: Database) -> dict[str, int]:
             table.name: await transaction.scalar(select(func.count()).select_from(table)) or 0
             for table in metadata.sorted_tables
         }
-
-
-_MACHINES: Final = 2_000
-_SAMPLE_SECONDS: Final = 5.0
-_EARLY_MINUTES: Final = 5
-_TURN_SECONDS: Final = 60
-"""A machine's agent begins or ends a turn that often."""
-
-_FAULTS: Final = 0.01
-"""The share of machines whose socket drops in a minute, and of answers that are late."""
-
-_BACK_SECONDS: Final = 60.0
-
-_NO_GROWTH: Final = Target("at most", 1.1, of="ratio")
-
-
-def benchmark(options: Options) -> Report:
-    """Run for `options.minutes`; the early minute is the sixth, of a short run the second."""
-    count = options.machines or _MACHINES
-    early = min(_EARLY_MINUTES, options.minutes - 2)
-    minutes: list[Sample] = []
-    rows: list[dict[str, int]] = []
-    with stage() as here:
-        options.progress(f"{count:,} machines are enrolled and connect")
-        installation, server, machines, fleet = started(here, count)
-        receiver = start_receiver(here)
-        session = server.log_in()
-        for path in ("well", "flaky"):  # the second one fails now and then
-            server.add_webhook(session, f"{receiver.url}/{path}")
-        fleet.connect(count)
-        fleet.order(
-            Order(turns=count / _TURN_SECONDS, drops=count * _FAULTS / 60, late_share=_FAULTS)
-        )
-        with Load(server, machines.all[:PER_ACCOUNT]) as load:
-            begin = time.monotonic()
-            for minute in range(1, options.minutes + 1):
-                samples = []
-                while time.monotonic() < begin + 60 * minute:
-                    time.sleep(_SAMPLE_SECONDS)
-                    samples.append(_sample(server))
-                    load.check()
-                    receiver.program.check()
-                minutes.append(_typical(samples))
-                rows.append(installation.in_database(_rows))
-                held = ", ".join(
-                    f"{name} {getattr(minutes[-1], of):.0f}" for of, name in _HELD.items()
-                )
-                options.progress(f"minute {minute} of {options.minutes}: {held}")
-        fleet.order(Order(turns=0, drops=0, late_share=0))
-        status = _settled(fleet, count)
-        deliveries = int(receiver.get("/count"))
-        fleet.end()
-    growth = [
-        Figure(name, "", [getattr(minutes[-1], of)], [getattr(minutes[early], of)], _NO_GROWTH)
-        for of, name in _HELD.items()
-    ]
-    history = [Figure(table, "", [n], [rows[early][table]]) for table, n in rows[-1].items()]
-    title = f"{count:,} machines: the last of {options.minutes} minutes, the baseline being minute"
-    curve = Curve(
-        title="Each minute: the medians, of the memory the least",
-        columns=["minute", *_HELD.values(), "rows"],
-        rows=[
-            [number, *msgspec.structs.astuple(sample), sum(counts.values())]
-            for number, (sample, counts) in enumerate(zip(minutes, rows, strict=True), 1)
-        ],
-    )
-    return Report(
-        benchmark="soak",
-        sections=[
-            Section(f"{title} {early + 1}", growth),
-            Section("Rows; events, deliveries, audit and usage are history, kept by age", history),
-            Section("What happened", _happened(load, status, deliveries)),
-        ],
-        curves=[curve],
-    )
-
-
-def _settled(fleet: Fleet, machines: int) -> FleetStatus:
-    """Wait until the machines are back and every event is stored; return how the fleet is.
-
-    Raises:
-        BenchmarkError: they are not within `_BACK_SECONDS`.
-    """
-    deadline = time.monotonic() + _BACK_SECONDS
-    while (status := fleet.wait_for(machines, _BACK_SECONDS)).waiting_events:
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"events are not stored: {status}")
-        time.sleep(0.1)
-    return status
-
-
-def _happened(load: Load, status: FleetStatus, deliveries: int) -> list[Figure]:
-    failed = sum(n for name, n in load.outcomes.items() if name.endswith((": 500", ": 502")))
-    counts = {
-        "sockets dropped": status.closed,
-        "machines that came back": status.reconnected,
-        "commands answered by machines": status.answered,
-        "of them late": status.delayed,
-        "webhook attempts received": deliveries,
-    }
-    return [
-        Figure("requests answered with 500", "", [failed], target=NONE),
-        Figure("machines refused for good", "", [status.refused], target=NONE),
-        *(Figure(name, "", [count]) for name, count in counts.items()),
-        *counted(load.outcomes, "requests, "),
-    ]

@@ -16,10 +16,10 @@ from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.command import Options
+from benchmarks.bench import Bench, Sections
 from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
-from benchmarks.processes import BenchmarkError, stage
-from benchmarks.report import Figure, Report, Section, Target, compared, percentile
+from benchmarks.processes import MEGABYTE, BenchmarkError
+from benchmarks.report import Figure, Measure, Section, Target, percentile
 from benchmarks.service import Installation
 
 _SOON: Final = Target("at most", 15)
@@ -49,22 +49,19 @@ _LINE: Final = 60
 """Keys after which a new line is begun, so that a line is never wrapped."""
 
 _PATIENCE: Final = 10.0
-_MEGABYTE: Final = 1e6
 
 
-def benchmark(options: Options) -> Report:
+def terminals(bench: Bench) -> Sections:
     """Measure the terminals of agents on a real machine agent, and the same tmux without them."""
-    with (
-        stage() as here,
-        machine_agent(Installation(here, "service"), providers={"shell": _SHELL}) as machine,
-    ):
-        sections = [_echo(machine, options), _yes(machine, options)]
-    return Report(benchmark="terminals", sections=sections)
+    installation = Installation(bench.stage, "service")
+    with machine_agent(installation, providers={"shell": _SHELL}) as machine:
+        yield _echo(machine, bench)
+        yield _yes(machine, bench)
 
 
-def _echo(machine: MachineAgent, options: Options) -> Section:
+def _echo(machine: MachineAgent, bench: Bench) -> Section:
     agent = machine.launch("shell")
-    runs = options.in_turns(
+    runs = bench.in_turns(
         "echo",
         lambda: asyncio.run(_echo_of_terminal(agent)),
         lambda: _echo_of_tmux(machine.home),
@@ -77,7 +74,7 @@ def _echo(machine: MachineAgent, options: Options) -> Section:
         [
             Figure("median", "ms", served, local, note="baseline: tmux alone"),
             Figure("median, above tmux alone", "ms", above, target=_SOON),
-            compared("99th percentile", "ms", runs, lambda run: percentile(run, 99)),
+            Measure("99th percentile", "ms", lambda run: percentile(run, 99)).of(runs),
         ],
     )
 
@@ -182,33 +179,23 @@ def _read(terminal: int, seconds: float, text: bytes | None = None) -> bytes:
     return shown
 
 
-def _yes(machine: MachineAgent, options: Options) -> Section:
+def _yes(machine: MachineAgent, bench: Bench) -> Section:
     agent, loud = machine.launch("shell"), machine.launch("shell")
     alone, beside, rates = [], [], []
-    for _ in options.each_round("a loud terminal"):
-        alone.append(_status(agent, options.seconds))
-        times, rate = asyncio.run(_status_beside_yes(loud, agent, options.seconds))
+    for _ in bench.each_round("a loud terminal"):
+        alone.append(agent.status_latency(bench.seconds))
+        times, rate = asyncio.run(_status_beside_yes(loud, agent, bench.seconds))
         beside.append(times)
         rates.append(rate)
     agent.stop()
     loud.stop()
     return Section(
-        f"Terminals: an agent's status while `yes` runs for {options.seconds} s in another",
+        f"Terminals: an agent's status while `yes` runs for {bench.seconds} s in another",
         [
             Figure("median", "ms", beside, alone, _UNDISTURBED, "baseline: without `yes`"),
             Figure("what the client gets of `yes`", "MB/s", rates),
         ],
     )
-
-
-def _status(agent: Agent, seconds: float) -> float:
-    """Return the median milliseconds of an agent's status."""
-    found = []
-    end = time.perf_counter() + seconds
-    while (began := time.perf_counter()) < end:
-        agent.status()
-        found.append((time.perf_counter() - began) * 1000)
-    return statistics.median(found)
 
 
 async def _status_beside_yes(loud: Agent, agent: Agent, seconds: float) -> tuple[float, float]:
@@ -224,9 +211,9 @@ async def _status_beside_yes(loud: Agent, agent: Agent, seconds: float) -> tuple
         await socket.send(b"yes\r")
         await _shown(socket, b"\ny")  # the command itself may have scrolled away already
         reading = asyncio.create_task(read(socket))
-        median = await asyncio.to_thread(_status, agent, seconds)
+        median = await asyncio.to_thread(agent.status_latency, seconds)
         reading.cancel()
         await asyncio.wait({reading})
         await socket.send(b"\x03")
         await _quiet(socket)  # a key that is under way when the socket closes may be lost
-    return median, size / _MEGABYTE / seconds
+    return median, size / MEGABYTE / seconds

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks.command import Options
-from benchmarks.processes import BenchmarkError, stage
-from benchmarks.report import Report, Section, Target, compared
+from benchmarks.bench import Bench, Sections
+from benchmarks.processes import BenchmarkError
+from benchmarks.report import Measure, Section, Target
 from outrider.daemon.workspace.workspaces import Workspaces
 
 FILES: Final = 50_000
@@ -31,19 +31,16 @@ _ENVIRONMENT: Final = {
 }  # fmt: skip
 
 
-def benchmark(options: Options) -> Report:
+def workspace(bench: Bench) -> Sections:
     """Measure the daemon's part of `GET …/diff`, and git's own commands for the same."""
-    with stage() as here:
-        options.progress(f"a repository of {FILES:,} files")
-        directory = _repository(here.directory / "repository")
-        runs = options.in_turns(
-            "diff", lambda: _timed(_changes, directory), lambda: _timed(_by_hand, directory)
-        )
+    bench.progress(f"a repository of {FILES:,} files")
+    directory = _repository(bench.stage.directory / "repository")
+    runs = bench.in_turns(
+        "diff", lambda: _timed(_changes, directory), lambda: _timed(_by_hand, directory)
+    )
+    measure = Measure("diff, beside git status and git diff", "s", float, _TARGET)
     title = f"Workspace: {FILES:,} files, {MODIFIED + UNTRACKED} changed"
-    figures = [
-        compared("diff, beside git status and git diff", "s", runs, float, _TARGET),
-    ]
-    return Report(benchmark="workspace", sections=[Section(title=title, figures=figures)])
+    yield Section(title, [measure.of(runs)])
 
 
 def _repository(directory: Path) -> Path:
