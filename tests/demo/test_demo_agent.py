@@ -1,6 +1,9 @@
 """What the demo agent does for each message. Holds contract-2.md, "Demo agent"."""
 
+import asyncio
+import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from outrider.contract.commands import ResolveAction, SendChat
 from outrider.contract.resources import Message
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import Agent, Machine, machine
+from tests.rig.processes import PROCESS_PATIENCE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -255,3 +259,30 @@ async def test_a_module_of_the_project_is_not_run(box: Machine) -> None:
     assert agent.status == "idle"
     await agent.stop()
     module.unlink()
+
+
+@pytest.mark.parametrize("message", ["stream 600", "silent 600", "tool"])
+async def test_it_ends_when_its_client_is_killed_during_a_turn(
+    message: str, tmp_path: Path
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "outrider.demo",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def request(method: str, params: dict[str, object]) -> None:
+        body = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+        process.stdin.write(json.dumps(body).encode() + b"\n")  # type: ignore[union-attr]
+
+    async with asyncio.timeout(PROCESS_PATIENCE):
+        request("session/new", {"cwd": str(tmp_path), "mcpServers": []})
+        session = json.loads(await process.stdout.readline())["result"]["sessionId"]
+        prompt = [{"type": "text", "text": message}]
+        request("session/prompt", {"sessionId": session, "prompt": prompt})
+        assert b"session/update" in await process.stdout.readline()  # the turn has begun
+        process.stdin.close()
+        await process.wait()

@@ -1,7 +1,7 @@
 """The demo agent's side of the Agent Client Protocol: sessions, modes, models and turns."""
 
 import secrets
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from acp import RequestError
 from acp.helpers import update_agent_message_text, update_user_message_text
@@ -105,13 +105,17 @@ class DemoAgent:
         session.messages.append(("user", text))
         if len(session.messages) == 1:
             await session.update(_title(session))
+        reason: Literal["end_turn", "cancelled"] = "end_turn"
         try:
             await run_command(session, text)
         except CancelledTurn:
-            return PromptResponse(stop_reason="cancelled")
-        finally:
+            reason = "cancelled"
+        except RequestError:
             await session.save()
-        return PromptResponse(stop_reason="end_turn")
+            raise
+        # Not after a cancelled task: the client is gone, and waiting for it would keep the process.
+        await session.save()
+        return PromptResponse(stop_reason=reason)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         """Interrupt the turn of a session."""
