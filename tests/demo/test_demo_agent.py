@@ -278,11 +278,16 @@ async def test_it_ends_when_its_client_is_killed_during_a_turn(
         body = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
         process.stdin.write(json.dumps(body).encode() + b"\n")  # type: ignore[union-attr]
 
-    async with asyncio.timeout(PROCESS_PATIENCE):
-        request("session/new", {"cwd": str(tmp_path), "mcpServers": []})
-        session = json.loads(await process.stdout.readline())["result"]["sessionId"]
-        prompt = [{"type": "text", "text": message}]
-        request("session/prompt", {"sessionId": session, "prompt": prompt})
-        assert b"session/update" in await process.stdout.readline()  # the turn has begun
-        process.stdin.close()
-        await process.wait()
+    try:
+        async with asyncio.timeout(PROCESS_PATIENCE):
+            request("session/new", {"cwd": str(tmp_path), "mcpServers": []})
+            session = json.loads(await process.stdout.readline())["result"]["sessionId"]
+            prompt = [{"type": "text", "text": message}]
+            request("session/prompt", {"sessionId": session, "prompt": prompt})
+            assert b"session/update" in await process.stdout.readline()  # the turn has begun
+            process.stdin.close()
+            await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
