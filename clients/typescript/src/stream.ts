@@ -30,6 +30,7 @@ export async function* frames(
   const stop = new AbortController();
   const abort = () => stop.abort();
   signal?.addEventListener("abort", abort);
+  if (signal?.aborted) abort(); // earlier: it has no event any more
   let timer = setTimeout(abort, SILENCE_MS);
   try {
     const headers = new Headers(init.headers);
