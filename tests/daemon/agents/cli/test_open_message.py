@@ -174,6 +174,18 @@ def test_the_rest_of_a_long_message_of_the_user_is_not_the_answer(tmp_path: Path
     assert text == "The answer"
 
 
+@pytest.mark.parametrize(
+    "moving", ["█░        ", "   ░█     ", "        ░█", "#=        ", "  =#      "]
+)
+def test_a_wait_of_aider_is_not_the_answer(moving: str, tmp_path: Path) -> None:
+    world = World(tmp_path, "aider")
+    world.transcript.prompt("hello")
+    waits = f"{moving} Waiting for openai/stub-model"
+    assert world.message.texts(f"> hello\n\n{waits}\n") == {}
+    assert world.message.texts(f"{waits}\n") == {}
+    assert world.message.texts("> hello\n\nThe answer\n") != {}
+
+
 def test_whose_beginning_was_not_seen_is_not_sent(world: World) -> None:
     assert world.shows("  line 20", "  line 21") == {}
 
