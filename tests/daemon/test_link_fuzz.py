@@ -67,7 +67,7 @@ async def test_whatever_a_service_says(
 
 
 async def answers(service: ScriptedService, running: asyncio.Task[None]) -> bool:
-    """Tell whether the agent carries out a command on its next connection, or has ended."""
+    """Return whether the agent carries out a command on its next connection, or has ended."""
     coming = asyncio.create_task(service.connection())
     await asyncio.wait({coming, running}, return_when=asyncio.FIRST_COMPLETED)
     if running.done():

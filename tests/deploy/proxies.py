@@ -39,7 +39,7 @@ class Proxy(Server):
         """Return the file of deploy/ with the addresses and files of the test."""
 
     def is_ready(self) -> bool:
-        """Tell whether it accepts connections."""
+        """Return whether it accepts connections."""
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 

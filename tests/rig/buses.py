@@ -38,7 +38,7 @@ async def on_redis(
 
 
 async def is_heard(bus: Bus, channel: str) -> bool:
-    """Tell whether what is published on a channel is heard."""
+    """Return whether what is published on a channel is heard."""
     try:
         return await bus.publish(channel, b"") > 0
     except BusDown:

@@ -211,7 +211,7 @@ class ScriptedMachine:
         return [frame for frame in self._kept if isinstance(frame, kind)]
 
     def heard_nothing(self) -> bool:
-        """Tell whether no command has come that no test has taken."""
+        """Return whether no command has come that no test has taken."""
         return not self.heard(Command)
 
     def stops_reading(self) -> None:

@@ -67,7 +67,7 @@ class MachineTarget(Watched):
         self._up = up
 
     async def healthy(self) -> bool:
-        """Tell whether another client's question for the machine's status is answered."""
+        """Return whether another client's question for the machine's status is answered."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self.call("GET", f"/daemons/{self.machine}/status")

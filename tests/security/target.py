@@ -37,7 +37,7 @@ class Watched(ABC):
 
     @abstractmethod
     async def healthy(self) -> bool:
-        """Tell whether another client is answered within `PATIENCE`."""
+        """Return whether another client is answered within `PATIENCE`."""
 
     def rss(self) -> int:
         """Return the bytes of memory that the service has now."""
@@ -143,7 +143,7 @@ class Target(Watched):
         return self._serving.log.read_text(errors="replace")
 
     async def healthy(self) -> bool:
-        """Tell whether another client's GET is answered with 200 within `PATIENCE`."""
+        """Return whether another client's GET is answered with 200 within `PATIENCE`."""
         try:
             async with asyncio.timeout(PATIENCE):
                 return (await self._bystander.api.get("/api/v1/daemons")).status_code == 200

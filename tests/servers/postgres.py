@@ -65,7 +65,7 @@ class Postgres(Server):
         super().start()
 
     def is_ready(self) -> bool:
-        """Tell whether the server takes connections."""
+        """Return whether the server takes connections."""
         arguments = ["--quiet", "--host=127.0.0.1", f"--port={self.port}", "--timeout=1"]
         return self._call("pg_isready", *arguments).returncode == 0
 

@@ -41,7 +41,7 @@ class Redis(Server):
         return [str(self._program), *words]
 
     def is_ready(self) -> bool:
-        """Tell whether the server answers a PING."""
+        """Return whether the server answers a PING."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(b"PING\r\n")
@@ -93,7 +93,7 @@ class RedisCluster:
 
 
 def _agrees(server: Redis) -> bool:
-    """Tell whether a server knows of every key whose it is."""
+    """Return whether a server knows of every key whose it is."""
     info = subprocess.run(
         ["redis-cli", "-p", str(server.port), "cluster", "info"],
         stdin=subprocess.DEVNULL,

@@ -85,7 +85,7 @@ class Server(ABC):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Tell whether the server answers now."""
+        """Return whether the server answers now."""
 
     def __enter__(self) -> Self:
         try:

@@ -58,7 +58,7 @@ class Scene:
         return await self.owner.api.post(path, json={"command": "true"})
 
     async def cannot_audit(self) -> bool:
-        """Tell whether the service has found that it cannot write its audit."""
+        """Return whether the service has found that it cannot write its audit."""
         await self.change()
         return bool((await self.ready())[1]["audit"] != "ok")
 

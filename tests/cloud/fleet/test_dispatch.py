@@ -38,12 +38,12 @@ async def listed(owner: Owner) -> list[Any]:
 
 
 async def offline(owner: Owner) -> bool:
-    """Tell whether no machine counts as connected."""
+    """Return whether no machine counts as connected."""
     return not await listed(owner)
 
 
 async def online(owner: Owner) -> bool:
-    """Tell whether a machine counts as connected."""
+    """Return whether a machine counts as connected."""
     return bool(await listed(owner))
 
 

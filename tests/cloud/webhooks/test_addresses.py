@@ -143,7 +143,7 @@ async def test_the_tables_are_long_enough() -> None:
 
 
 async def refused(host: str, *, allow_private: bool) -> bool:
-    """Tell whether a webhook to this host cannot be made."""
+    """Return whether a webhook to this host cannot be made."""
     try:
         await AddressPolicy(allow_private=allow_private).check_url(f"http://{host}:8080/hook")
     except ApiError as error:

@@ -129,7 +129,7 @@ class _Crash:
         return received
 
     async def _is_quiet(self, database: Database) -> bool:
-        """Tell whether every delivery has succeeded and the machine's outbox is empty."""
+        """Return whether every delivery has succeeded and the machine's outbox is empty."""
         query = select(deliveries.c.status, func.count()).group_by(deliveries.c.status)
         async with database.read() as connection:
             statuses = {row[0]: row[1] for row in await connection.execute(query)}

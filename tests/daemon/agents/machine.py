@@ -78,7 +78,7 @@ class StubModel:
         return {line["ev"]: line["t"] for line in self.lines(id=answer["id"])}
 
     def has(self, event: str, text: str) -> bool:
-        """Tell whether the `first` or the `last` byte was sent of the answer to a message."""
+        """Return whether the `first` or the `last` byte was sent of the answer to a message."""
         return event in self.times(text)
 
     def answer(self, text: str) -> str:

@@ -70,7 +70,7 @@ class Like(Protocol):
     """A pattern that stands for a command."""
 
     def matches(self, command: Command | None) -> bool:
-        """Tell whether this is such a command."""
+        """Return whether this is such a command."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Refused:
     code: str | None = None
 
     def matches(self, command: Command | None) -> bool:
-        """Tell whether this is such a refusal."""
+        """Return whether this is such a refusal."""
         return (
             isinstance(command, Refuse)
             and command.request == self.request
@@ -99,7 +99,7 @@ class Emitted:
     name: str
 
     def matches(self, command: Command | None) -> bool:
-        """Tell whether this is such an event."""
+        """Return whether this is such an event."""
         return isinstance(command, Emit) and command.event == f"agent:{self.name}"
 
 

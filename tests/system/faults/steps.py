@@ -18,7 +18,7 @@ async def answered(client: httpx.AsyncClient, machine: Machine, socket: Scripted
 
 
 async def works(client: httpx.AsyncClient, machine: Machine) -> bool:
-    """Tell whether an obliging machine answers."""
+    """Return whether an obliging machine answers."""
     return (await client.get(machine.status)).status_code == 200
 
 

@@ -177,7 +177,7 @@ class _Crash:
         )
 
     def nothing_is_left(self) -> bool:
-        """Tell whether the machine has nothing left to send."""
+        """Return whether the machine has nothing left to send."""
         with sqlite3.connect(self._journal) as journal:
             ((waiting,),) = journal.execute("SELECT count(*) FROM events")
         return bool(waiting == 0)
