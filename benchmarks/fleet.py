@@ -129,7 +129,7 @@ def _latencies(
 def _own_cost(run: Run, at_rest: float) -> float:
     """Return the microseconds of a processor for each request, without the share of the rest.
 
-    On a busy computer there are few requests in a run, and as many load reports as ever.
+    On a busy computer a run has few requests, but the same number of load reports.
     """
     return run.cpu_per_request - run.microseconds * at_rest / 100 / run.requests
 

@@ -21,6 +21,7 @@ CHECKOUT = FOLDER | {"dir_info": {"editable": True}}
 FILE: dict[str, Any] = {"url": "file:///tmp/outrider-1-py3-none-any.whl", "archive_info": {}}
 QUOTED = "'/srv/my outrider'"
 PULL = f"git -C {QUOTED} pull"
+INDEX = "https://packages.example"
 
 
 def found(prefix: Path, installer: str, origin: dict[str, Any], *, has_service: bool) -> Any:
@@ -108,12 +109,12 @@ def test_damaged_metadata(tmp_path: Path) -> None:
 
 def test_the_index_that_was_chosen_is_used_without_its_password() -> None:
     for installer, expected in (
-        (Installer.PIP, "python -m pip install --index-url https://a/simple --upgrade outrider"),
-        (Installer.PIPX, "pipx upgrade --index-url https://a/simple outrider"),
-        (Installer.UVX, "uvx --default-index https://a/simple outrider@latest up"),
+        (Installer.PIP, f"python -m pip install --index-url {INDEX} --upgrade outrider"),
+        (Installer.PIPX, f"pipx upgrade --index-url {INDEX} outrider"),
+        (Installer.UVX, f"uvx --default-index {INDEX} outrider@latest up"),
     ):
         one = Installation(installer, "python")
-        assert upgrade_commands(one, index="https://me:hush@a/simple") == [expected]
+        assert upgrade_commands(one, index="https://me:hush@packages.example") == [expected]
 
 
 def test_the_index_is_that_of_the_installer() -> None:

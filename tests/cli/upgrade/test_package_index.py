@@ -36,7 +36,7 @@ def test_html(index: Index) -> None:
         <a href="/files/outrider-1.2.0.tar.gz" data-requires-python="&gt;=3.11">x</a>
         <a href="/files/outrider-1.3.0.tar.gz" data-requires-python="&gt;=3.14">x</a>
         <a href="/files/outrider-1.4.0.tar.gz" data-yanked="">x</a>
-        <a href="http://[/outrider-1.5.0.tar.gz">no address</a> <a>no link</a>
+        <a href="//[/outrider-1.5.0.tar.gz">no address</a> <a>no link</a>
         </body></html>"""
     assert newest(index) == "1.2.0"
 

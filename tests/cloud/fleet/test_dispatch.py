@@ -5,7 +5,6 @@ docs/protocol.md.
 """
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,12 @@ async def offline(owner: Owner) -> bool:
 async def online(owner: Owner) -> bool:
     """Return whether a machine counts as connected."""
     return bool(await listed(owner))
+
+
+def flood(owner: Owner, machine: ScriptedMachine) -> list[asyncio.Task[httpx.Response]]:
+    """Send a machine more than fits into the buffers of its connection."""
+    path = f"/api/v1/daemons/{machine.id}/terminal"
+    return [owner.sends("POST", path, {"command": "x" * 900_000}) for _ in range(16)]
 
 
 class TestAnswers:
@@ -189,25 +194,27 @@ class TestSilence:
 
         await eventually(answered)
 
-    async def test_a_machine_that_stops_reading_blocks_no_other(
-        self, start_site: StartSite
-    ) -> None:
-        """Its own commands get a 504, its neighbours and the service go on."""
-        owner = await (await start_site(command_timeout=5)).account()
+    async def test_a_machine_that_stops_reading_blocks_no_other(self, owner: Owner) -> None:
+        """Its neighbours and the service go on; it gets its commands when it reads again."""
         stuck, lively = await owner.machine(), (await owner.machine()).obliges()
         stuck.stops_reading()
-        path = f"/api/v1/daemons/{stuck.id}/terminal"
-        begun = time.monotonic()
-        flood = [owner.sends("POST", path, {"command": "x" * 900_000}) for _ in range(16)]
-        # The answers of the other machine come while the flood is still waiting.
+        waiting = flood(owner, stuck)
         for _ in range(10):
-            answer = await owner.api.get(status_of(lively.id))
-            assert answer.status_code == 200 or time.monotonic() - begun > 5
-        is_waiting = not any(request.done() for request in flood)
-        assert is_waiting or time.monotonic() - begun > 5
-        for request in flood:
+            assert (await owner.api.get(status_of(lively.id))).status_code == 200
+        assert not any(request.done() for request in waiting)
+        stuck.obliges().reads_again()
+        for request in waiting:
+            assert (await request).status_code == 200
+
+    async def test_commands_that_a_machine_does_not_read_end_in_time(
+        self, start_site: StartSite
+    ) -> None:
+        owner = await (await start_site(command_timeout=0.2)).account()
+        machine = await owner.machine()
+        machine.stops_reading()
+        for request in flood(owner, machine):
             assert_error(await request, 504)
-        stuck.reads_again()
+        machine.reads_again()
 
     async def test_at_most_so_many_commands_wait_for_one_machine(self, owner: Owner) -> None:
         """docs/protocol.md: 256 in flight, further ones are refused."""
@@ -342,24 +349,27 @@ class TestGracePeriod:
 
     async def test_a_restart_of_the_service_begins_one(self, start_site: StartSite) -> None:
         """contract.md: a machine that was connected counts as connected for its time."""
-        site = await start_site(grace_period=1)
+        site = await start_site()
         owner = await site.account()
         enrolled, running = await owner.enrolls(), session()
         machine = await owner.machine(running, enrolled=enrolled)
         asleep = await owner.enrolls()
         await site.stop()
         assert (await machine.closed())[0] == 1001
-        restarted = time.monotonic()
         await site.start()
-        daemons, status = await listed(owner), await owner.api.get(status_of(machine.id))
-        if time.monotonic() - restarted < 1:  # a busy machine may need longer than the period
-            (daemon,) = daemons
-            assert (daemon["id"], daemon["clis"][0]["sessionId"]) == (machine.id, running.id)
-            assert_error(status, 503)
+        (daemon,) = await listed(owner)
+        assert (daemon["id"], daemon["clis"][0]["sessionId"]) == (machine.id, running.id)
+        assert_error(await owner.api.get(status_of(machine.id)), 503)
         assert_error(await owner.api.get(status_of(asleep.daemon_id)), 500)
         back = (await owner.machine(enrolled=enrolled)).obliges()
         assert (await owner.api.get(status_of(back.id))).status_code == 200
-        await back.drops()
+
+    async def test_the_one_after_a_restart_ends(self, start_site: StartSite) -> None:
+        site = await start_site(grace_period=0.2)
+        owner = await site.account()
+        machine = await owner.machine()
+        await site.stop()
+        await site.start()
         await eventually(lambda: offline(owner))
         assert_error(await owner.api.get(status_of(machine.id)), 500)
 

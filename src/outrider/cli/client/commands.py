@@ -149,20 +149,17 @@ def ask(
     """Send a message, and print the reply."""
     with session(as_json=as_json) as client:
         agent = find_agent(client, target)
-        is_live = is_terminal() and not as_json
         try:
-            if is_live:
+            if is_terminal() and not as_json:
                 _show_live(agent, " ".join(text), timeout)
-            else:
-                reply = agent.ask(" ".join(text), timeout=timeout)
+                if agent.status().status == "error":  # what failed has been shown
+                    sys.exit(ExitCode.REFUSED)
+                return
+            reply = agent.ask(" ".join(text), timeout=timeout)
         except ApprovalRequired as question:
             advice = f"`outrider approve {target}` or `outrider reject {target}`"
             text_of_it = f"{question}\nAnswer with {advice}"
             raise ApprovalRequired(text_of_it, action=question.action) from question
-        if is_live:
-            if agent.status().status == "error":  # what failed has been shown
-                sys.exit(ExitCode.REFUSED)
-            return
         if as_json:
             print_json(_reply_body(reply))
         elif reply.text:
