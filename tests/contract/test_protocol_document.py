@@ -13,7 +13,7 @@ from outrider.contract import frames
 from outrider.contract import limits as limits_module
 from outrider.contract.commands import PAYLOADS, RESULTS, CommandType, NamesSession
 from outrider.contract.errors import ErrorCode, ErrorDetail
-from outrider.contract.events import AGENT_EVENTS, AgentEvent, Refused
+from outrider.contract.events import REPORTED_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
     CloseCode,
     Failure,
@@ -98,7 +98,7 @@ def test_close_codes_and_error_codes_and_events_are_listed() -> None:
         ErrorCode.ALREADY_SENT,
         ErrorCode.NO_REPOSITORY,
     }
-    for word in machines_own | AGENT_EVENTS:
+    for word in machines_own | REPORTED_EVENTS:
         assert f"`{word}`" in DOCUMENT
 
 

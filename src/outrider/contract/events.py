@@ -14,9 +14,8 @@ from outrider.contract.text import Excerpt, Id, Name, TargetId, Text, Title
 class EventName(StrEnum):
     """The events that webhooks can subscribe to; `event` in a delivery.
 
-    `daemon.agents.core` decides when an agent's event happens. A new one is added to `AGENT_EVENTS`
-    too. An older service would close the connection because of it, so a machine sends only the
-    `BASIC_EVENTS` and those that the service's welcome lists.
+    When they happen: `agent:*` in `daemon.agents.core`, the other `REPORTED_EVENTS` in
+    `daemon.agents.state_events`, `machine:*` in the service.
     """
 
     GENERATING_STARTED = "agent:generating_started"
@@ -35,6 +34,16 @@ class EventName(StrEnum):
     WEBHOOK_TEST = "webhook:test"
 
 
+TURN_EVENTS: Final = frozenset(
+    {
+        EventName.GENERATING_STARTED,
+        EventName.GENERATING_COMPLETED,
+        EventName.WAITING_APPROVAL,
+        EventName.ERROR,
+    }
+)
+"""The events of an agent's turns: `agent:*`."""
+
 BASIC_EVENTS: Final = frozenset(
     {
         EventName.GENERATING_STARTED,
@@ -43,7 +52,7 @@ BASIC_EVENTS: Final = frozenset(
         EventName.ERROR,
     }
 )
-"""The events of machines that every service takes."""
+"""The events that every service takes, of any release. This set never grows."""
 
 NEGOTIATED_EVENTS: Final = frozenset(
     {
@@ -56,9 +65,13 @@ NEGOTIATED_EVENTS: Final = frozenset(
         EventName.QUEUE_CHANGED,
     }
 )
-"""The events of machines that a service takes if its welcome lists them."""
+"""The events that a service takes if its welcome lists them. A new event is added here.
 
-AGENT_EVENTS: Final = BASIC_EVENTS | NEGOTIATED_EVENTS
+A service of an older release closes the connection when it gets an event that it does not know.
+So a machine sends it only `BASIC_EVENTS` and those that its welcome lists.
+"""
+
+REPORTED_EVENTS: Final = BASIC_EVENTS | NEGOTIATED_EVENTS
 """The events that machines report; the service creates the others."""
 
 MAX_EVENT_CONTENT: Final = 65_536
@@ -110,9 +123,10 @@ class Answer(Wire, kw_only=True):
 
 
 class AgentEvent(Wire, kw_only=True, omit_defaults=True):
-    """An event of an agent. `duration` is in seconds, and set on completion only.
+    """An event of a session, one of `REPORTED_EVENTS`, as its machine reports it.
 
     Attributes:
+        duration: seconds, of `agent:generating_completed` only.
         session: the session as it is now, of a session event.
         controls: the agent's controls as they are now, of `session:started` and `session:updated`.
         chat_message: the complete message, of `chat:message`.

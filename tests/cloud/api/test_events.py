@@ -18,7 +18,7 @@ from outrider.cloud.access import credentials
 from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.store import api_keys, event_log
 from outrider.cloud.store.event_log import Event as StoredEvent
-from outrider.contract.events import AGENT_EVENTS, ChatMessage, EventName
+from outrider.contract.events import REPORTED_EVENTS, ChatMessage, EventName
 from outrider.contract.frames import Delta, Event, WatchDeltas
 from outrider.contract.ids import new_id
 from outrider.contract.resources import ActionOption, PendingAction
@@ -370,7 +370,7 @@ async def _account(owner: Owner) -> Account:
         await machine.say(*every_event(first=1))
 
     async def complete() -> bool:
-        return len(await logged(owner)) == 2 * (1 + len(AGENT_EVENTS))
+        return len(await logged(owner)) == 2 * (1 + len(REPORTED_EVENTS))
 
     await eventually(complete)
     return Account(owner, connected, await logged(owner))
@@ -380,7 +380,7 @@ def every_event(first: int) -> list[Event]:
     """Return an event with each name, of two sessions."""
     return [
         Event(seq=seq, event=agent_event(name, session_id=f"session_{seq % 2}", **CONTENT))
-        for seq, name in enumerate(sorted(AGENT_EVENTS), first)
+        for seq, name in enumerate(sorted(REPORTED_EVENTS), first)
     ]
 
 
@@ -402,7 +402,7 @@ CONTENT: dict[str, Any] = {
 AGENT_KINDS = {"agent", "chat", "session", "approval", "queue"}
 KINDS = {"agent:read": AGENT_KINDS, "ide:read": {"machine"}}
 PATTERNS = [
-    *AGENT_EVENTS,
+    *REPORTED_EVENTS,
     EventName.MACHINE_CONNECTED,
     EventName.MACHINE_DISCONNECTED,
     *(f"{kind}:*" for kind in ("machine", *AGENT_KINDS)),
@@ -464,7 +464,7 @@ async def test_nobody_gets_another_account_s_events_live(accounts: list[Account]
         await eventually(lambda: all(machine.heard(WatchDeltas) for machine in everybody))
         delta = Delta(session_id="session_1", message_id="m", revision=0, op="append", text="Hi")
         for machine in everybody:
-            await machine.say(delta, *every_event(first=1 + len(AGENT_EVENTS)))
+            await machine.say(delta, *every_event(first=1 + len(REPORTED_EVENTS)))
         ends = {}
         for account in accounts:
             await account.owner.machine()
@@ -487,7 +487,7 @@ async def test_nobody_gets_another_account_s_events_live(accounts: list[Account]
 
 async def _has_reported_twice(account: Account) -> bool:
     """Whether the log has every event of both machines twice, and of three that they connected."""
-    return len(await logged(account.owner)) == 2 * 2 * len(AGENT_EVENTS) + 3
+    return len(await logged(account.owner)) == 2 * 2 * len(REPORTED_EVENTS) + 3
 
 
 def _matches(name: str, pattern: str) -> bool:

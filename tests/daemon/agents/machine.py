@@ -29,7 +29,7 @@ from outrider.contract.commands import (
     Verdict,
 )
 from outrider.contract.errors import ApiError
-from outrider.contract.events import BASIC_EVENTS, AgentEvent
+from outrider.contract.events import TURN_EVENTS, AgentEvent
 from outrider.contract.resources import Message, Session
 from outrider.daemon.agents.acp.spec import DEFAULT_TIMEOUTS, Timeouts
 from outrider.daemon.agents.cli.tmux import Tmux, socket_path
@@ -154,7 +154,7 @@ class Machine:
     @property
     def events(self) -> list[AgentEvent]:
         """The events of turns."""
-        return [event for event in self.reported if event.event in BASIC_EVENTS]
+        return [event for event in self.reported if event.event in TURN_EVENTS]
 
     @property
     def messages_reported(self) -> list[str]:

@@ -21,7 +21,7 @@ from outrider.contract.commands import (
     Withdraw,
 )
 from outrider.contract.errors import ApiError
-from outrider.contract.events import BASIC_EVENTS, AgentEvent, Respondent
+from outrider.contract.events import TURN_EVENTS, AgentEvent, Respondent
 from outrider.contract.resources import Message
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core import MAX_QUEUED
@@ -74,7 +74,7 @@ class Desk:
     @property
     def events(self) -> list[AgentEvent]:
         """The events of turns."""
-        return [event for event in self.reported if event.event in BASIC_EVENTS]
+        return [event for event in self.reported if event.event in TURN_EVENTS]
 
     def of(self, *names: str) -> list[AgentEvent]:
         """Return the events with these names."""

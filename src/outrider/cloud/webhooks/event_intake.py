@@ -28,7 +28,7 @@ from outrider.cloud.store.session_history import OwnedSession
 from outrider.cloud.webhooks import retry_policy
 from outrider.cloud.webhooks.delivery_queue import CLAIM_SECONDS, DeliveryQueue
 from outrider.cloud.webhooks.subscriptions import Subscriptions
-from outrider.contract.events import AGENT_EVENTS, AgentEvent, EventName
+from outrider.contract.events import REPORTED_EVENTS, AgentEvent, EventName
 from outrider.contract.ids import is_id, new_id
 
 MAX_WAITING: Final = 1000
@@ -101,7 +101,7 @@ class EventIntake:
             connection: the number of the connection on which it arrived.
         """
         row: Event | None = None
-        if event.event in AGENT_EVENTS and is_id("evt", event.id) and has_content(event):
+        if event.event in REPORTED_EVENTS and is_id("evt", event.id) and has_content(event):
             body = agent_body(daemon_id, event)
             row = Event(event.id, account_id, event.event, body, self._now())
         else:

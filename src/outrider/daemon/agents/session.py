@@ -35,8 +35,8 @@ from outrider.contract.commands import (
 )
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.events import (
-    BASIC_EVENTS,
     MAX_EVENT_CONTROLS,
+    TURN_EVENTS,
     AgentEvent,
     QueueEntry,
     Respondent,
@@ -646,9 +646,9 @@ class AgentSession:
             event_id=new_id("evt")
             if message is None
             else derived_id("evt", message.timestamp, record.id, message.id),
-            timestamp=self._core.updated_at if command.event in BASIC_EVENTS else self._clock(),
+            timestamp=self._core.updated_at if command.event in TURN_EVENTS else self._clock(),
         )
-        if event.event in BASIC_EVENTS:
+        if event.event in TURN_EVENTS:
             self._recent.append(event)
         self._emit(event)
 
