@@ -39,7 +39,7 @@ from outrider.contract.link.machine import (
     Welcomed,
 )
 from outrider.contract.link.outbox import Outbox
-from outrider.contract.providers import BUILT_IN
+from outrider.contract.providers import BUILT_IN_TYPES
 from outrider.contract.resources import Session, Workspace
 from outrider.daemon.link import SocketTiming
 
@@ -51,7 +51,8 @@ _TIMING: Final = SocketTiming()
 
 _PROVIDERS: Final = [
     msgspec.structs.replace(PROVIDER, type=kind, display_name=name)
-    for kind, (_, name) in list(BUILT_IN.items())[:5]
+    for kind, (category, name) in BUILT_IN_TYPES.items()
+    if category == "cli"
 ]
 _GIGABYTE: Final = 10**9
 

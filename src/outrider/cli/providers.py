@@ -27,7 +27,7 @@ def list_() -> None:
     from outrider.cli.running import fail
     from outrider.contract.errors import OutriderError
     from outrider.daemon.agents.inspection import known_providers
-    from outrider.daemon.agents.provider_spec import BUILT_IN
+    from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
     from outrider.daemon.settings import DaemonSettings
 
     try:
@@ -45,7 +45,7 @@ def list_() -> None:
                 _installed(description),
                 "yes" if description.verified else "no",
                 _short(description.path or "-"),
-                "built in" if each.file.parent == BUILT_IN else _short(str(each.file)),
+                "built in" if each.file.parent == BUILT_IN_DIRECTORY else _short(str(each.file)),
             )
         )
     widths = _fitting([max(map(len, column)) for column in zip(*rows, strict=True)])

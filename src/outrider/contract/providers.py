@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 Category = Literal["ide", "cli", "acp"]
 
-BUILT_IN: Final[dict[str, tuple[Category, str]]] = {
+BUILT_IN_TYPES: Final[dict[str, tuple[Category, str]]] = {
     "claude-code": ("cli", "Claude Code"),
     "codex": ("cli", "Codex"),
     "opencode": ("cli", "opencode"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.contract.providers import BUILT_IN
+from outrider.contract.providers import BUILT_IN_TYPES
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.journal import Journal
@@ -55,9 +55,9 @@ def wrong(providers: Providers) -> dict[str, str]:
 
 
 def test_the_built_in_ones_are_right(providers: Providers) -> None:
-    assert providers.keys() == BUILT_IN.keys()
+    assert providers.keys() == BUILT_IN_TYPES.keys()
     assert wrong(providers) == {}
-    for kind, (category, name) in BUILT_IN.items():
+    for kind, (category, name) in BUILT_IN_TYPES.items():
         described = providers[kind].describe()
         assert (described.category, described.display_name) == (category, name)
 
@@ -90,7 +90,7 @@ def test_a_mistake_costs_one_type(
     assert providers.path(kind) == folder / name
     assert providers[kind].describe().category == category
     assert providers["other"].describe().installed
-    assert BUILT_IN.keys() | {"other", kind} == providers.keys()
+    assert BUILT_IN_TYPES.keys() | {"other", kind} == providers.keys()
 
 
 def test_what_is_no_file_is_not_waited_for(folder: Path, journal: Journal) -> None:

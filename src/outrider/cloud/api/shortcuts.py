@@ -54,7 +54,7 @@ from outrider.contract.commands import (
 )
 from outrider.contract.errors import bad_request, not_found
 from outrider.contract.events import Respondent
-from outrider.contract.providers import BUILT_IN
+from outrider.contract.providers import BUILT_IN_TYPES
 from outrider.contract.structs import Wire
 from outrider.contract.text import MAX_NAME, MAX_TITLE, is_printable
 
@@ -143,10 +143,10 @@ async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
     state = await dispatcher.owned(call.account_id, call.path("daemonId"))
     category = next(
         (p.category for p in state.providers if p.type == request.type),
-        BUILT_IN.get(request.type, (None,))[0],
+        BUILT_IN_TYPES.get(request.type, (None,))[0],
     )
     if category is None:
-        known = sorted({p.type for p in state.providers} | BUILT_IN.keys())
+        known = sorted({p.type for p in state.providers} | BUILT_IN_TYPES.keys())
         raise bad_request(f"Unknown type {request.type!r}: it is one of {', '.join(known)}", "type")
     if request.resume is not None:
         for name in ("dir", "model", "worktree"):

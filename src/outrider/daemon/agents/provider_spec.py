@@ -22,7 +22,7 @@ from outrider.contract.resources import Provider as Description
 from outrider.contract.text import MAX_NAME, NO_NUL, PRINTABLE, printable
 from outrider.daemon.agents.patterns import pattern
 
-BUILT_IN: Final = Path(__file__).parents[1] / "providers"
+BUILT_IN_DIRECTORY: Final = Path(__file__).parents[1] / "providers"
 """The directory of the provider files that are part of Outrider."""
 
 MAX_BYTES: Final = 1024 * 1024

@@ -22,7 +22,7 @@ from outrider.daemon.agents.ide.provider import IdeProvider, delete_other_sessio
 from outrider.daemon.agents.ide.spec import decode_ide
 from outrider.daemon.agents.provider import Provider
 from outrider.daemon.agents.provider_spec import (
-    BUILT_IN,
+    BUILT_IN_DIRECTORY,
     ProviderFileError,
     ProviderSpec,
     ProviderTable,
@@ -108,7 +108,7 @@ def load_providers(
                 known = ", ".join(CATEGORIES)
                 raise ProviderFileError(path, f"category: {other!r} is none of {known}")
 
-    return Providers([BUILT_IN, own or config_dir / "providers"], make)
+    return Providers([BUILT_IN_DIRECTORY, own or config_dir / "providers"], make)
 
 
 class Providers(Mapping[str, Provider]):

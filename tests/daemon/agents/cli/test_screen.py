@@ -6,7 +6,7 @@ import pytest
 
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.spec import read_cli_specs
-from outrider.daemon.agents.provider_spec import BUILT_IN
+from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
 
 CAPTURES = Path(__file__).with_name("captures")
 
@@ -78,7 +78,7 @@ TITLES = {"claude-code": "✳ Claude Code", "codex": "stub title | project"}
 
 
 def judge(kind: str) -> ScreenRules:
-    (file,) = [file for file in read_cli_specs([BUILT_IN]) if file.type == kind]
+    (file,) = [file for file in read_cli_specs([BUILT_IN_DIRECTORY]) if file.type == kind]
     return ScreenRules(file)
 
 

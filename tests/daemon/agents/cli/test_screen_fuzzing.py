@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from outrider.daemon.agents.cli.screen import MAX_QUESTION, ScreenRules
 from outrider.daemon.agents.cli.spec import read_cli_specs
-from outrider.daemon.agents.provider_spec import BUILT_IN
+from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
 from tests.daemon.agents.cli.test_screen import CAPTURES
 
 pytestmark = pytest.mark.fuzz
 
 WIDTH, HEIGHT = 120, 50
-JUDGES = {file.type: ScreenRules(file) for file in read_cli_specs([BUILT_IN])}
+JUDGES = {file.type: ScreenRules(file) for file in read_cli_specs([BUILT_IN_DIRECTORY])}
 LINES = sorted({line for path in CAPTURES.glob("*/*.txt") for line in path.read_text().split("\n")})
 
 lines = st.one_of(

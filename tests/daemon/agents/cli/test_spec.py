@@ -7,7 +7,11 @@ import pytest
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.provider_spec import BUILT_IN, ProviderFileError, fill_placeholders
+from outrider.daemon.agents.provider_spec import (
+    BUILT_IN_DIRECTORY,
+    ProviderFileError,
+    fill_placeholders,
+)
 
 MINIMAL = """
 type = "python"
@@ -84,8 +88,8 @@ def test_a_later_file_changes_a_built_in_one(tmp_path: Path) -> None:
         'type = "claude-code"\ncommand = ["my-claude"]\n[environment]\nset = { A = "b" }\n'
         "[[rules]]\nname = 'mine'\nstatus = 'error'\nscreen = 'oh no'\n"
     )
-    built_in = {file.type: file for file in read_cli_specs([BUILT_IN])}["claude-code"]
-    changed = {f.type: f for f in read_cli_specs([BUILT_IN, tmp_path])}["claude-code"]
+    built_in = {file.type: file for file in read_cli_specs([BUILT_IN_DIRECTORY])}["claude-code"]
+    changed = {f.type: f for f in read_cli_specs([BUILT_IN_DIRECTORY, tmp_path])}["claude-code"]
     assert changed.command == ["my-claude"]
     assert changed.environment.set == {**built_in.environment.set, "A": "b"}
     assert changed.environment.unset == built_in.environment.unset

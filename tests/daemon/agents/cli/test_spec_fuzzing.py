@@ -11,18 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contract.providers import BUILT_IN as KNOWN
+from outrider.contract.providers import BUILT_IN_TYPES
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.spec import CliSpec
 from outrider.daemon.agents.cli.tmux import Tmux
-from outrider.daemon.agents.provider_spec import BUILT_IN
+from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
 from outrider.daemon.agents.providers import Providers, load_providers
 from outrider.daemon.journal import Journal
 
 pytestmark = pytest.mark.fuzz
 
 TABLES = {
-    path.name: tomllib.loads(path.read_text()) for path in sorted(Path(BUILT_IN).glob("*.toml"))
+    path.name: tomllib.loads(path.read_text())
+    for path in sorted(Path(BUILT_IN_DIRECTORY).glob("*.toml"))
 }
 SCREENS = [
     path.read_text() for path in sorted(Path(__file__).with_name("captures").rglob("idle.txt"))
@@ -114,7 +115,7 @@ def check(files: dict[str, bytes]) -> Providers:
             )
         finally:
             journal.close()
-        assert KNOWN.keys() <= providers.keys()
+        assert BUILT_IN_TYPES.keys() <= providers.keys()
         assert len(providers.errors) <= len(files)
         for kind, provider in providers.items():
             described = provider.describe()
@@ -131,7 +132,7 @@ def check(files: dict[str, bytes]) -> Providers:
             words = [*spec.command, *spec.args, *spec.model_args, *chain(*environment.items())]
             assert not [word for word in words if "\0" in word]
             assert not [name for name in environment if not name or "=" in name]
-            if isinstance(spec, CliSpec) and kind not in KNOWN:
+            if isinstance(spec, CliSpec) and kind not in BUILT_IN_TYPES:
                 judge = ScreenRules(spec)
                 for screen in SCREENS:
                     judge.read(screen, "a title")

@@ -10,7 +10,7 @@ from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.cli.status import CALL_WAIT, DISMISS_GRACE, RECORD_WAIT, StatusDecider
 from outrider.daemon.agents.cli.transcripts.transcript import Activity, Piece, ToolCall
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.provider_spec import BUILT_IN
+from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
 from outrider.daemon.session_record import SessionRecord
 
 OFFERS = (
@@ -62,7 +62,7 @@ class Case:
     def __init__(self, *asks: str, resumed_after: int | None = None) -> None:
         self.now = 100.0
         self.record = Record(list(asks))
-        (file,) = (f for f in read_cli_specs([BUILT_IN]) if f.type == "gemini-cli")
+        (file,) = (f for f in read_cli_specs([BUILT_IN_DIRECTORY]) if f.type == "gemini-cli")
         known = SessionRecord(
             id="session_x", kind="cli", type="gemini-cli", name="Gemini CLI", path="/", model=None,
             created_at=1, last_activity_at=1,

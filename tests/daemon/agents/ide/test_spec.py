@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.contract.providers import BUILT_IN as KNOWN
+from outrider.contract.providers import BUILT_IN_TYPES
 from outrider.daemon.agents.ide.spec import decode_ide
-from outrider.daemon.agents.provider_spec import BUILT_IN, ProviderFileError, read_tables
+from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY, ProviderFileError, read_tables
 
 ENOUGH = """
 type = "some"
@@ -30,9 +30,15 @@ def decoded(folder: Path, text: str) -> str:
 
 
 def test_the_built_in_files_are_right() -> None:
-    tables = [table for table in read_tables([BUILT_IN]) if table.fields.get("category") == "ide"]
+    tables = [
+        table
+        for table in read_tables([BUILT_IN_DIRECTORY])
+        if table.fields.get("category") == "ide"
+    ]
     files = {table.type: decode_ide(table.path, table.fields)[0] for table in tables}
-    assert files.keys() == {kind for kind, (category, _) in KNOWN.items() if category == "ide"}
+    assert files.keys() == {
+        kind for kind, (category, _) in BUILT_IN_TYPES.items() if category == "ide"
+    }
     assert all(file.agents for file in files.values())
     assert {kind for kind, file in files.items() if file.verified} == {
         "code-server",

@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from outrider.contract.resources import OptionKind
 from outrider.daemon.agents.provider_spec import (
-    BUILT_IN,
+    BUILT_IN_DIRECTORY,
     Part,
     ProviderFileError,
     ProviderSpec,
@@ -148,10 +148,10 @@ def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeSpec, str]:
 @cache
 def _built_in_fields() -> dict[str, dict[str, Any]]:
     """Return the fields of the built-in files by type; reading them takes 10 ms."""
-    return {table.type: table.fields for table in read_tables([BUILT_IN])}
+    return {table.type: table.fields for table in read_tables([BUILT_IN_DIRECTORY])}
 
 
 def _script(path: Path, name: str) -> str:
     """Return the script beside the file, else the built-in one of that name."""
     own = path.with_name(name)
-    return (own if own.is_file() else BUILT_IN / name).read_text(encoding="utf-8")
+    return (own if own.is_file() else BUILT_IN_DIRECTORY / name).read_text(encoding="utf-8")
