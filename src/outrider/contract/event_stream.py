@@ -9,7 +9,7 @@ from outrider.contract.structs import Wire
 from outrider.contract.text import Name, TargetId
 from outrider.contract.webhooks import Event
 
-Cursor = str
+EventCursor = str
 """A place in the account's log; opaque to clients. Those of later events are greater.
 
 Not limited in length: a cursor that is none of ours is a gap and not an error, which would end an
@@ -21,7 +21,7 @@ MAX_WAIT = 60
 
 MAX_PAGE = 500
 
-Resume = Literal["fresh", "ok", "gap"]
+StreamResume = Literal["fresh", "ok", "gap"]
 
 
 class EventQuery(Wire, kw_only=True):
@@ -35,7 +35,7 @@ class EventQuery(Wire, kw_only=True):
     """A target id: only events of this session."""
     deltas: Literal["true", "false"] = "false"
     """Whether a stream also has `chat:delta` frames: the text of messages as agents write it."""
-    after: Cursor | None = None
+    after: EventCursor | None = None
     """The cursor after which to begin. In a stream the header `Last-Event-ID` takes precedence."""
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
     """How many events a JSON response has, at most."""
@@ -77,7 +77,7 @@ class EventPage(Wire, kw_only=True):
     """The events."""
     cursor: str
     """The cursor to continue after."""
-    resume: Resume
+    resume: StreamResume
     """`ok`: these are all events after `after`. `gap`: `after` is unknown or older than the log, so
     events may be missing; continue after `cursor`. `fresh`: there was no `after`, and these are the
     oldest events of the log."""
@@ -86,7 +86,7 @@ class EventPage(Wire, kw_only=True):
 class StreamReady(Wire, kw_only=True):
     """`stream:ready`: the first frame of a stream."""
 
-    resume: Resume
+    resume: StreamResume
     cursor: str
 
 
@@ -106,11 +106,11 @@ class ChatDelta(Wire, kw_only=True):
     text: str
 
 
-EndReason = Literal["slow_consumer", "draining", "unauthorized", "max_age"]
+StreamEndReason = Literal["slow_consumer", "draining", "unauthorized", "max_age"]
 
 
 class StreamEnd(Wire, kw_only=True):
     """`stream:end`: the last frame of a stream. `retry_after_ms` is when to connect again."""
 
-    reason: EndReason
+    reason: StreamEndReason
     retry_after_ms: int

@@ -7,7 +7,7 @@ from outrider.contract.errors import ApiError
 from outrider.contract.resources import AgentStatus, Message
 from outrider.daemon.agents.chat_selection import (
     MAX_CHAT_BYTES,
-    Cursor,
+    ChatCursor,
     messages_of_turn,
     parse_cursor,
     select_messages,
@@ -38,8 +38,8 @@ def test_a_cursor_and_its_text(text: str) -> None:
 
 
 def test_cursors_with_one_meaning_have_one_text() -> None:
-    assert str(Cursor("m1", "m1")) == "m1"
-    assert str(Cursor(None, None)) == "0"
+    assert str(ChatCursor("m1", "m1")) == "m1"
+    assert str(ChatCursor(None, None)) == "0"
 
 
 def test_the_messages_of_a_turn_that_is_over() -> None:

@@ -11,11 +11,11 @@ import msgspec
 
 from outrider.cloud.store.event_log import LoggedEvent
 from outrider.contract.event_stream import (
-    EndReason,
-    Resume,
     StreamEnd,
+    StreamEndReason,
     StreamHeartbeat,
     StreamReady,
+    StreamResume,
 )
 from outrider.contract.structs import Wire
 
@@ -51,7 +51,7 @@ def delta_frame(body: bytes) -> bytes:
     return b"event: chat:delta\ndata: %b\n\n" % body
 
 
-def ready_frame(resume: Resume, cursor: int) -> bytes:
+def ready_frame(resume: StreamResume, cursor: int) -> bytes:
     """Return the first frame of a stream that begins after `cursor`."""
     return _frame("stream:ready", StreamReady(resume=resume, cursor=cursor_text(cursor)))
 
@@ -61,7 +61,7 @@ def heartbeat_frame(cursor: int) -> bytes:
     return _frame("stream:heartbeat", StreamHeartbeat(cursor=cursor_text(cursor)))
 
 
-def end_frame(reason: EndReason, retry_after_ms: int) -> bytes:
+def end_frame(reason: StreamEndReason, retry_after_ms: int) -> bytes:
     """Return the last frame of a stream; an EventSource connects again after the time."""
     body = StreamEnd(reason=reason, retry_after_ms=retry_after_ms)
     return b"retry: %d\n%b" % (retry_after_ms, _frame("stream:end", body))

@@ -9,7 +9,7 @@ from outrider.cloud.live.selection import Selection
 from outrider.cloud.store import event_log
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.event_log import LoggedEvent
-from outrider.contract.event_stream import Resume
+from outrider.contract.event_stream import StreamResume
 
 _SCANNED: Final = 500
 """Events of one query."""
@@ -23,7 +23,7 @@ class Page(NamedTuple):
 
     events: list[LoggedEvent]
     cursor: int
-    resume: Resume
+    resume: StreamResume
 
 
 class Pages:

@@ -27,7 +27,7 @@ from outrider.cloud.live.stream_limit import StreamLimit
 from outrider.cloud.store import event_log
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.event_log import Extent, LoggedEvent
-from outrider.contract.event_stream import ChatDelta, EndReason, Resume
+from outrider.contract.event_stream import ChatDelta, StreamEndReason, StreamResume
 from outrider.contract.frames import Delta
 
 _RETRY_SECONDS: Final = 1.0
@@ -57,7 +57,7 @@ class StreamTimes:
 class Beginning(NamedTuple):
     """Where a stream begins: after the cursor `position`; `newest` is the log's newest."""
 
-    resume: Resume
+    resume: StreamResume
     position: int
     newest: int
 
@@ -96,7 +96,7 @@ class EventStream:
         self._buffer = FrameBuffer()
         self._tail: AccountTail | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._end_reason: EndReason | None = None
+        self._end_reason: StreamEndReason | None = None
         self._heartbeat_at = self._age_end = 0.0
 
     def receive(self, events: Sequence[LoggedEvent]) -> None:
@@ -115,7 +115,7 @@ class EventStream:
             self._buffer.add_delta(frame)
             self._wake()
 
-    def end(self, reason: EndReason) -> None:
+    def end(self, reason: StreamEndReason) -> None:
         """End it: its client gets no more events, and the reason."""
         if self._end_reason is None:
             self._end_reason = reason

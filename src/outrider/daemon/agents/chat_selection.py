@@ -32,7 +32,7 @@ _START: Final = "0"
 _SEPARATOR: Final = "~"
 
 
-class Cursor(NamedTuple):
+class ChatCursor(NamedTuple):
     """A position in a chat: behind `message`; None is its beginning.
 
     `turn` is the message whose turn is waited for; None for the agent's present one.
@@ -47,15 +47,15 @@ class Cursor(NamedTuple):
         return f"{self.turn}{_SEPARATOR}{self.message or _START}"
 
 
-def parse_cursor(text: str) -> Cursor:
+def parse_cursor(text: str) -> ChatCursor:
     """Return the cursor that a client has sent; whether its messages exist is not checked."""
     turn, separator, message = text.partition(_SEPARATOR)
     known = None if turn == _START else turn
-    return Cursor(known, message if separator else known)
+    return ChatCursor(known, message if separator else known)
 
 
 def messages_of_turn(
-    chat: list[Message], after: Cursor | None, turn: Turn | None, status: AgentStatus
+    chat: list[Message], after: ChatCursor | None, turn: Turn | None, status: AgentStatus
 ) -> tuple[list[Message], str]:
     """Return the messages of a turn behind `after`, and the cursor behind them.
 
@@ -71,7 +71,7 @@ def messages_of_turn(
     """
     if after is None:
         last = next((m.id for m in reversed(chat) if m.role == "user"), None)
-        after = Cursor(None, last)
+        after = ChatCursor(None, last)
     positions = {message.id: index for index, message in enumerate(chat)}
     start = 0
     if after.message is not None:
@@ -93,7 +93,7 @@ def messages_of_turn(
     if status == "generating":
         read = selected[:-1]
     return selected, str(
-        Cursor(None if is_over else after.turn, read[-1].id if read else after.message)
+        ChatCursor(None if is_over else after.turn, read[-1].id if read else after.message)
     )
 
 
