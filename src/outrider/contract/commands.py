@@ -26,9 +26,15 @@ from outrider.contract.resources import (
 from outrider.contract.structs import Wire
 from outrider.contract.text import MAX_NAME, NO_NUL, PRINTABLE, TERMINAL_NAME, is_blank
 
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
-Path = Annotated[str, Meta(min_length=1, max_length=4096, pattern=NO_NUL)]
+GivenName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
+"""A name, a type or an id in a request: as `text.Name`, but not empty."""
+
+GivenPath = Annotated[str, Meta(min_length=1, max_length=4096, pattern=NO_NUL)]
+"""A path in a request: as `text.Path`, but not empty."""
+
 InnerPath = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
+"""A path inside a session's directory; empty for that directory."""
+
 TerminalName = Annotated[str, Meta(pattern=TERMINAL_NAME)]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Verdict = Literal["approve", "reject"]
@@ -76,11 +82,11 @@ class NamesSession(Wire, kw_only=True):
     of the one that is given.
     """
 
-    target: Name | None = None
+    target: GivenName | None = None
     """A target id of this machine. It must not contradict the path."""
-    session_id: Name | None = None
+    session_id: GivenName | None = None
     """A session id. It must not contradict the path or `target`."""
-    target_session_id: Name | None = None
+    target_session_id: GivenName | None = None
     """The same as `sessionId`."""
 
     def __post_init__(self) -> None:
@@ -94,7 +100,7 @@ class NamesSession(Wire, kw_only=True):
 class Targeted(NamesSession, kw_only=True):
     """A command for one agent. Without a session, it is the machine's most recently used one."""
 
-    agent_type: Name | None = None
+    agent_type: GivenName | None = None
     """Which agent of an IDE with several: its type or name. Without it, the one used last."""
 
 
@@ -115,7 +121,7 @@ class TextPart(Wire, tag="text", tag_field="type", kw_only=True):
 class ImagePart(Wire, tag="image", tag_field="type", kw_only=True):
     """A picture of a message."""
 
-    mime_type: Name
+    mime_type: GivenName
     """The picture's type."""
     data: str
     """The picture in base64."""
@@ -157,7 +163,7 @@ class SendChat(Targeted, kw_only=True):
     """The message, as text. Give this or `input`."""
     input: ChatInput | None = None
     """The message in parts. It takes precedence over `message`."""
-    controls: Annotated[dict[Name, str | bool], Meta(max_length=32)] = {}
+    controls: Annotated[dict[GivenName, str | bool], Meta(max_length=32)] = {}
     """Controls to change before the message is sent, by their ids. A message is not required."""
     delivery: Delivery = "queue"
     """What to do while the agent is generating: `queue` the message, `interrupt` the turn and then
@@ -197,9 +203,9 @@ class ReadChat(Targeted, kw_only=True):
 
     limit: Limit | None = None
     """How many messages, at most."""
-    after: Name | None = None
+    after: GivenName | None = None
     """The id of a message: return only those after it."""
-    before: Name | None = None
+    before: GivenName | None = None
     """The id of a message: return only those before it."""
 
 
@@ -214,7 +220,7 @@ class ReadQueue(NamesSession, kw_only=True):
 class Withdraw(NamesSession, kw_only=True):
     """Take a message out of the queue of an agent."""
 
-    message_id: Name
+    message_id: GivenName
     """The message's id."""
 
 
@@ -225,7 +231,7 @@ class ReadScreen(NamesSession, kw_only=True):
 class ReadChanges(NamesSession, kw_only=True):
     """Read the uncommitted and untracked changes in the directory of a session."""
 
-    base: Name | None = None
+    base: GivenName | None = None
     """The commit, branch or tag to compare with. Without it, `HEAD`."""
 
 
@@ -241,9 +247,9 @@ class ResolveAction(Targeted, kw_only=True):
 
     action: Verdict
     """Whether to approve or reject."""
-    action_id: Name | None = None
+    action_id: GivenName | None = None
     """The action to resolve. Without it, the one that is pending."""
-    option_id: Name | None = None
+    option_id: GivenName | None = None
     """The option to choose. Without it, the first one that means `action` once."""
 
 
@@ -273,15 +279,15 @@ class LaunchIde(Wire, kw_only=True):
 
     refused_fields: ClassVar[Mapping[str, str]] = _NO_SESSION_OR_WORKTREE
 
-    ide_type: Name
+    ide_type: GivenName
     """The type of the IDE, as `availableProviders` gives it."""
     enable_cdp: bool = True
     """Whether to drive the IDE over its debugging port. Without that it has no chat."""
-    dir: Path | None = None
+    dir: GivenPath | None = None
     """The project to open: an absolute path, or one beginning with `~`. Without it, the home
     directory.
     """
-    model: Name | None = None
+    model: GivenName | None = None
     """The model for the IDE's chat, by the IDE's own name for it."""
 
 
@@ -290,24 +296,24 @@ class LaunchCli(Wire, kw_only=True):
 
     refused_fields: ClassVar[Mapping[str, str]] = _NO_SESSION_OR_WORKTREE
 
-    cli_type: Name
+    cli_type: GivenName
     """The type of the agent, as `availableProviders` gives it."""
-    dir: Path | None = None
+    dir: GivenPath | None = None
     """The agent's directory: an absolute path, or one beginning with `~`. Without it, the home
     directory.
     """
-    model: Name | None = None
+    model: GivenName | None = None
     """The model to use, by the agent's own name for it."""
 
 
 class NewWorktree(Wire, kw_only=True):
     """The git worktree to launch a session in."""
 
-    branch: Name
+    branch: GivenName
     """The branch that is checked out in it. It is created if it does not exist. If it has a
     worktree already, the session is launched in that.
     """
-    base: Name | None = None
+    base: GivenName | None = None
     """The commit, branch or tag at which a new branch begins. Without it, `HEAD` of the directory.
     A branch that exists is not changed by it.
     """
@@ -329,9 +335,9 @@ class Resume(Wire, kw_only=True):
     A command of its own: a machine that does not know it refuses it, and starts no new session.
     """
 
-    type: Name
+    type: GivenName
     """The type of the session."""
-    session_id: Name
+    session_id: GivenName
     """The id of the session."""
 
 
@@ -344,9 +350,9 @@ class StopCli(NamesSession, kw_only=True):
 
     refused_fields: ClassVar[Mapping[str, str]] = _NO_WORKTREE
 
-    cli_type: Name
+    cli_type: GivenName
     """The type of the agent."""
-    dir: Path | None = None
+    dir: GivenPath | None = None
     """The directory of the session, if several of the type run."""
 
 
@@ -357,7 +363,7 @@ class AgentStatusQuery(Targeted, kw_only=True):
 class ReadTurn(Targeted, kw_only=True):
     """Read whether a turn is over. The response comes at once."""
 
-    after: Name | None = None
+    after: GivenName | None = None
     """The cursor of a message or of an earlier response. Without it, the present turn."""
     until: list[TurnEnd] = field(default_factory=lambda: list(TURN_ENDS))
     """The statuses that are waited for."""
@@ -372,7 +378,7 @@ class Terminal(Wire, kw_only=True):
     """The shell command. Its standard input is empty."""
     name: TerminalName | None = None
     """The named terminal to run it in, which is kept after the command. Without it, a new shell."""
-    cwd: Path | None = None
+    cwd: GivenPath | None = None
     """The directory to run it in: an absolute path, or one beginning with `~`. Without it, the home
     directory, or the current directory of the named terminal.
     """

@@ -32,10 +32,10 @@ from outrider.contract.commands import (
     LaunchIde,
     LaunchInWorktree,
     Limit,
-    Name,
+    GivenName,
     NamesSession,
     NewWorktree,
-    Path,
+    GivenPath,
     Queue,
     ReadChanges,
     ReadChat,
@@ -64,15 +64,15 @@ class LaunchRequest(Wire, kw_only=True):
 
     refused_fields: ClassVar[Mapping[str, str]] = NO_SESSION
 
-    type: Name
+    type: GivenName
     """The type of the agent or IDE, as `availableProviders` gives it."""
-    dir: Path | None = None
+    dir: GivenPath | None = None
     """Where it is to work: an absolute path, or one beginning with `~`. Without it, the home
     directory.
     """
-    model: Name | None = None
+    model: GivenName | None = None
     """The model to use, by the agent's own name for it."""
-    resume: Name | None = None
+    resume: GivenName | None = None
     """The id of an ended session of this type to continue, in place of a new one. It keeps its id,
     directory, model and chat. Not together with `dir`, `model` or `worktree`.
     """
@@ -83,9 +83,9 @@ class LaunchRequest(Wire, kw_only=True):
 class StopRequest(NamesSession, kw_only=True):
     """What to stop. The session's name or `dir` chooses one where several run."""
 
-    type: Name
+    type: GivenName
     """The type of the agent."""
-    dir: Path | None = None
+    dir: GivenPath | None = None
     """The directory of the session, where several of the type run."""
     remove_worktree: bool = False
     """Whether to remove the session's worktree too. If it has changes, nothing is done (409
@@ -96,7 +96,7 @@ class StopRequest(NamesSession, kw_only=True):
 class AgentQuery(Wire, kw_only=True):
     """Which agent of the target; without it, its only one, or the one used last."""
 
-    agent_type: Name | None = None
+    agent_type: GivenName | None = None
     """Which agent of an IDE with several: its type or name. Without it, the one used last."""
 
 
@@ -105,16 +105,16 @@ class ChatQuery(AgentQuery, kw_only=True):
 
     limit: Limit | None = None
     """How many messages, at most."""
-    after: Name | None = None
+    after: GivenName | None = None
     """The id of a message: only those behind it."""
-    before: Name | None = None
+    before: GivenName | None = None
     """The id of a message: only those before it."""
 
 
 class ChangesQuery(Wire, kw_only=True):
     """What to compare with."""
 
-    base: Name | None = None
+    base: GivenName | None = None
     """The commit, branch or tag to compare with. Without it, `HEAD`."""
 
 

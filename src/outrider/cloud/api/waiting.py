@@ -25,7 +25,7 @@ from outrider.cloud.api.targets import target_of
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.live.feed import LiveFeed, Subscription
-from outrider.contract.commands import TURN_ENDS, CommandType, Name, ReadTurn, TurnEnd, TurnState
+from outrider.contract.commands import TURN_ENDS, CommandType, GivenName, ReadTurn, TurnEnd, TurnState
 from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.resources import Session
 from outrider.contract.structs import Wire
@@ -59,13 +59,13 @@ class WaitQuery(Wire, kw_only=True):
 
     until: str = ",".join(TURN_ENDS)
     """The statuses that end the wait, separated by commas: `idle`, `waiting_approval`, `error`."""
-    after: Name | None = None
+    after: GivenName | None = None
     """The `cursor` of a message, to wait for the turn that it began, or of an earlier wait. Without
     it, the agent's present status counts.
     """
     timeout: Annotated[int, Meta(ge=0, le=60)] = 25
     """Seconds to wait at most."""
-    agent_type: Name | None = None
+    agent_type: GivenName | None = None
     """Which agent of an IDE with several: its type or name. Without it, the one used last."""
 
     def __post_init__(self) -> None:
