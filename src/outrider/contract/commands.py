@@ -38,7 +38,9 @@ InnerPath = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 TerminalName = Annotated[str, Meta(pattern=TERMINAL_NAME)]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Verdict = Literal["approve", "reject"]
-Delivery = Literal["queue", "interrupt", "reject"]
+DeliveryMode = Literal["queue", "interrupt", "reject"]
+"""What to do with a message while the agent is generating (see `SendChat`)."""
+
 ChangeStatus = Literal["added", "modified", "deleted", "renamed", "untracked"]
 TurnEnd = Literal["idle", "waiting_approval", "error"]
 """A status that can be waited for."""
@@ -165,7 +167,7 @@ class SendChat(Targeted, kw_only=True):
     """The message in parts. It takes precedence over `message`."""
     controls: Annotated[dict[GivenName, str | bool], Meta(max_length=32)] = {}
     """Controls to change before the message is sent, by their ids. A message is not required."""
-    delivery: Delivery = "queue"
+    delivery: DeliveryMode = "queue"
     """What to do while the agent is generating: `queue` the message, `interrupt` the turn and then
     send it, ahead of the queue, or `reject` it (409 `AGENT_BUSY`).
     """

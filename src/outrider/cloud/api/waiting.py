@@ -25,7 +25,14 @@ from outrider.cloud.api.targets import target_of
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.live.feed import LiveFeed, Subscription
-from outrider.contract.commands import TURN_ENDS, CommandType, GivenName, ReadTurn, TurnEnd, TurnState
+from outrider.contract.commands import (
+    TURN_ENDS,
+    CommandType,
+    GivenName,
+    ReadTurn,
+    TurnEnd,
+    TurnState,
+)
 from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.resources import Session
 from outrider.contract.structs import Wire

@@ -15,7 +15,7 @@ from outrider.contract.commands import (
     AgentState,
     Changes,
     Chat,
-    Delivery,
+    DeliveryMode,
     Interrupted,
     Launched,
     Limit,
@@ -94,7 +94,7 @@ class SendArguments(OfAgent, kw_only=True):
 
     text: str
     """The message."""
-    delivery: Delivery = "queue"
+    delivery: DeliveryMode = "queue"
     """While the agent is generating: `queue` the message, `interrupt` the turn and then send it, or
     `reject` it."""
 

@@ -12,7 +12,7 @@ from outrider.contract.commands import (
     Chat,
     ChatDebugged,
     ChatInput,
-    Delivery,
+    DeliveryMode,
     Directory,
     FileContents,
     Interrupted,
@@ -88,7 +88,7 @@ class AsyncAgent:
         *,
         input: ChatInput | None = None,  # noqa: A002  # the API's name
         controls: Mapping[str, str | bool] | None = None,
-        delivery: Delivery = "queue",
+        delivery: DeliveryMode = "queue",
     ) -> Accepted:
         """Send a message, and return once the agent has it, not once it has answered.
 
@@ -117,7 +117,7 @@ class AsyncAgent:
         text: str,
         *,
         timeout: float = DEFAULT_TIMEOUT,
-        delivery: Delivery = "queue",
+        delivery: DeliveryMode = "queue",
     ) -> Reply:
         """Send a message and wait for the reply.
 
@@ -153,7 +153,7 @@ class AsyncAgent:
         text: str,
         *,
         timeout: float = DEFAULT_TIMEOUT,
-        delivery: Delivery = "queue",
+        delivery: DeliveryMode = "queue",
     ) -> AsyncGenerator[Delta | Message, None]:
         """Send a message and yield the reply as it comes, until the turn is over.
 

@@ -13,7 +13,7 @@ from outrider.contract.commands import (
     Chat,
     ChatDebugged,
     ChatInput,
-    Delivery,
+    DeliveryMode,
     Directory,
     FileContents,
     Interrupted,
@@ -89,7 +89,7 @@ class Agent:
         *,
         input: ChatInput | None = None,  # noqa: A002  # the API's name
         controls: Mapping[str, str | bool] | None = None,
-        delivery: Delivery = "queue",
+        delivery: DeliveryMode = "queue",
     ) -> Accepted:
         """Send a message, and return once the agent has it, not once it has answered.
 
@@ -118,7 +118,7 @@ class Agent:
         text: str,
         *,
         timeout: float = DEFAULT_TIMEOUT,
-        delivery: Delivery = "queue",
+        delivery: DeliveryMode = "queue",
     ) -> Reply:
         """Send a message and wait for the reply.
 
@@ -154,7 +154,7 @@ class Agent:
         text: str,
         *,
         timeout: float = DEFAULT_TIMEOUT,
-        delivery: Delivery = "queue",
+        delivery: DeliveryMode = "queue",
     ) -> Generator[Delta | Message, None, None]:
         """Send a message and yield the reply as it comes, until the turn is over.
 

@@ -22,8 +22,7 @@ from outrider.daemon.journal import Journal
 pytestmark = pytest.mark.fuzz
 
 TABLES = {
-    path.name: tomllib.loads(path.read_text())
-    for path in sorted(Path(BUILT_IN_DIRECTORY).glob("*.toml"))
+    path.name: tomllib.loads(path.read_text()) for path in sorted(BUILT_IN_DIRECTORY.glob("*.toml"))
 }
 SCREENS = [
     path.read_text() for path in sorted(Path(__file__).with_name("captures").rglob("idle.txt"))

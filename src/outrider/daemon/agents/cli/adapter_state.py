@@ -22,7 +22,7 @@ _TRANSCRIPT_VARIABLES: Final = (
 )
 
 
-class Delivery(NamedTuple):
+class TypedMessage(NamedTuple):
     """A message about to be typed, and the number of prompts in the transcript before it."""
 
     message_id: str
@@ -97,14 +97,14 @@ class CliState:
             await orphan.end(grace)
 
     @property
-    def delivery(self) -> Delivery | None:
+    def last_typed(self) -> TypedMessage | None:
         """The message that was typed last, or was about to be."""
         message_id, _, prompts = self.values.get("typing", "").partition(" ")
-        return Delivery(message_id, int(prompts)) if message_id else None
+        return TypedMessage(message_id, int(prompts)) if message_id else None
 
-    @delivery.setter
-    def delivery(self, delivery: Delivery) -> None:
-        self.values["typing"] = f"{delivery.message_id} {delivery.prompts}"
+    @last_typed.setter
+    def last_typed(self, message: TypedMessage) -> None:
+        self.values["typing"] = f"{message.message_id} {message.prompts}"
 
     @property
     def scrollback(self) -> str | None:

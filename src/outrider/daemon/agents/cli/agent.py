@@ -16,7 +16,7 @@ from outrider.contract.commands import ChatInput, Screen
 from outrider.contract.errors import ApiError, bad_request, conflict
 from outrider.contract.resources import ActionOption, EndReason, Message, PendingAction
 from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
-from outrider.daemon.agents.cli.adapter_state import CliState, Delivery
+from outrider.daemon.agents.cli.adapter_state import CliState, TypedMessage
 from outrider.daemon.agents.cli.keyboard import MAX_LINES, Keyboard, lines_to_type, typeable
 from outrider.daemon.agents.cli.open_message import OpenMessage
 from outrider.daemon.agents.cli.pane import Pane
@@ -189,9 +189,9 @@ class CliAgent:
         # Saved before the first key: if the daemon is killed from here on, `_was_delivered_before`
         # looks for the message behind the first `after` prompts, and it is not typed twice.
         #
-        #     save delivery ─▶ type ─▶ agent records it ─▶ save its key ─▶ Done (dequeued)
-        #                      └────── killed here: found by `delivery` ──────┘
-        self._state.delivery = Delivery(message_id, after)
+        #     save last_typed ─▶ type ─▶ agent records it ─▶ save its key ─▶ Done (dequeued)
+        #                        └────── killed here: found by `last_typed` ────┘
+        self._state.last_typed = TypedMessage(message_id, after)
         self._journal.save_session(self._record)
         with self._monitor.pause(), self._delivering():
             try:
@@ -428,7 +428,7 @@ class CliAgent:
             return message_id in self._scrollback
         if message_id in self._journal.message_ids(self._record.id).values():
             return True
-        last = self._state.delivery
+        last = self._state.last_typed
         if last is None or last.message_id != message_id or self._transcript is None:
             return False
         return self._find_in_transcript(text, last.prompts, message_id)
@@ -447,7 +447,7 @@ class CliAgent:
 
         It is delivered again, and what the transcript may have of it then gets its id.
         """
-        last = self._state.delivery
+        last = self._state.last_typed
         if last is None or last.message_id in ids.values():
             return False
         queue = self._journal.queue(self._record.id)
