@@ -22,7 +22,7 @@ from outrider.daemon.agents.state_events import (
     AT_THE_MACHINE,
     MAX_LATER,
     UPDATE_INTERVAL,
-    SessionState,
+    CurrentState,
     StateEvents,
     first_unemitted,
     new_messages,
@@ -39,16 +39,16 @@ SESSION = Session(
     created_at=1,
     last_activity_at=1,
 )
-IDLE = SessionState(SESSION)
+IDLE = CurrentState(SESSION)
 ASKING = PendingAction(id="act_1", message="May I?", options=[])
 BY_KEY = Answer(action="approve", option_id="1", by=Respondent(kind="key", id="key_1"))
 
 
-def with_session(**changes: object) -> SessionState:
-    return SessionState(msgspec.structs.replace(SESSION, **changes))
+def with_session(**changes: object) -> CurrentState:
+    return CurrentState(msgspec.structs.replace(SESSION, **changes))
 
 
-def asks(action: PendingAction | None = ASKING) -> SessionState:
+def asks(action: PendingAction | None = ASKING) -> CurrentState:
     return with_session(status="waiting_approval", pending_action=action)
 
 
@@ -75,10 +75,10 @@ class World:
         self.record = msgspec.json.decode(msgspec.json.encode(self.record), type=SessionRecord)
         self.events = StateEvents(self.record)
 
-    def sees(self, *states: SessionState) -> list[Emit]:
+    def sees(self, *states: CurrentState) -> list[Emit]:
         return [event for state in states for event in self.events.update(state, self.now)]
 
-    def names(self, *states: SessionState) -> list[str]:
+    def names(self, *states: CurrentState) -> list[str]:
         return [event.event for event in self.sees(*states)]
 
     def says(self, messages: Sequence[Message]) -> list[int]:

@@ -76,7 +76,7 @@ from outrider.daemon.agents.core_protocol import (
     Tick,
 )
 from outrider.daemon.agents.deltas import Deltas, DeltaSink
-from outrider.daemon.agents.state_events import SessionState, StateEvents
+from outrider.daemon.agents.state_events import CurrentState, StateEvents
 from outrider.daemon.agents.turn_spans import TurnSpans
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
@@ -497,7 +497,7 @@ class AgentSession:
             self._state_timer.cancel()
             self._state_timer = None
         answering = core.answering
-        state = SessionState(
+        state = CurrentState(
             session=self.describe(),
             controls=core.observation.controls[:MAX_EVENT_CONTROLS],
             queue=tuple(

@@ -1,6 +1,6 @@
 """Decides which events follow from the state of a session and from its chat, free of I/O.
 
-    core, adapter ── SessionState ─▶ StateEvents.update ─▶ Emit   session:*, approval:*, queue:*
+    core, adapter ── CurrentState ─▶ StateEvents.update ─▶ Emit   session:*, approval:*, queue:*
     adapter ──────── messages ─────▶ new_messages ───────▶ Emit   chat:message
 
 The events of a turn (`agent:*`) are the core's. These follow from a comparison of the state with
@@ -44,7 +44,7 @@ AT_THE_MACHINE: Final = Answer(action=None, option_id=None, by=Respondent(kind="
 
 
 @dataclass(frozen=True)
-class SessionState:
+class CurrentState:
     """What the events of a session are derived from.
 
     Attributes:
@@ -77,7 +77,7 @@ class StateEvents:
         self._last_at = 0
         self.due: int | None = None
 
-    def update(self, state: SessionState, now: int) -> Iterator[Emit]:
+    def update(self, state: CurrentState, now: int) -> Iterator[Emit]:
         """Yield the events that follow from the current state."""
         record, title = self._record, state.session.title
         if not record.emitted_started:
@@ -99,7 +99,7 @@ class StateEvents:
             yield from self._resolve(session.title, None)
         yield Emit(EventName.SESSION_ENDED, session.title, session=session)
 
-    def _update_action(self, state: SessionState) -> Iterator[Emit]:
+    def _update_action(self, state: CurrentState) -> Iterator[Emit]:
         record, pending = self._record, state.session.pending_action
         opened = record.open_action
         if opened is not None and opened.id != state.answering:
@@ -117,7 +117,7 @@ class StateEvents:
         yield Emit(EventName.APPROVAL_RESOLVED, title, action=record.open_action, answer=answer)
         record.open_action = record.answer = None
 
-    def _update_session(self, state: SessionState, now: int) -> Iterator[Emit]:
+    def _update_session(self, state: CurrentState, now: int) -> Iterator[Emit]:
         self.due = None
         if _digest(state) == self._record.emitted_state:
             return
@@ -135,7 +135,7 @@ class StateEvents:
         )
         self._set_emitted(state, now)
 
-    def _set_emitted(self, state: SessionState, now: int) -> None:
+    def _set_emitted(self, state: CurrentState, now: int) -> None:
         self._record.emitted_state = _digest(state)
         self._last, self._last_at = state.session, now
 
@@ -186,7 +186,7 @@ def _in_event(message: Message) -> ChatMessage:
     )
 
 
-def _digest(state: SessionState) -> str:
+def _digest(state: CurrentState) -> str:
     """Return a digest of what `session:updated` reports; a later activity alone is no change."""
     session = msgspec.structs.replace(state.session, last_activity_at=0)
     encoded = msgspec.json.encode((session, state.controls))
