@@ -2,7 +2,7 @@
 
     assert (
         playbook
-        >> Submit(1, "msg_1", text("hello"))
+        >> SubmitRequest(1, "msg_1", text("hello"))
         << Prepare("robot", for_message=True)
         >> Ready()
         << Deliver("robot", "msg_1", text("hello"))
@@ -22,7 +22,7 @@ from outrider.contract.resources import ActionOption, AgentStatus, PendingAction
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core import AgentCore
 from outrider.daemon.agents.core_protocol import (
-    Answer,
+    AnswerRequest,
     Command,
     Dequeue,
     Emit,
@@ -32,7 +32,7 @@ from outrider.daemon.agents.core_protocol import (
     Refuse,
     Reply,
     Save,
-    Submit,
+    SubmitRequest,
 )
 from outrider.daemon.session_record import SessionRecord
 
@@ -200,9 +200,9 @@ def text(words: str) -> ChatInput:
     return ChatInput(parts=[TextPart(text=words)])
 
 
-def submit(request: int, agent: str | None = None, **more: Any) -> Submit:
+def submit(request: int, agent: str | None = None, **more: Any) -> SubmitRequest:
     """Send the message `msg_<request>`."""
-    return Submit(request, f"msg_{request}", text(f"message {request}"), agent, **more)
+    return SubmitRequest(request, f"msg_{request}", text(f"message {request}"), agent, **more)
 
 
 def sees(observation: Observation, agent: str = ROBOT) -> Observed:
@@ -225,9 +225,9 @@ def fails(error: str, *, gone: bool = False) -> Observation:
     return Observation(status="error", error=error, gone=gone)
 
 
-def approve(request: int, action_id: str | None = None, **more: Any) -> Answer:
+def approve(request: int, action_id: str | None = None, **more: Any) -> AnswerRequest:
     """Approve what is pending."""
-    return Answer(request, ResolveAction(action="approve", action_id=action_id, **more))
+    return AnswerRequest(request, ResolveAction(action="approve", action_id=action_id, **more))
 
 
 def accepted(request: int, *, status: AgentStatus = "generating", queued: bool = False) -> Reply:

@@ -27,8 +27,8 @@ from outrider.daemon.agents.core import (
     Turn,
 )
 from outrider.daemon.agents.core_protocol import (
-    Answer,
-    Change,
+    AnswerRequest,
+    ChangeControls,
     Choose,
     Close,
     Command,
@@ -39,8 +39,8 @@ from outrider.daemon.agents.core_protocol import (
     Enqueue,
     Event,
     Failed,
-    Interrupt,
     InterruptAgent,
+    InterruptRequest,
     Postpone,
     Prepare,
     Publish,
@@ -49,9 +49,9 @@ from outrider.daemon.agents.core_protocol import (
     Reply,
     Save,
     SetTimer,
-    Submit,
+    SubmitRequest,
     Tick,
-    Withdraw,
+    WithdrawRequest,
 )
 from tests.daemon.agents.playbook import (
     ANSWER_TIMEOUT,
@@ -91,7 +91,7 @@ def deliver(number: int, agent: str = ROBOT) -> Deliver:
 
 
 def interrupted(number: int, status: AgentStatus = "idle") -> Reply:
-    """Return the reply to `Interrupt(number)`."""
+    """Return the reply to `InterruptRequest(number)`."""
     return Reply(number, Interrupted(status=status))
 
 
@@ -403,9 +403,9 @@ def test_a_queued_message_can_be_taken_back(generating: Playbook) -> None:
     generating.play(submit(1), submit(2))
     assert (
         generating
-        >> Withdraw(3, "msg_1")
+        >> WithdrawRequest(3, "msg_1")
         << [Dequeue("msg_1"), Reply(3, Withdrawn(message_id="msg_1"))]
-        >> Withdraw(4, "msg_1")
+        >> WithdrawRequest(4, "msg_1")
         << Refused(4, 404, "No message 'msg_1' is in the queue")
         >> sees(IDLE)
         << [COMPLETED, *CHANGED, for_message()]
@@ -418,21 +418,21 @@ def test_a_message_that_is_being_delivered_cannot_be_taken_back(generating: Play
     generating.play(submit(1), sees(IDLE))
     refused = Refused(2, 409, code=ErrorCode.ALREADY_SENT)
     assert [message_id for message_id, _ in generating.core.queue()] == ["msg_1"]
-    assert generating >> Withdraw(2, "msg_1") << refused >> Ready() << deliver(1)
+    assert generating >> WithdrawRequest(2, "msg_1") << refused >> Ready() << deliver(1)
     generating.play(sees(GENERATING), Done())
     assert generating.core.queue() == []
-    assert generating >> Withdraw(3, "msg_1") << replace(refused, request=3)
+    assert generating >> WithdrawRequest(3, "msg_1") << replace(refused, request=3)
 
 
 def test_a_message_that_was_not_queued_cannot_be_taken_back(generating: Playbook) -> None:
     refused = Refused(1, 409, code=ErrorCode.ALREADY_SENT)
-    assert generating >> Withdraw(1, "msg_0") << refused
+    assert generating >> WithdrawRequest(1, "msg_0") << refused
 
 
 def test_a_message_whose_delivery_failed_can_be_taken_back(generating: Playbook) -> None:
     generating.play(submit(1), sees(IDLE), Ready(), Failed(ApiError(500, "no terminal")))
     reply = Reply(2, Withdrawn(message_id="msg_1"))
-    assert generating >> Withdraw(2, "msg_1") << Dequeue("msg_1") << reply
+    assert generating >> WithdrawRequest(2, "msg_1") << Dequeue("msg_1") << reply
 
 
 # Turns
@@ -490,7 +490,7 @@ def test_a_message_in_the_queue_shows_what_holds_the_queue_up(generating: Playbo
 
 
 def test_a_message_that_was_taken_back_or_dropped_begins_no_turn(generating: Playbook) -> None:
-    generating.play(submit(1), submit(2), Withdraw(3, "msg_2"), sees(IDLE))
+    generating.play(submit(1), submit(2), WithdrawRequest(3, "msg_2"), sees(IDLE))
     generating.play(Ready(), Failed(bad_request("no pictures")))
     for message_id, why in (("msg_2", "taken back"), ("msg_1", "dropped: no pictures")):
         with pytest.raises(ApiError, match=why) as refused:
@@ -529,7 +529,7 @@ def test_controls_are_changed_before_the_message(idle: Playbook) -> None:
         >> submit(1, controls={"model": "big"})
         << Prepare(ROBOT)
         >> Ready()
-        << Change(ROBOT, {"model": "big"})
+        << ChangeControls(ROBOT, {"model": "big"})
         >> Done()
         << for_message()
         >> Ready()
@@ -541,10 +541,10 @@ def test_controls_without_a_message(generating: Playbook) -> None:
     accepted_ = Accepted(message_id=None, session_id="session_1", status="generating", queued=False)
     assert (
         generating
-        >> Submit(1, "msg_1", None, controls={"mode": "plan"})
+        >> SubmitRequest(1, "msg_1", None, controls={"mode": "plan"})
         << Prepare(ROBOT)
         >> Ready()
-        << Change(ROBOT, {"mode": "plan"})
+        << ChangeControls(ROBOT, {"mode": "plan"})
         >> Done()
         << Reply(1, accepted_)
     )
@@ -557,7 +557,7 @@ def test_controls_are_changed_at_once_though_messages_wait(generating: Playbook)
         >> submit(2, controls={"mode": "plan"})
         << Prepare(ROBOT)
         >> Ready()
-        << Change(ROBOT, {"mode": "plan"})
+        << ChangeControls(ROBOT, {"mode": "plan"})
         >> Done()
         << [Enqueue("msg_2", text("message 2")), accepted(2, queued=True)]
     )
@@ -574,8 +574,8 @@ def test_a_question_that_comes_while_controls_are_changed_stops_the_message(idle
 
 
 def test_one_act_at_a_time(idle: Playbook) -> None:
-    idle.play(Submit(1, "msg_1", None, controls={"mode": "plan"}))
-    assert idle >> submit(2) << [] >> Ready() << Change(ROBOT, {"mode": "plan"})
+    idle.play(SubmitRequest(1, "msg_1", None, controls={"mode": "plan"}))
+    assert idle >> submit(2) << [] >> Ready() << ChangeControls(ROBOT, {"mode": "plan"})
     idle.play(Done())
     assert idle >> Ready() << deliver(2)
 
@@ -695,7 +695,7 @@ def test_an_answer_that_ends_the_agent(waiting: Playbook) -> None:
 def test_answers_that_do_not_fit(
     waiting: Playbook, answer: ResolveAction, status: int, words: str
 ) -> None:
-    assert waiting >> Answer(1, answer) << Refused(1, status, words)
+    assert waiting >> AnswerRequest(1, answer) << Refused(1, status, words)
 
 
 @pytest.mark.parametrize(
@@ -707,7 +707,7 @@ def test_answers_that_do_not_fit(
     ],
 )
 def test_the_option_that_is_chosen(waiting: Playbook, answer: ResolveAction, option: int) -> None:
-    waiting.play(Answer(1, answer))
+    waiting.play(AnswerRequest(1, answer))
     assert waiting >> Ready() << Choose(ROBOT, pending("act_1"), OPTIONS[option])
 
 
@@ -736,7 +736,7 @@ def test_a_message_that_is_sent_while_an_answer_is_given_waits(waiting: Playbook
 def test_an_interruption(generating: Playbook) -> None:
     assert (
         generating
-        >> Interrupt(1)
+        >> InterruptRequest(1)
         << Prepare(ROBOT)
         >> Ready()
         << InterruptAgent(ROBOT)
@@ -748,17 +748,17 @@ def test_an_interruption(generating: Playbook) -> None:
 
 
 def test_an_interruption_that_is_seen_before_it_is_done(generating: Playbook) -> None:
-    generating.play(Interrupt(1), Ready(), sees(IDLE))
+    generating.play(InterruptRequest(1), Ready(), sees(IDLE))
     assert generating >> Done() << interrupted(1)
 
 
 def test_an_interruption_without_effect(generating: Playbook) -> None:
-    generating.play(Interrupt(1), Ready(), Done())
+    generating.play(InterruptRequest(1), Ready(), Done())
     assert generating >> Tick() << Refused(1, 500, "did not react to the interruption")
 
 
 def test_an_agent_that_cannot_be_interrupted(generating: Playbook) -> None:
-    generating.play(Interrupt(1), Ready())
+    generating.play(InterruptRequest(1), Ready())
     assert generating >> Failed(bad_request("has no keys")) << Refused(1, 400, "has no keys")
 
 
@@ -766,27 +766,27 @@ def test_an_agent_that_cannot_be_interrupted(generating: Playbook) -> None:
 def test_nothing_to_interrupt(idle: Playbook, status: Observation) -> None:
     idle.play(sees(status))
     refused = Refused(1, 409, "nothing to interrupt", ErrorCode.NOT_GENERATING)
-    assert idle >> Interrupt(1) << refused
+    assert idle >> InterruptRequest(1) << refused
 
 
 def test_a_turn_that_ends_by_itself_before_it_is_interrupted(generating: Playbook) -> None:
-    generating.play(Interrupt(1), sees(IDLE))
+    generating.play(InterruptRequest(1), sees(IDLE))
     assert generating >> Ready() << interrupted(1)
 
 
 def test_an_agent_that_ends_when_it_is_interrupted(generating: Playbook) -> None:
-    generating.play(Interrupt(1), Ready(), Done())
+    generating.play(InterruptRequest(1), Ready(), Done())
     assert generating.play(sees(fails("it ended", gone=True)))[-1] == interrupted(1, "error")
 
 
 def test_an_interruption_ends_the_question_and_the_turn(waiting: Playbook) -> None:
-    waiting.play(Interrupt(1), Ready(), Done())
+    waiting.play(InterruptRequest(1), Ready(), Done())
     assert waiting >> sees(GENERATING) << [*CHANGED]  # the agent notes that nobody answered
     assert waiting.play(sees(IDLE))[-2:] == [SetTimer(None), interrupted(1)]
 
 
 def test_what_waits_is_sent_after_an_interruption(generating: Playbook) -> None:
-    generating.play(submit(1), Interrupt(2), Ready(), Done())
+    generating.play(submit(1), InterruptRequest(2), Ready(), Done())
     assert (
         generating
         >> sees(IDLE)
@@ -797,7 +797,7 @@ def test_what_waits_is_sent_after_an_interruption(generating: Playbook) -> None:
 
 
 def test_of_two_interruptions_one_is_made(generating: Playbook) -> None:
-    generating.play(Interrupt(1), Interrupt(2), Ready(), Done())
+    generating.play(InterruptRequest(1), InterruptRequest(2), Ready(), Done())
     assert (
         generating
         >> sees(IDLE)
@@ -812,7 +812,7 @@ def test_an_agent_that_is_not_selected_is_interrupted_by_its_name() -> None:
     book.play(sees(IDLE), sees(GENERATING, "android"))
     assert (
         book
-        >> Interrupt(1, "android")
+        >> InterruptRequest(1, "android")
         << Prepare("android")
         >> Ready()
         << InterruptAgent("android")
@@ -821,7 +821,13 @@ def test_an_agent_that_is_not_selected_is_interrupted_by_its_name() -> None:
     )
     assert book.play(sees(IDLE, "android"))[-1] == interrupted(1)
     refused = Refused(2, 409, code=ErrorCode.NOT_GENERATING)
-    assert book >> Interrupt(2, "android") << refused >> Interrupt(3, "nobody") << Refused(3, 404)
+    assert (
+        book
+        >> InterruptRequest(2, "android")
+        << refused
+        >> InterruptRequest(3, "nobody")
+        << Refused(3, 404)
+    )
 
 
 def test_interrupt_and_send(generating: Playbook) -> None:
@@ -1029,7 +1035,7 @@ def test_only_the_selected_agent_has_events_and_all_are_listed() -> None:
 
 
 def test_close_refuses_who_waits_and_begins_nothing(idle: Playbook) -> None:
-    idle.play(submit(1), Submit(2, "msg_2", None, controls={"mode": "plan"}))
+    idle.play(submit(1), SubmitRequest(2, "msg_2", None, controls={"mode": "plan"}))
     assert (
         idle
         >> Close()
@@ -1163,7 +1169,7 @@ def test_an_input_may_be_more_than_text() -> None:
     message = ChatInput(text_fallback="a picture")
     assert (
         book
-        >> Submit(1, "msg_1", message)
+        >> SubmitRequest(1, "msg_1", message)
         << for_message()
         >> Ready()
         << Deliver(ROBOT, "msg_1", message)

@@ -10,7 +10,7 @@ time, which observations are repeated or outdated, and the events that follow fr
 the next one, exhausts the iterator, and does not call `handle` while it executes a command. The
 time is an argument. The `SessionRecord` and the journal's queue are all that survives a restart.
 
-An act is an operation on an agent: `Deliver` a message, `Choose` an option, `Change` controls,
+An act is an operation on an agent: `Deliver` a message, `Choose` an option, `ChangeControls`,
 `InterruptAgent`. At most one is in progress; the others wait, ahead of the queue. Every act goes
 through the same steps. The checks are between `Ready` and the act, so that they apply to the
 agent's state at the moment of the act:
@@ -57,8 +57,8 @@ from outrider.contract.resources import ActionOption, AgentStatus, AgentSummary,
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core_protocol import (
     Act,
-    Answer,
-    Change,
+    AnswerRequest,
+    ChangeControls,
     Choose,
     Close,
     Command,
@@ -69,8 +69,8 @@ from outrider.daemon.agents.core_protocol import (
     Enqueue,
     Event,
     Failed,
-    Interrupt,
     InterruptAgent,
+    InterruptRequest,
     Observed,
     Postpone,
     Prepare,
@@ -78,11 +78,12 @@ from outrider.daemon.agents.core_protocol import (
     Ready,
     Refuse,
     Reply,
+    Request,
     Save,
     SetTimer,
-    Submit,
+    SubmitRequest,
     Tick,
-    Withdraw,
+    WithdrawRequest,
 )
 from outrider.daemon.session_record import SessionRecord
 
@@ -118,7 +119,7 @@ class _Job:
 
     act: Act
     request: int | None
-    submit: Submit | None = None
+    submit: SubmitRequest | None = None
     done: bool = False
 
     @property
@@ -282,7 +283,7 @@ class AgentCore:
         match event:
             case Observed():
                 yield from self._observe(event)
-            case Submit() | Answer() | Interrupt() | Withdraw():
+            case SubmitRequest() | AnswerRequest() | InterruptRequest() | WithdrawRequest():
                 try:
                     yield from self._request(event)
                 except ApiError as error:
@@ -299,13 +300,13 @@ class AgentCore:
                 yield from self._close()
         yield from self._begin_next()
 
-    def _request(self, event: Submit | Answer | Interrupt | Withdraw) -> Iterator[Command]:
+    def _request(self, event: Request) -> Iterator[Command]:
         match event:
-            case Submit():
+            case SubmitRequest():
                 yield from self._submit(event)
-            case Answer():
+            case AnswerRequest():
                 yield from self._answer(event)
-            case Interrupt():
+            case InterruptRequest():
                 agent = self.agent(event.agent)
                 if not self._is_at_work(agent):
                     raise conflict(
@@ -313,7 +314,7 @@ class AgentCore:
                         ErrorCode.NOT_GENERATING,
                     )
                 self._jobs.append(_Job(InterruptAgent(agent), event.request))
-            case Withdraw():
+            case WithdrawRequest():
                 yield from self._withdraw(event)
 
     # Observations
@@ -398,12 +399,12 @@ class AgentCore:
 
     # Messages
 
-    def _submit(self, event: Submit) -> Iterator[Command]:
+    def _submit(self, event: SubmitRequest) -> Iterator[Command]:
         yield from self._select(event.agent)
         if event.message is not None:
             self._check_can_submit(event)
         if event.controls:
-            change = Change(self.selected, event.controls)
+            change = ChangeControls(self.selected, event.controls)
             self._jobs.append(_Job(change, event.request, submit=event))
         else:
             yield from self._accept_message(event)
@@ -422,7 +423,7 @@ class AgentCore:
         yield Save()
         yield from self._update(self._observations.get(agent, Observation(status="idle")))
 
-    def _accept_message(self, event: Submit) -> Iterator[Command]:
+    def _accept_message(self, event: SubmitRequest) -> Iterator[Command]:
         """Deliver a message now, or queue it while the agent is generating."""
         if event.message is None:
             yield self._accepted(event.request, None)
@@ -438,7 +439,7 @@ class AgentCore:
         else:
             yield from self._enqueue(event.request, event.message_id, event.message)
 
-    def _check_can_submit(self, event: Submit) -> None:
+    def _check_can_submit(self, event: SubmitRequest) -> None:
         if event.delivery == "interrupt":  # a question ends with the turn
             self._check_runs()
         else:
@@ -450,7 +451,7 @@ class AgentCore:
             ErrorCode.AGENT_BUSY,
         )
 
-    def _delivery_job(self, event: Submit, message: ChatInput) -> _Job:
+    def _delivery_job(self, event: SubmitRequest, message: ChatInput) -> _Job:
         deliver = Deliver(self.selected, event.message_id, message)
         return _Job(deliver, event.request, submit=event)
 
@@ -465,7 +466,7 @@ class AgentCore:
         self._retry_on_change = False
         yield self._accepted(request, message_id, queued=True)
 
-    def _withdraw(self, event: Withdraw) -> Iterator[Command]:
+    def _withdraw(self, event: WithdrawRequest) -> Iterator[Command]:
         """Remove a message from the queue, unless its delivery is in progress."""
         is_in_progress = self._job is not None and self._job.message_id == event.message_id
         if is_in_progress or isinstance(self._turns.get(event.message_id), Turn):
@@ -524,7 +525,7 @@ class AgentCore:
 
     # Answers
 
-    def _answer(self, event: Answer) -> Iterator[Command]:
+    def _answer(self, event: AnswerRequest) -> Iterator[Command]:
         yield from self._select(event.answer.agent_type)
         pending, option = self._find_answer(event.answer)
         # From here on other answers are refused. The question disappears for clients at once, and

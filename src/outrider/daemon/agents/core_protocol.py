@@ -6,8 +6,7 @@ from typing import Literal
 
 from outrider.contract.commands import ChatInput, ResolveAction, Result
 from outrider.contract.errors import ApiError
-from outrider.contract.events import Answer as GivenAnswer
-from outrider.contract.events import ChatMessage, EventName, QueueEntry
+from outrider.contract.events import Answer, ChatMessage, EventName, QueueEntry
 from outrider.contract.resources import ActionOption, Control, PendingAction, Session
 from outrider.daemon.agents.adapter import Observation
 
@@ -23,7 +22,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Submit:
+class SubmitRequest:
     """A client sends a message, changes controls, or both.
 
     `request` identifies the request in the reply. Without `message`, only controls are changed.
@@ -40,7 +39,7 @@ class Submit:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerRequest:
     """A client answers the pending action."""
 
     request: int
@@ -48,7 +47,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Interrupt:
+class InterruptRequest:
     """A client interrupts the current turn of an agent; without `agent`, of the selected one."""
 
     request: int
@@ -56,7 +55,7 @@ class Interrupt:
 
 
 @dataclass(frozen=True)
-class Withdraw:
+class WithdrawRequest:
     """A client withdraws a queued message."""
 
     request: int
@@ -92,7 +91,8 @@ class Close:
     """The session or the daemon is stopping: no further act is started."""
 
 
-Event = Observed | Submit | Answer | Interrupt | Withdraw | Ready | Done | Failed | Tick | Close
+Request = SubmitRequest | AnswerRequest | InterruptRequest | WithdrawRequest
+Event = Observed | Request | Ready | Done | Failed | Tick | Close
 
 
 # Commands
@@ -128,7 +128,7 @@ class Choose:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeControls:
     """Change controls; then `Done` or `Failed`."""
 
     agent: str
@@ -181,7 +181,7 @@ class Emit:
     controls: tuple[Control, ...] | None = None
     chat_message: ChatMessage | None = None
     action: PendingAction | None = None
-    answer: GivenAnswer | None = None
+    answer: Answer | None = None
     queue: tuple[QueueEntry, ...] | None = None
 
 
@@ -214,7 +214,7 @@ class Postpone:
     error: ApiError
 
 
-Act = Deliver | Choose | Change | InterruptAgent
+Act = Deliver | Choose | ChangeControls | InterruptAgent
 Command = (
     Prepare | Act | SetTimer | Enqueue | Dequeue | Save | Emit | Publish | Reply | Refuse | Postpone
 )

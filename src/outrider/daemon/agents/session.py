@@ -38,20 +38,20 @@ from outrider.contract.events import (
     MAX_EVENT_CONTROLS,
     TURN_EVENTS,
     AgentEvent,
+    Answer,
     QueueEntry,
     Respondent,
 )
-from outrider.contract.events import Answer as GivenAnswer
 from outrider.contract.ids import creation_time, derived_id, new_id
 from outrider.contract.resources import EndReason, Message, Session, SummaryMetadata, Workspace
-from outrider.daemon.agents import core_protocol, state_events
+from outrider.daemon.agents import state_events
 from outrider.daemon.agents.adapter import Adapter, Observation
 from outrider.daemon.agents.chat_selection import messages_of_turn, parse_cursor, select_messages
 from outrider.daemon.agents.core import AgentCore, already_sent
 from outrider.daemon.agents.core_protocol import (
     Act,
-    Answer,
-    Change,
+    AnswerRequest,
+    ChangeControls,
     Choose,
     Close,
     Command,
@@ -63,6 +63,7 @@ from outrider.daemon.agents.core_protocol import (
     Event,
     Failed,
     InterruptAgent,
+    InterruptRequest,
     Observed,
     Postpone,
     Prepare,
@@ -70,10 +71,12 @@ from outrider.daemon.agents.core_protocol import (
     Ready,
     Refuse,
     Reply,
+    Request,
     Save,
     SetTimer,
-    Submit,
+    SubmitRequest,
     Tick,
+    WithdrawRequest,
 )
 from outrider.daemon.agents.deltas import Deltas, DeltaSink
 from outrider.daemon.agents.state_events import CurrentState, StateEvents
@@ -338,7 +341,7 @@ class AgentSession:
         message = request.as_input() if request.has_message else None
         if message is not None:
             self.adapter.agents[self._core.agent(request.agent_type)].check(message)
-        submit = Submit(
+        submit = SubmitRequest(
             self._request(),
             new_id("msg"),
             message,
@@ -365,7 +368,7 @@ class AgentSession:
         if by is not None:
             self._respondents[number] = by
         try:
-            result = await self._ask(Answer(number, request))
+            result = await self._ask(AnswerRequest(number, request))
         finally:
             self._respondents.pop(number, None)
         assert isinstance(result, Resolved)
@@ -378,7 +381,7 @@ class AgentSession:
             ApiError: 400, the agent cannot be interrupted; 409, there is no turn
                 (`NOT_GENERATING`); 500, it did not react.
         """
-        event = core_protocol.Interrupt(self._request(), request.agent_type)
+        event = InterruptRequest(self._request(), request.agent_type)
         result = await self._ask(event)
         assert isinstance(result, Interrupted)
         return result
@@ -391,7 +394,7 @@ class AgentSession:
         """
         message_id = request.message_id
         try:
-            result = await self._ask(core_protocol.Withdraw(self._request(), message_id))
+            result = await self._ask(WithdrawRequest(self._request(), message_id))
         except ApiError as error:
             if error.status == 404 and await self._is_in_chat(message_id):
                 raise already_sent(message_id) from None
@@ -445,9 +448,7 @@ class AgentSession:
         self._last_request += 1
         return self._last_request
 
-    async def _ask(
-        self, event: Submit | Answer | core_protocol.Interrupt | core_protocol.Withdraw
-    ) -> Result | None:
+    async def _ask(self, event: Request) -> Result | None:
         """Have the core take a request; return what it replies."""
         reply: asyncio.Future[Result | None] = asyncio.get_running_loop().create_future()
         self._requests[event.request] = reply
@@ -554,7 +555,7 @@ class AgentSession:
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case Prepare() | Deliver() | Choose() | Change() | InterruptAgent():
+            case Prepare() | Deliver() | Choose() | ChangeControls() | InterruptAgent():
                 name = f"{type(command).__name__} {self.record.id}"
                 self._act_task = asyncio.create_task(self._act(command), name=name)
             case SetTimer(seconds):
@@ -613,7 +614,7 @@ class AgentSession:
                     await agents[agent].deliver(message_id, message)
             case Choose(agent, action, option):
                 return Done(offered=await agents[agent].choose(action, option))
-            case Change(agent, controls):
+            case ChangeControls(agent, controls):
                 await agents[agent].change(controls)
             case InterruptAgent(agent):
                 await agents[agent].interrupt()
@@ -623,7 +624,7 @@ class AgentSession:
         """Save who answers a question: if the daemon is killed now, the agent may continue."""
         answering = self._core.answering
         respondent = None if answering is None else self._respondents.get(answering[1])
-        self.record.answer = GivenAnswer(
+        self.record.answer = Answer(
             action="approve" if choice.option.kind.startswith("allow") else "reject",
             option_id=choice.option.id,
             by=respondent or Respondent(kind="user"),
