@@ -10,8 +10,8 @@ import pytest
 
 from outrider.contract.commands import Terminal, TerminalOutput
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.interactive_shell import close_left_windows, start_interactive_shell
 from outrider.daemon.terminal import Terminals
 from tests.daemon.agents.machine import kill_server

@@ -19,8 +19,8 @@ from outrider.contract.link.terminals import (
     StreamOpened,
     TerminalStreams,
 )
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.live_terminals import LiveTerminals, Window
 from tests.daemon.agents.machine import kill_server
 from tests.rig.patience import eventually

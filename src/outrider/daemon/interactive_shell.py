@@ -36,9 +36,9 @@ from typing import Any, Final
 
 from outrider.contract.errors import ApiError, conflict
 from outrider.daemon.agents.cli import launcher
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.tmux import Tmux, private_file
 from outrider.daemon.agents.cli.tmux_control import TmuxError
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.child import PipeReader
 from outrider.daemon.processes import ProcessGroup, clean_environment
 from outrider.daemon.terminal import Outcome, OutputCapture, Shell

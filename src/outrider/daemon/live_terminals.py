@@ -50,9 +50,9 @@ from outrider.contract.link.terminals import (
     StreamCode,
     TerminalStreams,
 )
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.tmux import Tmux, View
 from outrider.daemon.agents.cli.tmux_control import HEIGHT, WIDTH, TmuxError, WindowGone
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.agents.sessions import Sessions
 
 RESTORE_SECONDS: Final = 30.0

@@ -30,7 +30,7 @@ import structlog
 
 from outrider.contract.commands import OpenTerminal, Terminal, TerminalList, TerminalOutput
 from outrider.contract.errors import ApiError, bad_request, conflict, not_found
-from outrider.daemon.agents.cli.pane import Pane
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.child import Child, PipeReader, start
 from outrider.daemon.directories import directory
 from outrider.daemon.processes import clean_environment

@@ -6,7 +6,8 @@
 - `session.py`: carries out the core's commands: tasks, the timer, the journal, callers.
 - `provider.py` and `adapter.py`: the interfaces. A provider launches and restores adapters; an
   adapter observes, delivers and reads. Each of `cli/`, `acp/` and `ide/` implements them, in its
-  `provider.py` and `agent.py`; its `spec.py` is what its provider files hold.
+  `provider.py` and `agent.py`; its `spec.py` is what its provider files hold. `pane.py`: the
+  window that an agent in a terminal has.
 - `provider_spec.py`: what every provider file holds, and how the files are read and merged;
   `providers.py` makes all providers of this machine from them.
 - `chat_log.py`: our record of a chat, for agents that keep none. `guards.py` escapes messages that

@@ -20,7 +20,7 @@ from outrider.contract.resources import (
     PendingAction,
     SummaryItem,
 )
-from outrider.daemon.agents.cli.pane import Pane
+from outrider.daemon.agents.pane import Pane
 
 
 @dataclass(frozen=True)

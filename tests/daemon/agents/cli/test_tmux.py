@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 from outrider.contract.commands import LaunchCli
 from outrider.contract.errors import ApiError
 from outrider.daemon.agents.cli import launcher
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.tmux import MAX_TITLE, Tmux
 from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone
+from outrider.daemon.agents.pane import Pane
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import Agent, Machine, kill_server, machine, until
 

@@ -19,7 +19,6 @@ from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
 from outrider.daemon.agents.cli.adapter_state import CliState, TypedMessage
 from outrider.daemon.agents.cli.keyboard import MAX_LINES, Keyboard, lines_to_type, typeable
 from outrider.daemon.agents.cli.open_message import OpenMessage
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.spec import CliSpec
@@ -35,6 +34,7 @@ from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone, WindowG
 from outrider.daemon.agents.cli.transcripts.transcript import Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
 from outrider.daemon.agents.guards import Guards
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.journal import Journal
 from outrider.daemon.processes import ProcessGroup
 from outrider.daemon.session_record import SessionRecord

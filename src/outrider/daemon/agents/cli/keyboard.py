@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.spec import Input
 from outrider.daemon.agents.cli.tmux import Snapshot, Tmux
 from outrider.daemon.agents.guards import Guards
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.agents.provider_spec import fill_placeholders
 
 PASTE_TIMEOUT: Final = 3.0

@@ -22,7 +22,6 @@ from outrider.daemon.agents.chat_log import ChatLog, chat_file
 from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.cli.agent import CliAgent
 from outrider.daemon.agents.cli.keyboard import lines_to_type
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.scrollback import HISTORY as WHOLE_HISTORY
 from outrider.daemon.agents.cli.scrollback import Scrollback
@@ -38,6 +37,7 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
 )
 from outrider.daemon.agents.failure import not_resumable, output_end
 from outrider.daemon.agents.guards import Guards
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.agents.provider_spec import fill_placeholders
 from outrider.daemon.agents.session import Clock
 from outrider.daemon.child import run

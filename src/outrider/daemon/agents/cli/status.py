@@ -26,7 +26,6 @@ from outrider.contract.ids import derived_id, new_id
 from outrider.contract.resources import EndReason, PendingAction, SummaryItem
 from outrider.daemon.agents.adapter import ChatObserver, Observation, Observer
 from outrider.daemon.agents.cli.adapter_state import CliState
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.screen import Question, Reading, ScreenRules
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.spec import CliSpec
@@ -34,6 +33,7 @@ from outrider.daemon.agents.cli.tmux import Snapshot, Tmux
 from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone, WindowGone
 from outrider.daemon.agents.cli.transcripts.transcript import ToolCall, Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.agents.patterns import PatternTimeout
 from outrider.daemon.session_record import SessionRecord
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from outrider.contract.commands import Cursor, Screen
-from outrider.daemon.agents.cli.pane import Pane
 from outrider.daemon.agents.cli.tmux_control import (
     HEIGHT,
     SESSION,
@@ -21,6 +20,7 @@ from outrider.daemon.agents.cli.tmux_control import (
     WindowGone,
     client_environment,
 )
+from outrider.daemon.agents.pane import Pane
 from outrider.daemon.child import Child, start
 
 HISTORY: Final = 2000
