@@ -13,9 +13,9 @@ from outrider.cloud.fleet.terminals import (
     TRY_AGAIN,
     UNSUPPORTED,
     MachineTerminals,
-    TerminalClosed,
     Terminals,
     TerminalStream,
+    TerminalStreamClosed,
 )
 from outrider.contract.link.terminals import (
     WINDOW,
@@ -159,8 +159,8 @@ async def read(stream: TerminalStream, count: int) -> bytes:
     return data
 
 
-async def end_of(work: Callable[[], Awaitable[object]]) -> TerminalClosed:
-    with pytest.raises(TerminalClosed) as closed:
+async def end_of(work: Callable[[], Awaitable[object]]) -> TerminalStreamClosed:
+    with pytest.raises(TerminalStreamClosed) as closed:
         async with asyncio.timeout(PATIENCE):
             await work()
     return closed.value

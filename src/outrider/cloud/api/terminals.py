@@ -24,9 +24,9 @@ from outrider.cloud.fleet.terminals import (
     RESTART,
     TRY_AGAIN,
     UNSUPPORTED,
-    TerminalClosed,
     Terminals,
     TerminalStream,
+    TerminalStreamClosed,
 )
 from outrider.contract.commands import AgentState, AgentStatusQuery, CommandType
 from outrider.contract.errors import ApiError, ErrorCode, not_found
@@ -145,7 +145,7 @@ class TerminalConversation(Conversation):
         try:
             async with asyncio.timeout(self._services.timeout):
                 self._stream = await self._open()
-        except TerminalClosed as error:
+        except TerminalStreamClosed as error:
             raise _refusal(error) from error
         except BusDown as error:
             text = "The machine is connected to another node, which cannot be reached now"
@@ -196,12 +196,12 @@ class TerminalConversation(Conversation):
                 data = await stream.read()
                 await socket.send(data)
                 stream.consumed(len(data))
-        except TerminalClosed as end:
+        except TerminalStreamClosed as end:
             return _close(end)
 
     async def _type(self, socket: Socket, stream: TerminalStream) -> None:
         """Send what the client types, as fast as the terminal takes it, to the terminal's end."""
-        with suppress(TerminalClosed):
+        with suppress(TerminalStreamClosed):
             while True:
                 message = await socket.receive()
                 if isinstance(message, bytes):
@@ -277,7 +277,7 @@ async def _warn(socket: Socket, text: str) -> None:
     await socket.send(msgspec.json.encode(ErrorMessage(error=text)).decode())
 
 
-def _refusal(error: TerminalClosed) -> ApiError:
+def _refusal(error: TerminalStreamClosed) -> ApiError:
     """Return the response to a handshake whose stream the machine has closed."""
     status = _REFUSALS.get(error.code, 500)
     reason = error.reason or "The machine did not open the terminal"
@@ -290,7 +290,7 @@ def _refusal(error: TerminalClosed) -> ApiError:
     )
 
 
-def _close(end: TerminalClosed) -> Close:
+def _close(end: TerminalStreamClosed) -> Close:
     """Return how to close a client's socket when its stream is closed."""
     if end.code == StreamCode.GOING_AWAY:
         return Close(RESTART, end.reason)

@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from outrider.cloud.fleet.bus import Bus, BusDown
-from outrider.cloud.fleet.terminals import TRY_AGAIN, Line, TerminalClosed, Viewer
+from outrider.cloud.fleet.terminals import TRY_AGAIN, Line, TerminalStreamClosed, Viewer
 from outrider.contract.frames import DecodeError
 from outrider.contract.link import terminals as codec
 from outrider.contract.link.terminals import (
@@ -412,7 +412,7 @@ class TerminalRelay:
         try:
             request = _open_decoder.decode(message.request)
             line = self._local.open_here(message.machine, request, viewer)
-        except TerminalClosed as error:
+        except TerminalStreamClosed as error:
             viewer.closed(error.code, error.reason)
             return
         except msgspec.DecodeError as error:

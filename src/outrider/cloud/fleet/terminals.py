@@ -38,7 +38,7 @@ _MAX_READ: Final = 64 * 1024
 """Bytes that `TerminalStream.read` returns at a time."""
 
 
-class TerminalClosed(OutriderError):
+class TerminalStreamClosed(OutriderError):
     """The stream is closed; `code` is a `StreamCode` or one of this module."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -109,17 +109,17 @@ class MachineTerminals:
         """Open a stream; `viewer.opened` or `viewer.closed` follows.
 
         Raises:
-            TerminalClosed: there are too many, or the machine agent has no live terminals.
+            TerminalStreamClosed: there are too many, or the machine agent has no live terminals.
         """
         if not self.is_supported:
-            raise TerminalClosed(
+            raise TerminalStreamClosed(
                 UNSUPPORTED, "This machine's agent has no live terminals yet: update it"
             )
         if self._streams is None:
             self._streams = TerminalStreams(is_machine=False)
         number = self._streams.open(request)
         if number is None:
-            raise TerminalClosed(
+            raise TerminalStreamClosed(
                 StreamCode.TOO_MANY,
                 f"{len(self._streams)} terminals of this machine are open: close one of them",
             )
@@ -239,7 +239,7 @@ class TerminalStream:
         self.line: Line | None = None
         self._unread: deque[bytes] = deque()
         self._is_open = False
-        self._end: TerminalClosed | None = None
+        self._end: TerminalStreamClosed | None = None
         self._readable = asyncio.Event()
         self._writable = asyncio.Event()
 
@@ -247,7 +247,7 @@ class TerminalStream:
         """Return once the machine has attached the terminal.
 
         Raises:
-            TerminalClosed: it has refused.
+            TerminalStreamClosed: it has refused.
         """
         while not self._is_open:
             if self._end is not None:
@@ -259,7 +259,7 @@ class TerminalStream:
         """Return the next output; report with `consumed` when it is passed on.
 
         Raises:
-            TerminalClosed: the stream is closed, and all its output is read.
+            TerminalStreamClosed: the stream is closed, and all its output is read.
         """
         while not self._unread:
             if self._end is not None:
@@ -280,7 +280,7 @@ class TerminalStream:
         """Send input; waits while the machine takes no more.
 
         Raises:
-            TerminalClosed: the stream is closed.
+            TerminalStreamClosed: the stream is closed.
         """
         sent = 0
         while sent < len(data):
@@ -307,7 +307,7 @@ class TerminalStream:
         line, self.line = self.line, None
         self._unread.clear()
         if self._end is None:
-            self._end = TerminalClosed(StreamCode.ENDED, "The viewer has left")
+            self._end = TerminalStreamClosed(StreamCode.ENDED, "The viewer has left")
             if line is not None:
                 line.close()
         self._readable.set()
@@ -332,7 +332,7 @@ class TerminalStream:
     def closed(self, code: int, reason: str) -> None:
         """Handle the end of the stream."""
         if self._end is None:
-            self._end = TerminalClosed(code, reason)
+            self._end = TerminalStreamClosed(code, reason)
         self._readable.set()
         self._writable.set()
 
@@ -376,7 +376,7 @@ class Terminals:
         """Open a stream to a machine with a socket on this node; None if it has none.
 
         Raises:
-            TerminalClosed: it is refused.
+            TerminalStreamClosed: it is refused.
         """
         terminals = self._machines.get(machine_id)
         return None if terminals is None else terminals.open(request, viewer)
@@ -385,7 +385,7 @@ class Terminals:
         """Return a stream that is open; None if no node has a socket of the machine.
 
         Raises:
-            TerminalClosed: the machine has refused it.
+            TerminalStreamClosed: the machine has refused it.
             BusDown: the machine's node cannot be reached.
         """
         stream = TerminalStream()
