@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from outrider.contract.resources import Control, PendingAction, Session
+from outrider.contract.resources import Control, MessageKind, PendingAction, Role, Session
 from outrider.contract.structs import Count, Timestamp, Wire
 from outrider.contract.text import Excerpt, Id, Name, TargetId, Text, Title
 
@@ -89,8 +89,8 @@ class ChatMessage(Wire, kw_only=True):
 
     id: Name
     index: Count
-    role: Literal["user", "assistant", "tool", "system"]
-    kind: Literal["text", "thinking", "tool_call", "tool_result"]
+    role: Role
+    kind: MessageKind
     content: Annotated[str, Meta(max_length=MAX_EVENT_CONTENT)]
     timestamp: Timestamp
 

@@ -23,6 +23,12 @@ EndReason = Literal["stopped", "exited", "crashed", "machine_restarted"]
 """Why a session ended: by the API; by the program itself, with exit code 0; with another exit code
 or by a signal; or because the machine, its tmux server or its machine agent was restarted."""
 
+Role = Literal["user", "assistant", "tool", "system"]
+"""Who wrote a message of a chat."""
+
+MessageKind = Literal["text", "thinking", "tool_call", "tool_result"]
+"""What a message of a chat is."""
+
 OptionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 """What choosing an option of a pending action means (after the Agent Client Protocol)."""
 
@@ -327,9 +333,9 @@ class Message(Wire, kw_only=True):
     """The message's id, for `after`. It never changes."""
     index: int
     """The message's position in the chat, from 0."""
-    role: Literal["user", "assistant", "tool", "system"]
+    role: Role
     """Who wrote it."""
-    kind: Literal["text", "thinking", "tool_call", "tool_result"]
+    kind: MessageKind
     """Whether it is text, thinking, a tool call or the result of one."""
     content: str
     """The text; for a tool call, the tool and its arguments."""

@@ -11,16 +11,13 @@ import os
 from collections.abc import Callable, Container
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from outrider.contract.ids import new_id
-from outrider.contract.resources import Message
-
-Role = Literal["user", "assistant", "tool", "system"]
-Kind = Literal["text", "thinking", "tool_call", "tool_result"]
+from outrider.contract.resources import Message, MessageKind, Role
 
 WRITE_AFTER: Final = 0.25
 """Seconds between a change and its write to the file, at most."""
@@ -55,7 +52,7 @@ class Entry:
         self,
         id_: str,
         role: Role,
-        kind: Kind,
+        kind: MessageKind,
         timestamp: int,
         content: str,
         *,
@@ -132,7 +129,9 @@ class ChatLog:
         """Return the message with this id, None if there is none."""
         return self._entries.get(message_id)
 
-    def add(self, role: Role, kind: Kind, content: str, message_id: str | None = None) -> Entry:
+    def add(
+        self, role: Role, kind: MessageKind, content: str, message_id: str | None = None
+    ) -> Entry:
         """Add a message; its timestamp is never before that of the newest message."""
         newest = next(reversed(self._entries.values()), None)
         now = max(self._clock(), 0 if newest is None else newest.timestamp)
@@ -192,7 +191,9 @@ class ChatLog:
             return
         self._ends_mid_line = False
 
-    def _entry(self, id_: str, role: Role, kind: Kind, timestamp: int, content: str) -> Entry:
+    def _entry(
+        self, id_: str, role: Role, kind: MessageKind, timestamp: int, content: str
+    ) -> Entry:
         return Entry(id_, role, kind, timestamp, content, max_content=self._max_content)
 
     def _schedule_save(self, entry: Entry) -> None:

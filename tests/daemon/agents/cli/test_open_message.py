@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.daemon.agents.chat_log import Kind
+from outrider.contract.resources import MessageKind
 from outrider.daemon.agents.cli.open_message import OpenMessage
 from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.cli.transcripts.transcript import Piece, Reader, ToolCall
@@ -45,7 +45,7 @@ class Transcript(Reader):
     def answer(self, text: str, *, is_thought: bool = False) -> None:
         """Record a complete message of the agent."""
         key = str(len(self._pieces))
-        kind: Kind = "thinking" if is_thought else "text"
+        kind: MessageKind = "thinking" if is_thought else "text"
         self._pieces.append(Piece(key, "assistant", kind, text, 1))
 
 

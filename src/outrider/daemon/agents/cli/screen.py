@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from outrider.contract.resources import ActionOption, AgentStatus, OptionKind
-from outrider.daemon.agents.cli.spec import CliSpec, Dialog, Kind, Rule
+from outrider.daemon.agents.cli.spec import CliSpec, Dialog, KindRule, Rule
 from outrider.daemon.agents.patterns import Pattern, PatternTimeout, pattern
 from outrider.daemon.agents.provider_spec import fill_placeholders
 
@@ -185,7 +185,7 @@ def _keys(keys: list[str], key: str) -> tuple[str, ...]:
     return tuple(fill_placeholders(part, {"key": key}) for part in keys)
 
 
-def _kind(kinds: list[Kind], label: str) -> OptionKind:
+def _kind(kinds: list[KindRule], label: str) -> OptionKind:
     """Return the kind of an option; `allow_once` if no pattern matches its label."""
     listed_options = (kind.kind for kind in kinds if pattern(kind.match).search(label))
     return next(listed_options, "allow_once")

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from outrider.contract.ids import derived_id
-from outrider.contract.resources import Message
-from outrider.daemon.agents.chat_log import ChatLog, Role
+from outrider.contract.resources import Message, Role
+from outrider.daemon.agents.chat_log import ChatLog
 from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.patterns import PatternTimeout, pattern
 from outrider.daemon.journal import Journal

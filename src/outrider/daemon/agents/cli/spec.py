@@ -69,7 +69,7 @@ class Input(Part, kw_only=True):
             raise ValueError("`multi_line` needs `single_line = true`")
 
 
-class Kind(Part, kw_only=True):
+class KindRule(Part, kw_only=True):
     """The kind of the options whose label matches `match`; the first match applies."""
 
     match: Text
@@ -102,7 +102,7 @@ class Dialog(Part, kw_only=True):
     end: Text | None = None
     option: Text | None = None
     keys: list[Text] = []
-    kinds: list[Kind] = []
+    kinds: list[KindRule] = []
     choices: list[Choice] = []
 
     def __post_init__(self) -> None:

@@ -11,11 +11,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-from outrider.contract.resources import Message
+from outrider.contract.resources import Message, MessageKind, Role
 from outrider.daemon.agents.adapter import ChatObserver
 from outrider.daemon.agents.chat_log import ChatLog, Entry
 from outrider.daemon.agents.guards import Guards
@@ -44,8 +44,8 @@ class Row(msgspec.Struct, kw_only=True):
     """One row of a chat as the page's script reports it. `key` never changes."""
 
     key: str
-    role: Literal["user", "assistant", "tool", "system"]
-    kind: Literal["text", "thinking", "tool_call", "tool_result"] = "text"
+    role: Role
+    kind: MessageKind = "text"
     content: str
 
 

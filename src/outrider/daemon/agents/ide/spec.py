@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from outrider.contract.resources import OptionKind
+from outrider.contract.resources import OptionKind, Role
 from outrider.daemon.agents.provider_spec import (
     BUILT_IN_DIRECTORY,
     Part,
@@ -38,11 +38,11 @@ class Question(Part, kw_only=True):
     options: Annotated[list[Choice], Meta(min_length=1)]
 
 
-class Role(Part, kw_only=True):
+class RoleRule(Part, kw_only=True):
     """The role of chat rows that `selector` matches; the first match counts."""
 
     selector: Text
-    role: Literal["user", "assistant", "tool", "system"]
+    role: Role
 
 
 class Messages(Part, kw_only=True):
@@ -56,7 +56,7 @@ class Messages(Part, kw_only=True):
     key: Text | None = None
     content: Text | None = None
     scroller: Text | None = None
-    roles: list[Role] = []
+    roles: list[RoleRule] = []
 
 
 class Agent(Part, kw_only=True):

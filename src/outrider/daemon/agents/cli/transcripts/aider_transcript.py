@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from outrider.contract.ids import creation_time
-from outrider.contract.resources import Message
-from outrider.daemon.agents.chat_log import MAX_CONTENT, Role, truncate_content
+from outrider.contract.resources import Message, Role
+from outrider.daemon.agents.chat_log import MAX_CONTENT, truncate_content
 from outrider.daemon.agents.cli.transcripts.transcript import (
     Activity,
     Piece,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from outrider.daemon.agents.chat_log import Role
+from outrider.contract.resources import Role
 from outrider.daemon.agents.cli.transcripts.transcript import (
     Activity,
     Piece,

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from outrider.daemon.agents.chat_log import Kind
+from outrider.contract.resources import MessageKind
 from outrider.daemon.agents.cli.transcripts.transcript import (
     MAX_LINE,
     Activity,
@@ -281,7 +281,7 @@ class OpencodeTranscript(Reader):
 def _pieces_of(key: str, part: _Part) -> list[Piece]:
     """Return the pieces of a part, in its current state."""
     if part.type in {"text", "reasoning"} and part.text and not part.synthetic:
-        kind: Kind = "text" if part.type == "text" else "thinking"
+        kind: MessageKind = "text" if part.type == "text" else "thinking"
         return [Piece(key, "assistant", kind, part.text, _number(part.time.get("start")))]
     if part.type != "tool" or part.state.get("status") not in _SHOWN_STATUSES:
         return []

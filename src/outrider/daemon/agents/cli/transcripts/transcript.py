@@ -18,8 +18,8 @@ import msgspec
 import structlog
 
 from outrider.contract.ids import derived_id
-from outrider.contract.resources import Message
-from outrider.daemon.agents.chat_log import Kind, Role, truncate_content
+from outrider.contract.resources import Message, MessageKind, Role
+from outrider.daemon.agents.chat_log import truncate_content
 from outrider.daemon.agents.guards import Guards
 
 MAX_CHUNK: Final = 4 * 1024 * 1024
@@ -137,7 +137,7 @@ class Piece:
 
     key: str
     role: Role
-    kind: Kind
+    kind: MessageKind
     content: str
     timestamp: int
     prompt: bool = False
