@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from outrider.contract.debug import DebugBundle, Snapshot, check_depth
+from outrider.contract.debug import ClientSnapshot, DebugBundle, check_depth
 from outrider.contract.events import Respondent
 from outrider.contract.providers import Category
 from outrider.contract.resources import (
@@ -408,7 +408,7 @@ class DebugQuery(Targeted, kw_only=True):
 class ChatDebug(DebugQuery, kw_only=True):
     """Read the debug bundle, with the state of a client added to it."""
 
-    frontend_snapshot: Snapshot | None = None
+    frontend_snapshot: ClientSnapshot | None = None
     """The client's own state, as any JSON object."""
 
     def __post_init__(self) -> None:

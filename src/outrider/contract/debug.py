@@ -12,10 +12,8 @@ MAX_RESPONSE_BYTES: Final = 256 * 1024
 MAX_SNAPSHOT_DEPTH: Final = 64
 """How deep the lists and objects of a `frontendSnapshot` may be nested."""
 
-Snapshot = dict[str, Any]
+ClientSnapshot = dict[str, Any]
 """A client's own state, as any JSON object."""
-
-Count = Annotated[int, Meta(ge=1)]
 
 
 class DebugBundle(Wire, kw_only=True):
@@ -37,9 +35,9 @@ class DebugBundle(Wire, kw_only=True):
     """The session's last events since the start of the machine agent, oldest first."""
     versions: dict[str, str]
     """The versions of Outrider, its protocol, Python, the system, and tmux if it is used."""
-    frontend_snapshot: Snapshot | None
+    frontend_snapshot: ClientSnapshot | None
     """What the client sent."""
-    redactions: dict[str, Count]
+    redactions: dict[str, Annotated[int, Meta(ge=1)]]
     """How many secrets of each kind were removed."""
     truncated: bool
     """Whether something was cut; `omitted` says what."""

@@ -29,7 +29,7 @@ from outrider.daemon.agents.cli.status import (
     StatusMonitor,
     Stillness,
 )
-from outrider.daemon.agents.cli.tmux import Snapshot, Tmux
+from outrider.daemon.agents.cli.tmux import PaneSnapshot, Tmux
 from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone, WindowGone
 from outrider.daemon.agents.cli.transcripts.transcript import Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
@@ -400,7 +400,7 @@ class CliAgent:
         return Keyboard(self._tmux, pane, self._rules, self._spec.input)
 
     async def _wait_until_accepted(
-        self, keyboard: Keyboard, text: str, after: int, message_id: str, before: Snapshot
+        self, keyboard: Keyboard, text: str, after: int, message_id: str, before: PaneSnapshot
     ) -> None:
         monitor, stillness = self._monitor, Stillness(self._monitor)
         end = time.monotonic() + DELIVERY_TIMEOUT
@@ -453,7 +453,7 @@ class CliAgent:
         queue = self._journal.queue(self._record.id)
         return any(message_id == last.message_id for message_id, _ in queue)
 
-    def _is_accepted(self, text: str, after: int, message_id: str, before: Snapshot) -> bool:
+    def _is_accepted(self, text: str, after: int, message_id: str, before: PaneSnapshot) -> bool:
         shown = self._monitor.snapshot
         if self._transcript is None:
             return shown is not None and (shown, shown.cursor) != (before, before.cursor)

@@ -8,7 +8,7 @@ from typing import Final
 
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.spec import Input
-from outrider.daemon.agents.cli.tmux import Snapshot, Tmux
+from outrider.daemon.agents.cli.tmux import PaneSnapshot, Tmux
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.pane import Pane
 from outrider.daemon.agents.provider_spec import fill_placeholders
@@ -35,7 +35,7 @@ class Keyboard:
         self._rules = rules
         self._keys = keys
 
-    async def type(self, lines: Sequence[str]) -> Snapshot:
+    async def type(self, lines: Sequence[str]) -> PaneSnapshot:
         """Type these lines and submit each; return the screen before the last was submitted."""
         await self.clear()
         for line in lines[:-1]:
@@ -56,7 +56,7 @@ class Keyboard:
         if text:
             await self._tmux.paste(self._pane, text)
 
-    async def _wait_until_drawn(self, before: Snapshot, pause: float) -> Snapshot:
+    async def _wait_until_drawn(self, before: PaneSnapshot, pause: float) -> PaneSnapshot:
         """Return the screen once it differs from `before` and is stable for `pause` seconds.
 
         After `PASTE_TIMEOUT` the newest one is returned in any case.

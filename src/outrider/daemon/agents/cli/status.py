@@ -29,7 +29,7 @@ from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.cli.screen import Question, Reading, ScreenRules
 from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.spec import CliSpec
-from outrider.daemon.agents.cli.tmux import Snapshot, Tmux
+from outrider.daemon.agents.cli.tmux import PaneSnapshot, Tmux
 from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone, WindowGone
 from outrider.daemon.agents.cli.transcripts.transcript import ToolCall, Transcript, catch_up
 from outrider.daemon.agents.failure import output_end
@@ -369,7 +369,7 @@ class StatusMonitor:
     ) -> None:
         self.pane = pane
         self.observation = Observation(status="generating")
-        self.snapshot: Snapshot | None = None
+        self.snapshot: PaneSnapshot | None = None
         self.reading = Reading(None, None)
         self.screen_error: str | None = None
         self._tmux = tmux
@@ -377,7 +377,7 @@ class StatusMonitor:
         self._decider = decider
         self._transcript = transcript
         self._scrollback = scrollback
-        self._chat_snapshot: Snapshot | None = None
+        self._chat_snapshot: PaneSnapshot | None = None
         self._recorded_question: str | None = None
         self._record = record
         self._observer: Observer | None = None
@@ -503,7 +503,7 @@ class StatusMonitor:
             _log.error("agent monitoring stopped", session=self._record.id, exc_info=error)
             self.publish(Observation(status="error", error=f"Outrider failed to follow: {error}"))
 
-    async def _process(self, pane: Pane, snapshot: Snapshot) -> None:
+    async def _process(self, pane: Pane, snapshot: PaneSnapshot) -> None:
         """Read a snapshot and pass on the observations that follow from it."""
         if self._transcript is not None:
             await catch_up(self._transcript)
@@ -528,7 +528,7 @@ class StatusMonitor:
                     await self._read_question(pane, snapshot, observation.pending.id)
                 self.publish(observation)
 
-    def _read_screen(self, snapshot: Snapshot) -> None:
+    def _read_screen(self, snapshot: PaneSnapshot) -> None:
         try:
             self.reading = self._rules.read(snapshot.text, snapshot.title)
             self.screen_error = None
@@ -536,7 +536,7 @@ class StatusMonitor:
             self.reading = Reading(None, None)
             self.screen_error = str(error)
 
-    async def _read_chat(self, pane: Pane, snapshot: Snapshot) -> bool:
+    async def _read_chat(self, pane: Pane, snapshot: PaneSnapshot) -> bool:
         """Read the chat off the terminal, if there is no transcript, before a turn ends.
 
         Return whether it was read: the screen may have changed since the snapshot.
@@ -556,7 +556,7 @@ class StatusMonitor:
         self._chat_changed()
         return True
 
-    async def _read_question(self, pane: Pane, snapshot: Snapshot, action_id: str) -> None:
+    async def _read_question(self, pane: Pane, snapshot: PaneSnapshot, action_id: str) -> None:
         """Record the lines of a question, which are left out of the chat."""
         question = self.reading.question
         if self._scrollback is None or question is None or action_id == self._recorded_question:
@@ -570,7 +570,7 @@ class StatusMonitor:
         observation = self._decider.idle(error=error)
         self.publish(replace(observation, gone=True, end_reason=end_reason))
 
-    def _exit_error(self, snapshot: Snapshot) -> str:
+    def _exit_error(self, snapshot: PaneSnapshot) -> str:
         if self.reading.status == "error" and self.reading.error:
             return self.reading.error
         shown = re.sub(rf"\n?{_DEAD}[^\n]*\s*$", "", snapshot.text)

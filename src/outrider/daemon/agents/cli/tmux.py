@@ -74,7 +74,7 @@ def socket_path(server: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class PaneSnapshot:
     """What a pane shows. `exit_status` is None while its program runs, -1 after a signal.
 
     One that differs only in where the `cursor` stands is the same.
@@ -272,7 +272,7 @@ class Tmux:
 
     # What is in a window
 
-    async def snapshot(self, pane: Pane) -> Snapshot:
+    async def snapshot(self, pane: Pane) -> PaneSnapshot:
         """Return what `pane` shows now.
 
         Raises:
@@ -290,7 +290,7 @@ class Tmux:
         cursor, dead, code, title = others
         title = title[:MAX_TITLE]
         if dead != "1":
-            return Snapshot("\n".join(lines), title, None, cursor)
+            return PaneSnapshot("\n".join(lines), title, None, cursor)
         # tmux may see that the terminal was closed before it has reaped the process. tmux 3.3a
         # sometimes misses the process's end: when another child ends, it reaps all that have.
         for _ in range(_REAP_ATTEMPTS):
@@ -301,7 +301,7 @@ class Tmux:
             (code,) = await self.run("display-message", "-p", "-t", pane.id, _EXIT_STATUS_FORMAT)
         # Its note that the pane is dead has moved the screen up by a line.
         lines = await self.run("capture-pane", "-p", "-S", "-1", "-t", pane.id)
-        return Snapshot("\n".join(lines), title, int(code) if code.isdigit() else -1)
+        return PaneSnapshot("\n".join(lines), title, int(code) if code.isdigit() else -1)
 
     async def screen(self, pane: Pane) -> Screen:
         """Return what `pane` shows now, with its colors, size and cursor. Raises as `snapshot`."""
