@@ -255,7 +255,7 @@ async def start_site(tmp_path: Path, store: Store) -> AsyncIterator[StartSite]:
         stream_times: StreamTimes | None = None,
         **changes: Any,
     ) -> Site:
-        windows = [RATE_LIMIT_SECONDS[name] for name in changes if name in RATE_LIMIT_SECONDS]
+        windows = [RATE_LIMIT_SECONDS[name] for name in changes if name.startswith("rate_limit_")]
         if windows:
             await early_in_a_window(min(windows))
         chosen = settings(tmp_path / f"site{len(sites)}", store, **changes)

@@ -7,16 +7,8 @@ import time
 
 import pytest
 
+from outrider.contract.account import Scope
 from tests.cli.operator import Operator
-
-SCOPES = {
-    "ide:read",
-    "ide:control",
-    "agent:read",
-    "agent:control",
-    "terminal:exec",
-    "webhook:manage",
-}
 
 
 def test_migrate_can_be_repeated(operator: Operator) -> None:
@@ -44,7 +36,7 @@ class TestKey:
             "lastUsedAt",
         }
         assert (listed["id"], listed["name"], listed["expiresAt"]) == (made["id"], "ci", None)
-        assert set(listed["scopes"]) == SCOPES
+        assert set(listed["scopes"]) == set(Scope)
         assert made["key"].encode() not in operator.database.read_bytes()
 
     @pytest.mark.parametrize(
@@ -75,7 +67,7 @@ class TestKey:
     def test_unknown_scope(self, operator: Operator, account: str, given: str) -> None:
         arguments = ["--account", account, "--name", "k", "--scope", given]
         said = operator.fails("key", "create", *arguments, code=2)
-        assert all(scope in said for scope in SCOPES)
+        assert all(scope in said for scope in Scope)
 
     def test_unknown_account(self, operator: Operator, account: str) -> None:
         arguments = ["--account", "b@example.org", "--name", "k"]

@@ -9,27 +9,9 @@ from outrider.cloud.access.encryption import SecretKeyError, secret_key
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.database import Database, DatabaseError
 
-# Written by hand from the table of contract.md.
-DEFAULTS = {
-    "host": "127.0.0.1",
-    "port": 8400,
-    "data_dir": Path("~/.local/share/outrider").expanduser(),
-    "database_url": None,
-    "secret_key": None,
-    "rate_limit_key": 120,
-    "rate_limit_session": 600,
-    "rate_limit_ip": 60,
-    "rate_limit_auth": 10,
-    "command_timeout": 60,
-    "grace_period": 30,
-    "recent_login": 600,
-    "trusted_proxies": [],
-}
 
-
-def test_defaults() -> None:
-    settings = Settings()
-    assert {name: getattr(settings, name) for name in DEFAULTS} == DEFAULTS
+def test_the_data_directory_is_in_the_home_directory() -> None:
+    assert Settings().data_dir == Path("~/.local/share/outrider").expanduser()
 
 
 @pytest.mark.parametrize(

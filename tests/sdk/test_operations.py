@@ -12,8 +12,10 @@ from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.contract.commands import ChatInput, TextPart
 from outrider.contract.event_stream import EventPage
+from outrider.contract.resources import Daemon
 from outrider.sdk import Agent, AsyncAgent, AsyncMachine, AsyncOutrider, Machine, Outrider
 from outrider.sdk import operations as ops
+from outrider.sdk.machine_fields import MachineFields
 from outrider.sdk.operations import Operation
 
 DOCUMENT = describe(ENDPOINTS)
@@ -95,6 +97,10 @@ LEFT_OUT = {
     "STOP": {"targetSessionId"},  # the same as `sessionId`
     "EVENTS": {"limit", "wait"},  # of pages; the client streams
 }
+
+
+NOT_IN_SHORT = {"cdp_connected", "connected_at", "last_seen_at", "reconnecting"}
+"""The fields of a machine that only its `daemon` has."""
 
 
 def described(operation: Operation[Any]) -> dict[str, Any]:
@@ -211,6 +217,11 @@ def test_its_method_sends_everything_that_the_endpoint_takes(name: str, api: Api
 
 def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_a_machine_has_every_field_or_it_is_left_out_above() -> None:
+    properties = {name for name, one in vars(MachineFields).items() if isinstance(one, property)}
+    assert properties == {field.name for field in msgspec.structs.fields(Daemon)} - NOT_IN_SHORT
 
 
 def test_both_clients_have_the_same_names() -> None:

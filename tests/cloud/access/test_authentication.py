@@ -5,21 +5,13 @@ from typing import Any
 import pytest
 
 from outrider.cloud.access import credentials
+from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.store import api_keys
 from tests.rig.errors import assert_error
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-SCOPES = {
-    "ide:read",
-    "ide:control",
-    "agent:read",
-    "agent:control",
-    "terminal:exec",
-    "webhook:manage",
-}
 
 # Written by hand from the tables of spec.md: method, path, scope, body, status with the scope.
 ENDPOINTS: list[tuple[str, str, str, Any, int]] = [
@@ -60,7 +52,7 @@ class TestEachEndpoint:
         self, owner: Owner, method: str, path: str, scope: str, body: Any, status: int
     ) -> None:
         """spec.md, Authentication 2: a key lacking the scope of the route, 403."""
-        client = await owner.may(*(SCOPES - {scope}))
+        client = await owner.may(*(ALL_SCOPES - {scope}))
         response = await client.request(
             method, "/api/v1" + path.format(daemon="machine_x", target="machine_x:cli:x"), json=body
         )

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from outrider.contract.commands import PUBLIC_COMMANDS
 from outrider.contract.errors import ErrorDetail
 from outrider.contract.frames import Failure
 from outrider.contract.resources import ActionOption, AgentSummary, PendingAction, Session
@@ -299,6 +300,9 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
 
 
 class TestCommand:
+    async def test_every_public_command_is_here(self) -> None:
+        assert {command for command, _ in COMMANDS} == PUBLIC_COMMANDS
+
     @pytest.mark.one_store
     @pytest.mark.parametrize(("kind", "payload"), COMMANDS)
     async def test_reaches_the_machine_and_its_result_comes_back(

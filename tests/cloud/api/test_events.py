@@ -399,12 +399,10 @@ CONTENT: dict[str, Any] = {
 """What some of the events have to have."""
 
 
-AGENT_KINDS = {"agent", "chat", "session", "approval", "queue"}
+AGENT_KINDS = {event.partition(":")[0] for event in REPORTED_EVENTS}
 KINDS = {"agent:read": AGENT_KINDS, "ide:read": {"machine"}}
 PATTERNS = [
-    *REPORTED_EVENTS,
-    EventName.MACHINE_CONNECTED,
-    EventName.MACHINE_DISCONNECTED,
+    *(set(EventName) - {EventName.WEBHOOK_TEST}),  # that one is only its webhook's
     *(f"{kind}:*" for kind in ("machine", *AGENT_KINDS)),
     "chat:delta",
     "*",

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from outrider.cloud.api.table import ENDPOINTS
 from outrider.contract.errors import ErrorCode, ErrorDetail
 from outrider.contract.frames import UNKNOWN_COMMAND, Failure
 from tests.rig.errors import assert_error, paths
@@ -34,6 +35,17 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("POST", "chat/debug", None, "chat_debug"),
     ("POST", "chat/debug", {"frontendSnapshot": {"a": [1, "b"]}}, "chat_debug"),
 ]
+
+
+async def test_the_routes_are_all_those_of_a_target() -> None:
+    """`wait` and `terminal` are not one command each: test_waiting.py, test_terminals.py."""
+    own_tests = {("GET", "wait"), ("GET", "terminal")}
+    table = {
+        (endpoint.method, endpoint.path.partition("/{ideId}/")[2].format(messageId="msg_3"))
+        for endpoint in ENDPOINTS
+        if "{ideId}" in endpoint.path
+    }
+    assert {(method, action) for method, action, _, _ in ROUTES} | own_tests == table
 
 
 class TestTargets:

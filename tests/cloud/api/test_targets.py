@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from outrider.cloud.api.table import ENDPOINTS
+from outrider.contract.commands import PAYLOADS, PUBLIC_COMMANDS, NamesSession
 from outrider.contract.errors import bad_request
 from outrider.contract.frames import Failure
 from tests.rig.errors import assert_error, paths
@@ -19,6 +21,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 BODIES: list[tuple[str, dict[str, Any]]] = [
     ("chat", {"message": "hi"}),
+    ("interrupt", {}),
     ("approve", {"action": "approve"}),
     ("chat/debug", {}),
 ]
@@ -29,6 +32,18 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
     ("screenshot", {}),
     ("stop_cli", {"cliType": "claude-code"}),
 ]
+
+
+async def test_every_body_and_command_that_names_a_session_is_here() -> None:
+    of_targets = {
+        endpoint.path.partition("/{ideId}/")[2]
+        for endpoint in ENDPOINTS
+        if "{ideId}" in endpoint.path
+        and any(issubclass(body, NamesSession) for body in endpoint.bodies)
+    }
+    assert {action for action, _ in BODIES} == of_targets
+    naming = {command for command in PUBLIC_COMMANDS if issubclass(PAYLOADS[command], NamesSession)}
+    assert {command for command, _ in COMMANDS} == naming
 
 
 async def took_nothing(machine: ScriptedMachine) -> bool:

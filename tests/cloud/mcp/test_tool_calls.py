@@ -7,6 +7,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import TextContent, TextResourceContents
 
+from outrider.contract.account import Scope
 from outrider.contract.commands import CommandType
 from outrider.contract.frames import Failure
 from outrider.contract.resources import ActionOption, PendingAction
@@ -192,27 +193,26 @@ class TestErrors:
         assert "list_machines" in said
 
 
+TOOLS_OF: dict[Scope, str] = {
+    Scope.IDE_READ: "list_machines",
+    Scope.AGENT_READ: "list_agents get_agent read_chat wait_agent list_approvals get_diff",
+    Scope.IDE_CONTROL: "launch_agent stop_agent",
+    Scope.AGENT_CONTROL: "send_message interrupt_agent",
+    Scope.TERMINAL_EXEC: "run_command",
+    Scope.WEBHOOK_MANAGE: "",
+}
+"""The tools that a key with one scope lists."""
+
+
 class TestScopes:
-    @pytest.mark.parametrize(
-        ("scope", "listed"),
-        [
-            ("ide:read", "list_machines"),
-            ("agent:read", "list_agents get_agent read_chat wait_agent list_approvals get_diff"),
-            ("ide:control", "launch_agent stop_agent"),
-            ("agent:control", "send_message interrupt_agent"),
-            ("terminal:exec", "run_command"),
-            ("webhook:manage", ""),
-        ],
-    )
-    async def test_a_scope_lists_its_tools_and_no_others(
-        self, owner: Owner, scope: str, listed: str
-    ) -> None:
+    @pytest.mark.parametrize("scope", Scope)
+    async def test_a_scope_lists_its_tools_and_no_others(self, owner: Owner, scope: Scope) -> None:
         key = await owner.site.key(owner.id, [scope])
         async with mcp_client(owner.site.url, key) as client:
             tools = [one.name for one in (await client.list_tools()).tools]
             resources = [str(one.uri) for one in (await client.list_resources()).resources]
             templates = (await client.list_resource_templates()).resource_templates
-            assert tools == listed.split()
+            assert tools == TOOLS_OF[scope].split()
             assert resources == (["outrider://machines"] if scope == "ide:read" else [])
             assert len(templates) == (2 if scope == "agent:read" else 0)
 

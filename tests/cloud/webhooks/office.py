@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
 from outrider.cloud.access.encryption import Cipher
+from outrider.cloud.settings import Settings
 from outrider.cloud.store import deliveries
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.deliveries import Delivery
@@ -27,7 +28,8 @@ from tests.rig.clock import Clock
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.site import new_account
 
-DELAYS = (5.0, 25.0, 125.0)
+DELAYS: Final[Sequence[float]] = Settings.model_fields["webhook_retry_delays"].default
+"""The default of the service."""
 
 
 class Office:

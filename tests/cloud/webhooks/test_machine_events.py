@@ -231,6 +231,7 @@ async def test_the_further_events_of_a_machine(me: Subscriber, receiver: Receive
         EventName.QUEUE_CHANGED: {"queue": WAITING},
         EventName.SESSION_ENDED: {"session": SESSION},
     }
+    assert contents.keys() == NEGOTIATED_EVENTS
     for name, fields in contents.items():
         await me.hears(machine, name=name)
         await me.hears(machine, name=name, **fields)
