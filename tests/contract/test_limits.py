@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from outrider.contract.commands import RESULTS, Chat, CommandType
+from outrider.contract.commands import COMMANDS, Chat, CommandType
 from outrider.contract.events import AgentEvent, EventName
 from outrider.contract.frames import (
     CommandResult,
@@ -77,13 +77,13 @@ def test_results_are_made_fit_too(command: CommandType, data: st.DataObject) -> 
     """They hold sessions' questions, whose limits the service checks there as well."""
     if command == CommandType.CHAT_DEBUG:
         return  # it is bounded by itself
-    result = data.draw(strategies.beyond(RESULTS[command]))
+    result = data.draw(strategies.beyond(COMMANDS[command].result))
     sent = fitted(result)
     try:
         encoded = msgspec.json.encode(sent)
     except (UnicodeEncodeError, OverflowError):
         return  # a text or number without a limit: the command is answered with a 500
-    assert msgspec.json.decode(encoded, type=RESULTS[command]) == sent
+    assert msgspec.json.decode(encoded, type=COMMANDS[command].result) == sent
 
 
 def test_long_text_is_cut_and_a_chat_is_not() -> None:

@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from outrider.contract import frames
 from outrider.contract import limits as limits_module
-from outrider.contract.commands import PAYLOADS, RESULTS, CommandType, NamesSession
+from outrider.contract.commands import COMMANDS, CommandType, NamesSession
 from outrider.contract.errors import ErrorCode, ErrorDetail
 from outrider.contract.events import REPORTED_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
@@ -70,17 +70,18 @@ def test_a_resources_fields_are_named(kind: type[msgspec.Struct]) -> None:
 
 @pytest.mark.parametrize("command", list(CommandType))
 def test_a_commands_payload_and_result_are_listed(command: CommandType) -> None:
+    spec = COMMANDS[command]
     row = re.search(rf"^\| `{command}` \| (.*) \| (.*) \|$", SECTIONS["Commands"], re.MULTILINE)
     assert row is not None
     payload, result = (re.findall(r"`(\w+)`", cell) for cell in row.groups())
     common = {"target", "session_id", "target_session_id"}
-    common = common if issubclass(PAYLOADS[command], NamesSession) else set()
-    fields = msgspec.structs.fields(PAYLOADS[command])
+    common = common if issubclass(spec.payload, NamesSession) else set()
+    fields = msgspec.structs.fields(spec.payload)
     assert set(payload) == {field.encode_name for field in fields if field.name not in common}
     if result == ["launch_ide"]:
-        assert RESULTS[command] is RESULTS[CommandType.LAUNCH_IDE]
+        assert spec.result is COMMANDS[CommandType.LAUNCH_IDE].result
     else:
-        assert result == [field.encode_name for field in msgspec.structs.fields(RESULTS[command])]
+        assert result == [field.encode_name for field in msgspec.structs.fields(spec.result)]
 
 
 def test_close_codes_and_error_codes_and_events_are_listed() -> None:

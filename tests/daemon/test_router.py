@@ -3,16 +3,21 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from outrider.contract.commands import CommandType, Result, Terminal
+from outrider.contract.commands import COMMANDS, CommandType, Result, Terminal
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict
 from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Command, CommandResult, Failure
-from outrider.daemon.router import Handler, Router
+from outrider.daemon.agents.ended_chats import EndedChats
+from outrider.daemon.agents.sessions import Sessions
+from outrider.daemon.journal import Journal
+from outrider.daemon.router import Handler, Router, command_handlers
+from outrider.daemon.terminal import Terminals
 from tests.daemon.conftest import eventually
 
 
@@ -87,6 +92,22 @@ class Gate:
             raise
         self.left.append("done")
         return Said(text="done")
+
+
+async def test_every_command_has_a_row_and_a_handler(tmp_path: Path, journal: Journal) -> None:
+    async def reload() -> None: ...
+
+    sessions = Sessions(
+        daemon_id="daemon_1",
+        providers={},
+        journal=journal,
+        chats=EndedChats(tmp_path),
+        on_change=lambda session: None,
+        on_remove=lambda session_id: None,
+        emit=lambda event: None,
+    )
+    handlers = command_handlers(sessions, Terminals(), reload)
+    assert handlers.keys() == COMMANDS.keys() == set(CommandType)
 
 
 async def test_a_payload_reaches_its_handler_and_the_result_comes_back(bench: Bench) -> None:

@@ -1,11 +1,17 @@
 """The commands that machines execute: their payloads and their results.
 
-Seven are public (`PUBLIC_COMMANDS`, the types of `POST …/command`); the others implement the
-remaining endpoints of machines. A result is the body of the HTTP response.
+`COMMANDS` is the table of them. Some are public (the types of `POST …/command`); the others
+implement the remaining endpoints of machines. A result is the body of the HTTP response.
+
+A machine agent of an older release ignores a new field of a payload, and refuses a new command. So
+a field that must not be ignored, because something else would happen than was requested, comes
+with a command of its own: see `SendChat.command`, `LaunchInWorktree`, `StopCli`. It does not send a
+new field of a result either, so that field needs a default.
 """
 
 import binascii
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -748,85 +754,52 @@ class ChatDebugged(Result, kw_only=True):
     """The same as text, to paste into an issue report."""
 
 
-PAYLOADS: Final[dict[CommandType, type[Wire]]] = {
-    CommandType.SEND_CHAT: SendChat,
-    CommandType.SEND_CHAT_NOW: SendChat,
-    CommandType.READ_CHAT: ReadChat,
-    CommandType.INTERRUPT: Interrupt,
-    CommandType.READ_QUEUE: ReadQueue,
-    CommandType.WITHDRAW: Withdraw,
-    CommandType.READ_SCREEN: ReadScreen,
-    CommandType.RESOLVE_ACTION: AnswerAction,
-    CommandType.SCREENSHOT: Screenshot,
-    CommandType.LAUNCH_IDE: LaunchIde,
-    CommandType.LAUNCH_CLI: LaunchCli,
-    CommandType.LAUNCH_IN_WORKTREE: LaunchInWorktree,
-    CommandType.RESUME: Resume,
-    CommandType.STOP_CLI: StopCli,
-    CommandType.STOP_AND_REMOVE_WORKTREE: StopCli,
-    CommandType.AGENT_STATUS: AgentStatusQuery,
-    CommandType.TERMINAL: Terminal,
-    CommandType.CLOSE_TERMINAL: CloseTerminal,
-    CommandType.LIST_TERMINALS: ListTerminals,
-    CommandType.CHAT_DEBUG: ChatDebug,
-    CommandType.READ_TURN: ReadTurn,
-    CommandType.READ_CHANGES: ReadChanges,
-    CommandType.READ_FILES: ReadFiles,
+@dataclass(frozen=True)
+class CommandSpec:
+    """What a command takes and returns, and what it may do.
+
+    Attributes:
+        is_public: whether it is a type of `POST /daemons/{daemonId}/command`.
+        is_read: whether it changes nothing on the machine. The machine agent ends such a command at
+            its deadline, or once nobody waits for its result; others decide themselves where they
+            can stop. For `POST …/command`, it is what `Endpoint.is_read` returns.
+    """
+
+    payload: type[Wire]
+    result: type[Result]
+    is_public: bool = False
+    is_read: bool = False
+
+
+COMMANDS: Final[dict[CommandType, CommandSpec]] = {
+    CommandType.SEND_CHAT: CommandSpec(SendChat, Accepted, is_public=True),
+    CommandType.SEND_CHAT_NOW: CommandSpec(SendChat, Accepted),
+    CommandType.READ_CHAT: CommandSpec(ReadChat, Chat, is_public=True, is_read=True),
+    CommandType.INTERRUPT: CommandSpec(Interrupt, Interrupted),
+    CommandType.READ_QUEUE: CommandSpec(ReadQueue, Queue, is_read=True),
+    CommandType.WITHDRAW: CommandSpec(Withdraw, Withdrawn),
+    CommandType.READ_SCREEN: CommandSpec(ReadScreen, Screen, is_read=True),
+    CommandType.RESOLVE_ACTION: CommandSpec(AnswerAction, Resolved, is_public=True),
+    CommandType.SCREENSHOT: CommandSpec(Screenshot, Picture, is_public=True, is_read=True),
+    CommandType.LAUNCH_IDE: CommandSpec(LaunchIde, Launched, is_public=True),
+    CommandType.LAUNCH_CLI: CommandSpec(LaunchCli, Launched, is_public=True),
+    CommandType.LAUNCH_IN_WORKTREE: CommandSpec(LaunchInWorktree, Launched),
+    CommandType.RESUME: CommandSpec(Resume, Launched),
+    CommandType.STOP_CLI: CommandSpec(StopCli, Stopped, is_public=True),
+    CommandType.STOP_AND_REMOVE_WORKTREE: CommandSpec(StopCli, Stopped),
+    CommandType.AGENT_STATUS: CommandSpec(AgentStatusQuery, AgentState, is_read=True),
+    CommandType.TERMINAL: CommandSpec(Terminal, TerminalOutput),
+    CommandType.CLOSE_TERMINAL: CommandSpec(CloseTerminal, TerminalClosed),
+    CommandType.LIST_TERMINALS: CommandSpec(ListTerminals, TerminalList, is_read=True),
+    CommandType.CHAT_DEBUG: CommandSpec(ChatDebug, ChatDebugged, is_read=True),
+    CommandType.READ_TURN: CommandSpec(ReadTurn, TurnState, is_read=True),
+    CommandType.READ_CHANGES: CommandSpec(ReadChanges, Changes, is_read=True),
+    CommandType.READ_FILES: CommandSpec(ReadFiles, Files, is_read=True),
 }
-"""The payload of each command."""
+"""Every command. Its handler is in `command_handlers` of the machine agent (`daemon/router.py`)."""
 
-RESULTS: Final[dict[CommandType, type[Result]]] = {
-    CommandType.SEND_CHAT: Accepted,
-    CommandType.SEND_CHAT_NOW: Accepted,
-    CommandType.READ_CHAT: Chat,
-    CommandType.INTERRUPT: Interrupted,
-    CommandType.READ_QUEUE: Queue,
-    CommandType.WITHDRAW: Withdrawn,
-    CommandType.READ_SCREEN: Screen,
-    CommandType.RESOLVE_ACTION: Resolved,
-    CommandType.SCREENSHOT: Picture,
-    CommandType.LAUNCH_IDE: Launched,
-    CommandType.LAUNCH_CLI: Launched,
-    CommandType.LAUNCH_IN_WORKTREE: Launched,
-    CommandType.RESUME: Launched,
-    CommandType.STOP_CLI: Stopped,
-    CommandType.STOP_AND_REMOVE_WORKTREE: Stopped,
-    CommandType.AGENT_STATUS: AgentState,
-    CommandType.TERMINAL: TerminalOutput,
-    CommandType.CLOSE_TERMINAL: TerminalClosed,
-    CommandType.LIST_TERMINALS: TerminalList,
-    CommandType.CHAT_DEBUG: ChatDebugged,
-    CommandType.READ_TURN: TurnState,
-    CommandType.READ_CHANGES: Changes,
-    CommandType.READ_FILES: Files,
-}
-"""The result of each command."""
+PUBLIC_COMMANDS: Final = frozenset(kind for kind, spec in COMMANDS.items() if spec.is_public)
+"""The types of `POST /daemons/{daemonId}/command`."""
 
-PUBLIC_COMMANDS: Final = frozenset(
-    {
-        CommandType.SEND_CHAT,
-        CommandType.READ_CHAT,
-        CommandType.RESOLVE_ACTION,
-        CommandType.SCREENSHOT,
-        CommandType.LAUNCH_IDE,
-        CommandType.LAUNCH_CLI,
-        CommandType.STOP_CLI,
-    }
-)
-"""The types of `POST /daemons/{daemonId}/command`; no other is public."""
-
-READING_COMMANDS: Final = frozenset(
-    {
-        CommandType.READ_CHAT,
-        CommandType.SCREENSHOT,
-        CommandType.AGENT_STATUS,
-        CommandType.READ_QUEUE,
-        CommandType.READ_SCREEN,
-        CommandType.LIST_TERMINALS,
-        CommandType.CHAT_DEBUG,
-        CommandType.READ_TURN,
-        CommandType.READ_CHANGES,
-        CommandType.READ_FILES,
-    }
-)
-"""Commands that change nothing on the machine. All others may, including new ones."""
+READING_COMMANDS: Final = frozenset(kind for kind, spec in COMMANDS.items() if spec.is_read)
+"""The commands that change nothing on the machine."""

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from outrider.contract.commands import (
-    PAYLOADS,
+    COMMANDS,
     AgentStatusQuery,
     AnswerAction,
     ChatDebug,
@@ -67,18 +67,6 @@ _MAX_SEEN: Final = 4096
 
 _MAX_RESULT: Final = MAX_FRAME_BYTES - 4096
 _MISSING_FIELD: Final = re.compile(r"missing required field `(\w+)`")
-_READS: Final = (
-    ReadChat,
-    ReadTurn,
-    AgentStatusQuery,
-    Screenshot,
-    ChatDebug,
-    ReadQueue,
-    ReadScreen,
-    ReadChanges,
-    ReadFiles,
-    ListTerminals,
-)
 
 _log = structlog.get_logger(__name__)
 
@@ -127,7 +115,7 @@ class Router:
         task = asyncio.create_task(
             self._run(command, kind, handler, payload), name=f"{kind} {command.id}"
         )
-        self._in_flight[command.id] = _Running(task, reply, _is_cancellable(payload))
+        self._in_flight[command.id] = _Running(task, reply, _is_cancellable(kind, payload))
         task.add_done_callback(lambda _: self._in_flight.pop(command.id, None))
 
     def cancel(self, command_id: str) -> None:
@@ -207,9 +195,8 @@ async def _execute(
     where they can stop without leaving work half done.
     """
     deadline = asyncio.get_running_loop().time() + command.timeout_ms / 1000
-    reads_only = isinstance(payload, _READS)
     try:
-        async with asyncio.timeout_at(deadline if reads_only else None) as limit:
+        async with asyncio.timeout_at(deadline if COMMANDS[kind].is_read else None) as limit:
             result = await handler(payload, deadline)
         return CommandResult(id=command.id, result=_encode(result))
     except ApiError as error:
@@ -226,15 +213,15 @@ async def _execute(
     return CommandResult(id=command.id, error=failure)
 
 
-def _is_cancellable(payload: Wire) -> bool:
+def _is_cancellable(kind: CommandType, payload: Wire) -> bool:
     """Return whether a command can be stopped half-way without leaving anything behind."""
-    return isinstance(payload, _READS) or (isinstance(payload, Terminal) and payload.name is None)
+    return COMMANDS[kind].is_read or (isinstance(payload, Terminal) and payload.name is None)
 
 
 def _decode(kind: CommandType, payload: msgspec.Raw) -> Wire:
     """Return the validated payload; a service of another version may have other rules."""
     try:
-        return msgspec.json.decode(payload, type=PAYLOADS[kind])
+        return msgspec.json.decode(payload, type=COMMANDS[kind].payload)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         message, _, place = str(error).partition(" - at `$")
         missing = _MISSING_FIELD.search(message)

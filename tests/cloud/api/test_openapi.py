@@ -19,7 +19,7 @@ from outrider.cloud.access.quota import PLANS
 from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.request_body import decode_body
 from outrider.cloud.api.table import ENDPOINTS
-from outrider.contract.commands import PAYLOADS, PUBLIC_COMMANDS, CommandType, ResolveAction
+from outrider.contract.commands import COMMANDS, PUBLIC_COMMANDS, CommandType, ResolveAction
 from outrider.contract.events import EventName
 from tests.cloud.access.test_authentication import ENDPOINTS as OF_THE_SPECIFICATION
 from tests.rig.site import Owner, Site
@@ -156,7 +156,7 @@ def test_each_command_is_described_with_its_own_payload() -> None:
     assert mapping.keys() == PUBLIC_COMMANDS
     # Who answers an action, the service says to the machine, and not the client.
     payloads: dict[CommandType, type[Any]] = {
-        **PAYLOADS,
+        **{command: spec.payload for command, spec in COMMANDS.items()},
         CommandType.RESOLVE_ACTION: ResolveAction,
     }
     for command, reference in mapping.items():

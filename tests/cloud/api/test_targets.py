@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from outrider.cloud.api.table import ENDPOINTS
-from outrider.contract.commands import PAYLOADS, PUBLIC_COMMANDS, NamesSession
+from outrider.contract.commands import COMMANDS, PUBLIC_COMMANDS, NamesSession
 from outrider.contract.errors import bad_request
 from outrider.contract.frames import Failure
 from tests.rig.errors import assert_error, paths
@@ -25,7 +25,7 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
     ("approve", {"action": "approve"}),
     ("chat/debug", {}),
 ]
-COMMANDS: list[tuple[str, dict[str, Any]]] = [
+PAYLOADS: list[tuple[str, dict[str, Any]]] = [
     ("send_chat", {"message": "hi"}),
     ("read_chat", {}),
     ("resolve_action", {"action": "approve"}),
@@ -42,8 +42,12 @@ async def test_every_body_and_command_that_names_a_session_is_here() -> None:
         and any(issubclass(body, NamesSession) for body in endpoint.bodies)
     }
     assert {action for action, _ in BODIES} == of_targets
-    naming = {command for command in PUBLIC_COMMANDS if issubclass(PAYLOADS[command], NamesSession)}
-    assert {command for command, _ in COMMANDS} == naming
+    naming = {
+        command
+        for command in PUBLIC_COMMANDS
+        if issubclass(COMMANDS[command].payload, NamesSession)
+    }
+    assert {command for command, _ in PAYLOADS} == naming
 
 
 async def took_nothing(machine: ScriptedMachine) -> bool:
@@ -209,7 +213,7 @@ class TestShortcuts:
 
 
 class TestCommand:
-    @pytest.mark.parametrize(("kind", "payload"), COMMANDS)
+    @pytest.mark.parametrize(("kind", "payload"), PAYLOADS)
     async def test_target_session_id_is_session_id(
         self, owner: Owner, kind: str, payload: dict[str, Any]
     ) -> None:
@@ -232,7 +236,7 @@ class TestCommand:
             ({"target_session_id": "a"}, 400, "payload.target_session_id"),
         ],
     )
-    @pytest.mark.parametrize(("kind", "rest"), COMMANDS)
+    @pytest.mark.parametrize(("kind", "rest"), PAYLOADS)
     async def test_what_is_refused(
         self,
         owner: Owner,

@@ -23,7 +23,7 @@ from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.fleet.presence import Presence
 from outrider.contract.commands import (
-    PAYLOADS,
+    COMMANDS,
     PUBLIC_COMMANDS,
     READING_COMMANDS,
     Accepted,
@@ -118,7 +118,7 @@ class CommandRequest(Wire, kw_only=True):
 
 
 _payload_decoders: dict[CommandType, msgspec.json.Decoder[Wire]] = {
-    command: msgspec.json.Decoder(PAYLOADS[command]) for command in PUBLIC_COMMANDS
+    command: msgspec.json.Decoder(COMMANDS[command].payload) for command in PUBLIC_COMMANDS
 } | {CommandType.RESOLVE_ACTION: msgspec.json.Decoder(ResolveAction)}
 """A client cannot say who answers an action."""
 _NAMES = {CommandType.LAUNCH_IDE: {"type": "ideType"}, CommandType.LAUNCH_CLI: {"type": "cliType"}}

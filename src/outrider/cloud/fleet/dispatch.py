@@ -13,7 +13,7 @@ from outrider.cloud.fleet.bus import BusDown
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.relay import CommandRelay
-from outrider.contract.commands import RESULTS, CommandType
+from outrider.contract.commands import COMMANDS, CommandType
 from outrider.contract.errors import ApiError, ErrorCode, OutriderError, not_found
 from outrider.contract.frames import (
     MAX_COMMANDS_IN_FLIGHT,
@@ -59,7 +59,7 @@ _CODES: Final = frozenset(
 )
 """The codes that a machine may give, with a 409; the others are about credentials and limits."""
 
-_decoders = {command: msgspec.json.Decoder(result) for command, result in RESULTS.items()}
+_decoders = {command: msgspec.json.Decoder(spec.result) for command, spec in COMMANDS.items()}
 
 _log = structlog.get_logger(__name__)
 
