@@ -12,7 +12,7 @@ from msgspec import inspect
 from outrider.contract import frames
 from outrider.contract import limits as limits_module
 from outrider.contract.commands import COMMANDS, CommandType, NamesSession
-from outrider.contract.errors import ErrorCode, ErrorDetail
+from outrider.contract.errors import MACHINE_CODES, ErrorDetail
 from outrider.contract.events import REPORTED_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
     CloseCode,
@@ -89,17 +89,7 @@ def test_close_codes_and_error_codes_and_events_are_listed() -> None:
         int(code) for code in re.findall(r"^\| (\d{4}) \|", SECTIONS["Close"], re.MULTILINE)
     }
     assert close_codes == {*CloseCode, 1008, 1009}
-    machines_own = {
-        ErrorCode.NO_PENDING_ACTION,
-        ErrorCode.APPROVAL_PENDING,
-        ErrorCode.AMBIGUOUS_TARGET,
-        ErrorCode.NOT_GENERATING,
-        ErrorCode.NOT_RESUMABLE,
-        ErrorCode.AGENT_BUSY,
-        ErrorCode.ALREADY_SENT,
-        ErrorCode.NO_REPOSITORY,
-    }
-    for word in machines_own | REPORTED_EVENTS:
+    for word in MACHINE_CODES | REPORTED_EVENTS:
         assert f"`{word}`" in DOCUMENT
 
 

@@ -5,6 +5,7 @@ a machine are sent in a `result` frame, and the service responds with them uncha
 """
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -38,6 +39,22 @@ class ErrorCode(StrEnum):
     SLOW_DOWN = "slow_down"
     EXPIRED_TOKEN = "expired_token"  # noqa: S105
     ACCESS_DENIED = "access_denied"
+
+
+MACHINE_CODES: Final = frozenset(
+    {
+        ErrorCode.NO_PENDING_ACTION,
+        ErrorCode.APPROVAL_PENDING,
+        ErrorCode.AMBIGUOUS_TARGET,
+        ErrorCode.NOT_GENERATING,
+        ErrorCode.NOT_RESUMABLE,
+        ErrorCode.WORKTREE_DIRTY,
+        ErrorCode.AGENT_BUSY,
+        ErrorCode.ALREADY_SENT,
+        ErrorCode.NO_REPOSITORY,
+    }
+)
+"""The codes that a machine may give, with a 409; the others are about credentials and limits."""
 
 
 class ErrorDetail(Wire, kw_only=True):

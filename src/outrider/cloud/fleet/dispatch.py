@@ -14,7 +14,7 @@ from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.relay import CommandRelay
 from outrider.contract.commands import COMMANDS, CommandType
-from outrider.contract.errors import ApiError, ErrorCode, OutriderError, not_found
+from outrider.contract.errors import MACHINE_CODES, ApiError, OutriderError, not_found
 from outrider.contract.frames import (
     MAX_COMMANDS_IN_FLIGHT,
     UNKNOWN_COMMAND,
@@ -43,21 +43,6 @@ _CANCEL_SECONDS: Final = 5.0
 
 _FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
 """The statuses that a machine may answer with; any other becomes a 500."""
-
-_CODES: Final = frozenset(
-    {
-        ErrorCode.NO_PENDING_ACTION,
-        ErrorCode.APPROVAL_PENDING,
-        ErrorCode.AMBIGUOUS_TARGET,
-        ErrorCode.NOT_GENERATING,
-        ErrorCode.NOT_RESUMABLE,
-        ErrorCode.WORKTREE_DIRTY,
-        ErrorCode.AGENT_BUSY,
-        ErrorCode.ALREADY_SENT,
-        ErrorCode.NO_REPOSITORY,
-    }
-)
-"""The codes that a machine may give, with a 409; the others are about credentials and limits."""
 
 _decoders = {command: msgspec.json.Decoder(spec.result) for command, spec in COMMANDS.items()}
 
@@ -361,7 +346,7 @@ def _checked(state: MachineState, command: CommandType, answer: CommandResult) -
         )
     if failure is not None:
         status = failure.status if failure.status in _FROM_MACHINE else 500
-        code = failure.code if status == 409 and failure.code in _CODES else None
+        code = failure.code if status == 409 and failure.code in MACHINE_CODES else None
         is_busy = status == 503  # too many commands: this one was not started
         raise ApiError(
             status,
