@@ -1,4 +1,4 @@
-"""Target ids: the `{ideId}` of the shortcut endpoints.
+"""Target ids, which the API calls `ideId`, also those of CLI and ACP agents.
 
 `<daemonId>:ide:<name>`, `<daemonId>:cli:<type>`, `<daemonId>:acp:<type>` name the most
 recently used session of that type; `<daemonId>:session:<sessionId>` names one exactly.

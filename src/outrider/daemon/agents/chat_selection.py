@@ -98,9 +98,10 @@ def messages_of_turn(
 
 
 def select_messages(messages: list[Message], query: ReadChat) -> list[Message]:
-    """Return what lies between `query.after` and `query.before`.
+    """Return the messages between `query.after` and `query.before`, oldest first.
 
-    Of these, the first `query.limit` if `after` is given, otherwise the last.
+    Of these, the first `query.limit` if `after` is given, otherwise the last `query.limit`; and as
+    many of them as fit into a response.
 
     Raises:
         ApiError: 400, the chat has no message with the id `after` or `before`.

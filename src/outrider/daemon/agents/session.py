@@ -243,10 +243,11 @@ class AgentSession:
         )
 
     async def read(self, query: ReadChat) -> Chat:
-        """Return the chat: what follows `after`, or the last `limit` messages.
+        """Return the chat, with the messages that `select_messages` selects.
 
         Raises:
-            ApiError: 400, the chat has no message with the id `after`; 404, no such agent.
+            ApiError: 400, the chat has no message with the id `after` or `before`; 404, no such
+                agent.
         """
         agent = self._core.agent(query.agent_type)
         messages = list(await self.adapter.agents[agent].messages())

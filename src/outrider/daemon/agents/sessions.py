@@ -271,8 +271,11 @@ class Sessions:
     async def read_chat(self, query: ReadChat) -> Chat:
         """Return the chat of a running session, or of an ended one that `query` names by its id.
 
+        `select_messages` selects the messages.
+
         Raises:
-            ApiError: 404, no such session or agent; 400, the chat has no message `after`.
+            ApiError: 404, no such session or agent; 400, the chat has no message with the id
+                `after` or `before`.
         """
         try:
             session = self.find(query)
