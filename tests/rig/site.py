@@ -12,8 +12,8 @@ from argon2 import PasswordHasher
 
 from outrider.cli.admin import issue_key
 from outrider.cloud.access.enrollment import Enrollment
+from outrider.cloud.access.login_links import LoginLinks
 from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
 from outrider.cloud.live.streams import StreamTimes
@@ -99,7 +99,7 @@ class Site:
         self._drain_seconds = drain_seconds
         self._stream_times = stream_times
         self.database = Database(settings.sqlalchemy_url)
-        self.links = SignInLinks()
+        self.links = LoginLinks()
         self.url = ""
         self._certificate: ServerCertificate | None = None
         self._stop = asyncio.Event()
@@ -139,7 +139,7 @@ class Site:
             password_hasher=self._password_hasher,
             drain_seconds=self._drain_seconds,
             stream_times=self._stream_times,
-            sign_in_links=self.links,
+            login_links=self.links,
             certificate=self._certificate,
             tracing=self._tracing,
         )

@@ -19,8 +19,8 @@ from outrider.cloud.access import passwords
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.encryption import key_file
 from outrider.cloud.access.enrollment import Enrollment
+from outrider.cloud.access.login_links import LINK_SECONDS, LoginLinks
 from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.access.sign_in_links import LINK_SECONDS, SignInLinks
 from outrider.cloud.installation import prepare
 from outrider.cloud.server import listen, listen_for_metrics, run_service
 from outrider.cloud.settings import LOCAL_ACCOUNT, Settings
@@ -83,14 +83,14 @@ async def _up(settings: Settings, stop: asyncio.Event, *, browser: bool, tracing
     url = settings.local_url(host, port)
     local = await _local_account(settings)
     serving = asyncio.Event()
-    links = SignInLinks()
+    links = LoginLinks()
     service = run_service(
         settings,
         [listener, *listen_for_metrics(settings)],
         stop,
         serving.set,
         limit_loopback=False,
-        sign_in_links=links,
+        login_links=links,
         tracing=tracing,
     )
     open_file = settings.data_dir / _OPEN_FILE

@@ -23,9 +23,9 @@ from outrider.cloud import installation
 from outrider.cloud.access.audit import RefusalSink
 from outrider.cloud.access.encryption import key_file
 from outrider.cloud.access.handshakes import Handshakes
+from outrider.cloud.access.login_links import LoginLinks
 from outrider.cloud.access.passwords import HASHER
 from outrider.cloud.access.rate_limits import RateLimit
-from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api import operations, pages
 from outrider.cloud.api.account import AccountServices
 from outrider.cloud.api.auth import AuthServices
@@ -85,7 +85,7 @@ class Service:
         password_hasher: hashes and verifies the passwords of users.
         drain_seconds: how long a stop waits for commands in flight.
         stream_times: the intervals of event streams.
-        sign_in_links: links that log in; none without it.
+        login_links: links that log in; none without it.
         tracing: begins the spans; the caller closes it.
     """
 
@@ -98,7 +98,7 @@ class Service:
         password_hasher: PasswordHasher = HASHER,
         drain_seconds: float = DRAIN_SECONDS,
         stream_times: StreamTimes | None = None,
-        sign_in_links: SignInLinks | None = None,
+        login_links: LoginLinks | None = None,
         tracing: Tracing = OFF,
     ) -> None:
         self._settings = settings
@@ -147,7 +147,7 @@ class Service:
         )
         self._streams, self._waits, self._sockets = Streams(), Waits(), Sockets()
         self._add_gauges()
-        bound = [*self._endpoints(sign_in_links or SignInLinks()), *more_endpoints]
+        bound = [*self._endpoints(login_links or LoginLinks()), *more_endpoints]
         self.app, self._mcp = self._application(bound, self._pipeline(), tracing)
 
     @asynccontextmanager
@@ -243,7 +243,7 @@ class Service:
         await self._access.idempotency.drain(1)
         await self._gateway.close()
 
-    def _endpoints(self, links: SignInLinks) -> list[BoundEndpoint]:
+    def _endpoints(self, links: LoginLinks) -> list[BoundEndpoint]:
         """Return the endpoints of the table with the services that their handlers use."""
         database, settings = self._stores.database, self._settings
         access, fleet, live, webhooks = self._access, self._fleet, self._live, self._webhooks

@@ -11,8 +11,8 @@ import uvicorn
 from argon2 import PasswordHasher
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from outrider.cloud.access.login_links import LoginLinks
 from outrider.cloud.access.passwords import HASHER
-from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api.endpoint import BoundEndpoint
 from outrider.cloud.app import Service
 from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
@@ -86,7 +86,7 @@ async def run_service(
     password_hasher: PasswordHasher = HASHER,
     drain_seconds: float = DRAIN_SECONDS,
     stream_times: StreamTimes | None = None,
-    sign_in_links: SignInLinks | None = None,
+    login_links: LoginLinks | None = None,
     certificate: ServerCertificate | None = None,
     tracing: Tracing = OFF,
 ) -> None:
@@ -105,7 +105,7 @@ async def run_service(
         password_hasher: hashes and verifies the passwords of users.
         drain_seconds: how long a stop waits for commands in flight.
         stream_times: the intervals of event streams.
-        sign_in_links: links that log in; none without it.
+        login_links: links that log in; none without it.
         certificate: for https; without it, the service speaks plain HTTP.
         tracing: begins the spans; the caller closes it.
 
@@ -122,7 +122,7 @@ async def run_service(
             password_hasher=password_hasher,
             drain_seconds=drain_seconds,
             stream_times=stream_times,
-            sign_in_links=sign_in_links,
+            login_links=login_links,
             tracing=tracing,
         )
         await _serve(service, settings, listeners, stop, ready=ready, certificate=certificate)

@@ -69,7 +69,7 @@ def new_reset_token() -> str:
 
 
 def new_link_token() -> str:
-    """Return a new token for a link that opens the dashboard signed in."""
+    """Return a new token for a link that logs in to the dashboard."""
     return _random(43)
 
 

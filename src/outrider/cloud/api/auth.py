@@ -9,10 +9,10 @@ from starlette.types import Scope as AsgiScope
 from outrider.cloud.access.client_address import Addresses, bucket, is_loopback
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.enrollment import Enrollment
+from outrider.cloud.access.login_links import LoginLinks
 from outrider.cloud.access.passwords import LONGEST, SHORTEST
 from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn, Sessions
-from outrider.cloud.access.sign_in_links import SignInLinks
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit
 from outrider.cloud.base_path import base_path
 from outrider.cloud.fleet.gateway import Gateway
@@ -94,7 +94,7 @@ class AuthServices:
     sessions: Sessions
     enrollment: Enrollment
     gateway: Gateway
-    links: SignInLinks
+    links: LoginLinks
 
 
 async def login(services: AuthServices, call: Call) -> LoggedIn:

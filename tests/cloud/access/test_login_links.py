@@ -1,4 +1,4 @@
-"""The link of `outrider up` that opens the dashboard signed in."""
+"""The link of `outrider up` that logs in to the dashboard."""
 
 import asyncio
 from collections import Counter
@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from outrider.cloud.access.client_address import is_loopback
+from outrider.cloud.access.login_links import LINK_SECONDS, LoginLinks
 from outrider.cloud.access.sessions import COOKIE
-from outrider.cloud.access.sign_in_links import LINK_SECONDS, SignInLinks
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
 from tests.rig.people import V1
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
 class TestLinks:
     async def test_it_works_once(self) -> None:
-        links = SignInLinks()
+        links = LoginLinks()
         token = links.issue("ada@example.org")
         assert links.take(token + "x") is None
         assert links.take(token) == "ada@example.org"
@@ -27,7 +27,7 @@ class TestLinks:
 
     async def test_it_expires(self) -> None:
         clock = Clock()
-        links = SignInLinks(clock)
+        links = LoginLinks(clock)
         early, late = links.issue("ada@example.org"), links.issue("ada@example.org")
         clock.now += LINK_SECONDS - 1
         assert links.take(early) is not None
@@ -35,7 +35,7 @@ class TestLinks:
         assert links.take(late) is None
 
     async def test_the_oldest_of_too_many_ends(self) -> None:
-        links = SignInLinks()
+        links = LoginLinks()
         tokens = [links.issue("ada@example.org") for _ in range(20)]
         assert [links.take(token) is not None for token in tokens] == [False] * 4 + [True] * 16
 

@@ -1,4 +1,4 @@
-"""One-time links that open the dashboard signed in: `outrider up` prints one.
+"""One-time links that log in to the dashboard: `outrider up` prints one.
 
     up ── issue ──▶ URL/login#once=TOKEN ── opened in a browser ──▶ POST /auth/link {token}
 
@@ -24,7 +24,7 @@ class _Link(NamedTuple):
     expires_at: float
 
 
-class SignInLinks:
+class LoginLinks:
     """The links that have not been used.
 
     Args:
@@ -44,6 +44,6 @@ class SignInLinks:
         return token
 
     def take(self, token: str) -> str | None:
-        """Use a link up; return its user's email, or None if it does not work."""
+        """Use up a link; return its user's email, or None if it does not work."""
         link = self._links.pop(credentials.digest(token), None)
         return None if link is None or self._clock() >= link.expires_at else link.email
