@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import httpx
 
+from outrider.cloud.access.dashboard_sessions import DashboardSessions, LoggedIn
 from outrider.cloud.access.encryption import secret_key
-from outrider.cloud.access.sessions import LoggedIn, Sessions
 from outrider.cloud.store.accounts import Plan
 from tests.rig.site import CHEAP_HASHER, Owner, Site
 
@@ -21,10 +21,10 @@ async def person(site: Site, plan: Plan = "enterprise") -> Owner:
     return await site.account(plan, CHEAP_HASH)
 
 
-def sessions_of(site: Site, age: float = 0.0) -> Sessions:
+def sessions_of(site: Site, age: float = 0.0) -> DashboardSessions:
     """Return the site's own way to begin sessions, with a clock that is `age` seconds late."""
     secret = secret_key(site.settings.secret_key, site.settings.data_dir)
-    return Sessions(site.database, secret, lambda: time.time() - age, CHEAP_HASHER)
+    return DashboardSessions(site.database, secret, lambda: time.time() - age, CHEAP_HASHER)
 
 
 async def logged_in(owner: Owner, age: float = 0.0) -> LoggedIn:

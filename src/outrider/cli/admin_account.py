@@ -11,7 +11,7 @@ from outrider.cli.running import fail, service_settings
 from outrider.cloud.access import passwords
 from outrider.cloud.access.password_resets import RESET_SECONDS, PasswordLink, new_link
 from outrider.cloud.access.quota import PLANS, Quota
-from outrider.cloud.store import accounts, sessions, users
+from outrider.cloud.store import accounts, dashboard_sessions, users
 from outrider.cloud.store.accounts import Account
 from outrider.cloud.store.database import Database
 from outrider.contract.ids import new_id
@@ -186,11 +186,13 @@ def list_sessions(
 ) -> None:
     """List the dashboard sessions of a user, or end them."""
 
-    async def work(database: Database) -> tuple[Account, list[sessions.Session], int]:
+    async def work(
+        database: Database,
+    ) -> tuple[Account, list[dashboard_sessions.DashboardSession], int]:
         account = await _account(database, email)
         if end_all:
-            return account, [], await sessions.end_all(database, account.user_id)
-        return account, await sessions.of_user(database, account.user_id, now()), 0
+            return account, [], await dashboard_sessions.end_all(database, account.user_id)
+        return account, await dashboard_sessions.of_user(database, account.user_id, now()), 0
 
     account, found, ended = on_database(work)
     ids = {"accountId": account.id, "userId": account.user_id}

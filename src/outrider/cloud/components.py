@@ -20,13 +20,13 @@ from outrider.cloud.access.account_changes import AccountChanges
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses
+from outrider.cloud.access.dashboard_sessions import DashboardSessions
 from outrider.cloud.access.encryption import Cipher, derived, secret_key
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.idempotency import Idempotency
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimit, RateLimits, RedisWindows
 from outrider.cloud.access.revocation import RevocationWatch
-from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.fleet.bus import Bus
 from outrider.cloud.fleet.directory import FleetDirectory
 from outrider.cloud.fleet.dispatch import Dispatcher, PendingCommands
@@ -161,7 +161,7 @@ class Access:
     """Who may do what, and how much: credentials, limits, quotas, audit."""
 
     addresses: Addresses
-    sessions: Sessions
+    sessions: DashboardSessions
     authenticator: Authenticator
     enrollment: Enrollment
     rates: RateLimits
@@ -187,7 +187,7 @@ class Access:
             on_account_changed: called with the account that the operator changed or deleted.
         """
         settings, database, clock = stores.settings, stores.database, stores.clock
-        sessions = Sessions(database, stores.secret, clock, hasher)
+        sessions = DashboardSessions(database, stores.secret, clock, hasher)
         rates = RateLimits(
             key=settings.rate_limit_key,
             session=settings.rate_limit_session,

@@ -11,10 +11,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from outrider.cloud.access.sessions import KNOWN_SECONDS, Sessions
+from outrider.cloud.access.dashboard_sessions import KNOWN_SECONDS, DashboardSessions
 from outrider.cloud.store import users
+from outrider.cloud.store.dashboard_sessions import Origin
 from outrider.cloud.store.database import Database
-from outrider.cloud.store.sessions import Origin
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
@@ -118,7 +118,7 @@ async def test_a_new_password_makes_addresses_unknown(proxied: Site) -> None:
 
 async def test_an_address_is_known_for_90_days(database: Database, clock: Clock) -> None:
     account = await new_account(database, password_hash=CHEAP_HASH)
-    sessions = Sessions(database, "a secret key of thirty-two letters", clock)
+    sessions = DashboardSessions(database, "a secret key of thirty-two letters", clock)
     await sessions.log_in(account.email, PASSWORD, Origin(HOME, HOME, None))
     clock.passes(KNOWN_SECONDS)
     assert await sessions.knows(account.email.upper(), HOME)

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from outrider.cloud.access.client_address import is_loopback
+from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.access.login_links import LINK_SECONDS, LoginLinks
-from outrider.cloud.access.sessions import COOKIE
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
 from tests.rig.people import V1

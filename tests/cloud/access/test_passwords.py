@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from outrider.cloud.access.dashboard_sessions import DashboardSessions
 from outrider.cloud.access.password_resets import RESET_SECONDS, new_link
 from outrider.cloud.access.passwords import WeakPassword, check_new
-from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.store import users
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
@@ -176,7 +176,9 @@ class TestReset:
 
     async def test_it_expires(self, database: Database, clock: Clock) -> None:
         account = await new_account(database)
-        sessions = Sessions(database, "a secret key of thirty-two letters", clock, CHEAP_HASHER)
+        sessions = DashboardSessions(
+            database, "a secret key of thirty-two letters", clock, CHEAP_HASHER
+        )
         for late in (False, True):
             link = await new_link(database, account.user_id, "http://x", clock)
             clock.passes(RESET_SECONDS - (0 if late else 1))

@@ -9,8 +9,8 @@ import pytest_asyncio
 from websockets.exceptions import ConnectionClosed
 
 from outrider.cloud.access import credentials
+from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.access.principal import Principal, Scope
-from outrider.cloud.access.sessions import COOKIE
 from outrider.cloud.api.endpoint import Call, Endpoint, SocketKind, bind
 from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.sockets import Close, Conversation, Socket, Sockets

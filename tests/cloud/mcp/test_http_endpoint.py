@@ -6,7 +6,7 @@ import re
 import httpx
 import pytest
 
-from outrider.cloud.access.sessions import COOKIE
+from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.api.request_body import MAX_BODY_BYTES
 from outrider.cloud.mcp.http_endpoint import MAX_CONCURRENT
 from tests.conftest import StartSite

@@ -13,10 +13,10 @@ import structlog
 from cachetools import FIFOCache
 
 from outrider.cloud.access import credentials
+from outrider.cloud.access.dashboard_sessions import DashboardSessions
 from outrider.cloud.access.principal import Principal
-from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.periodic import WriteBehind, run_periodically
-from outrider.cloud.store import api_keys, sessions
+from outrider.cloud.store import api_keys, dashboard_sessions
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError, ErrorCode
 
@@ -47,7 +47,7 @@ class Authenticator:
     def __init__(
         self,
         database: Database,
-        sessions: Sessions,
+        sessions: DashboardSessions,
         clock: Callable[[], float] = time.time,
         max_cached_keys: int = 10_000,
     ) -> None:
@@ -128,7 +128,7 @@ class Authenticator:
         await api_keys.touch(self._database, _millis(uses))
 
     async def _save_sessions(self, uses: dict[str, float]) -> None:
-        await sessions.touch(self._database, _millis(uses))
+        await dashboard_sessions.touch(self._database, _millis(uses))
 
     async def _key(self, token: str) -> Principal | None:
         digest, now = credentials.digest(token), self._clock()

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.batched import batched
 from outrider.cloud.periodic import run_periodically
-from outrider.cloud.store import api_keys, sessions
+from outrider.cloud.store import api_keys, dashboard_sessions
 from outrider.cloud.store.database import Database
 
 CHECK_INTERVAL: Final = 2.0
@@ -86,7 +86,7 @@ class RevocationWatch:
         for batch in batched(ids["key"], _CHECKED_AT_ONCE):
             valid |= await api_keys.valid(self._database, batch, now)
         for batch in batched(ids["session"], _CHECKED_AT_ONCE):
-            valid |= await sessions.living(self._database, batch, now)
+            valid |= await dashboard_sessions.living(self._database, batch, now)
         for holder in checked:
             if holder.credential.id not in valid:
                 holder.revoked()

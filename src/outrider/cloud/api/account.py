@@ -9,8 +9,8 @@ from msgspec import Meta
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses
+from outrider.cloud.access.dashboard_sessions import DashboardSessions
 from outrider.cloud.access.quota import PLANS, Quota
-from outrider.cloud.access.sessions import Sessions
 from outrider.cloud.api.auth import set_cookie
 from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.settings import Settings
@@ -102,7 +102,7 @@ class AccountServices:
     database: Database
     addresses: Addresses
     authenticator: Authenticator
-    sessions: Sessions
+    sessions: DashboardSessions
     quota: Quota
     audit: Audit
 

@@ -8,15 +8,20 @@ from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.client_address import Addresses, bucket, is_loopback
 from outrider.cloud.access.credentials import digest
+from outrider.cloud.access.dashboard_sessions import (
+    COOKIE,
+    SESSION_SECONDS,
+    DashboardSessions,
+    LoggedIn,
+)
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.login_links import LoginLinks
 from outrider.cloud.access.passwords import LONGEST, SHORTEST
 from outrider.cloud.access.rate_limits import RateLimits
-from outrider.cloud.access.sessions import COOKIE, SESSION_SECONDS, LoggedIn, Sessions
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit
 from outrider.cloud.base_path import base_path
 from outrider.cloud.fleet.gateway import Gateway
-from outrider.cloud.store.sessions import Origin
+from outrider.cloud.store.dashboard_sessions import Origin
 from outrider.contract.enrollment import (
     DeviceAuthorization,
     DeviceDecision,
@@ -91,7 +96,7 @@ class AuthServices:
 
     addresses: Addresses
     rates: RateLimits
-    sessions: Sessions
+    sessions: DashboardSessions
     enrollment: Enrollment
     gateway: Gateway
     links: LoginLinks

@@ -14,10 +14,10 @@ from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses
+from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimited, RateLimits, RateLimitStatus
-from outrider.cloud.access.sessions import COOKIE
 from outrider.cloud.api.endpoint import Endpoint, EndpointLimit
 from outrider.contract.errors import ApiError, ErrorCode
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from outrider.cloud.access.sessions import LoggedIn, UserView
+from outrider.cloud.access.dashboard_sessions import LoggedIn, UserView
 from outrider.cloud.api.account import (
     AuditQuery,
     AuditRecord,

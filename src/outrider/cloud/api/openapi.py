@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import fields
 
 from outrider import __version__
-from outrider.cloud.access.sessions import COOKIE
+from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.api.endpoint import Endpoint
 from outrider.cloud.api.examples import (
     DELIVERY_ID,

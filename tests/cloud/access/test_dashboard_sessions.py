@@ -15,9 +15,9 @@ from argon2 import PasswordHasher
 
 from outrider.cloud.access import passwords
 from outrider.cloud.access.authentication import Authenticator
+from outrider.cloud.access.dashboard_sessions import COOKIE, DashboardSessions
 from outrider.cloud.access.encryption import derived, secret_key
 from outrider.cloud.access.password_resets import new_link
-from outrider.cloud.access.sessions import COOKIE, Sessions
 from outrider.cloud.app import Service
 from outrider.cloud.server import run_service
 from outrider.cloud.store import users
@@ -81,7 +81,7 @@ class TestLogin:
             texts.append(refused.text)
         assert len(set(texts)) == 1
         hasher = RecordingHasher()
-        sessions = Sessions(site.database, SECRET, hasher=hasher)
+        sessions = DashboardSessions(site.database, SECRET, hasher=hasher)
         for email in (user.email, "nobody@example.org", without.email):
             with pytest.raises(ApiError, match="email or the password is wrong"):
                 await sessions.log_in(email, "wrong")
@@ -95,7 +95,7 @@ class TestLogin:
         before = await users.by_email(database, user.email)
         assert before is not None
         link = await new_link(database, before.id, "http://x")
-        sessions = Sessions(database, SECRET)
+        sessions = DashboardSessions(database, SECRET)
         await sessions.reset_password(urlsplit(link.url).fragment, "a quite different phrase")
         stored = await users.by_email(database, user.email)
         assert stored is not None
@@ -212,7 +212,7 @@ class TestLife:
 
     async def test_it_expires_after_twelve_hours(self, database: Database, clock: Clock) -> None:
         account = await new_account(database, password_hash=CHEAP_HASH)
-        sessions = Sessions(database, SECRET, clock)
+        sessions = DashboardSessions(database, SECRET, clock)
         authenticator = Authenticator(database, sessions, clock)
         begun = await sessions.log_in(account.email, PASSWORD)
         clock.passes(12 * 3600 - 1)

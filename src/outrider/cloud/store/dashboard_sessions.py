@@ -12,7 +12,7 @@ from outrider.cloud.store.users import User
 _sessions = tables.sessions
 
 
-class Session(NamedTuple):
+class DashboardSession(NamedTuple):
     """A session that has not ended. Times are epoch milliseconds.
 
     `address` and `user_agent` are those of the login. They and `last_seen_at` are None if a node of
@@ -35,7 +35,7 @@ class Origin(NamedTuple):
     user_agent: str | None
 
 
-_SESSION = [_sessions.c[name] for name in Session._fields]
+_SESSION = [_sessions.c[name] for name in DashboardSession._fields]
 
 
 async def begin(
@@ -93,7 +93,7 @@ async def living(database: Database, session_ids: Collection[str], now: int) -> 
         return set(await connection.scalars(query))
 
 
-async def of_user(database: Database, user_id: str, now: int) -> list[Session]:
+async def of_user(database: Database, user_id: str, now: int) -> list[DashboardSession]:
     """Return the user's sessions, newest first."""
     query = (
         select(*_SESSION)
@@ -101,7 +101,7 @@ async def of_user(database: Database, user_id: str, now: int) -> list[Session]:
         .order_by(_sessions.c.id.desc())
     )
     async with database.read() as connection:
-        return [Session._make(row) for row in await connection.execute(query)]
+        return [DashboardSession._make(row) for row in await connection.execute(query)]
 
 
 async def touch(database: Database, seen: Mapping[str, int]) -> None:

@@ -12,9 +12,9 @@ from argon2 import PasswordHasher
 from outrider.cloud.access import credentials, passwords
 from outrider.cloud.access.encryption import derived
 from outrider.cloud.access.principal import ALL_SCOPES, Principal, SessionRef
-from outrider.cloud.store import sessions, users
+from outrider.cloud.store import dashboard_sessions, users
+from outrider.cloud.store.dashboard_sessions import DashboardSession, Origin
 from outrider.cloud.store.database import Database
-from outrider.cloud.store.sessions import Origin, Session
 from outrider.cloud.store.users import User
 from outrider.contract.errors import ApiError, ErrorCode, bad_request
 from outrider.contract.ids import new_id
@@ -72,7 +72,7 @@ class _Claims(Wire, kw_only=True):
     exp: int
 
 
-class Sessions:
+class DashboardSessions:
     """Starts, checks and ends sessions.
 
     Args:
@@ -173,22 +173,24 @@ class Sessions:
             raise _invalid_link()
         return user
 
-    async def of_user(self, principal: Principal) -> list[Session]:
+    async def of_user(self, principal: Principal) -> list[DashboardSession]:
         """Return the user's sessions, newest first."""
-        return await sessions.of_user(self._database, principal.id, self._now())
+        return await dashboard_sessions.of_user(self._database, principal.id, self._now())
 
     async def end_of_user(self, principal: Principal, session_id: str) -> bool:
         """End one of the user's sessions; return whether it existed."""
-        return await sessions.end_of_user(self._database, principal.id, session_id)
+        return await dashboard_sessions.end_of_user(self._database, principal.id, session_id)
 
     async def end_others(self, principal: Principal) -> int:
         """End the user's other sessions; return how many."""
         assert principal.session is not None, "only sessions are let in here"
-        return await sessions.end_all(self._database, principal.id, but=principal.session.id)
+        return await dashboard_sessions.end_all(
+            self._database, principal.id, but=principal.session.id
+        )
 
     async def end(self, session_id: str) -> None:
         """End a session: its tokens are no longer valid."""
-        await sessions.end(self._database, session_id)
+        await dashboard_sessions.end(self._database, session_id)
 
     def claimed(self, token: str) -> Principal | None:
         """Return the principal in a correctly signed token; its session may have ended."""
@@ -219,7 +221,7 @@ class Sessions:
         principal = self.claimed(token)
         if principal is None or principal.session is None:
             return None
-        if not await sessions.lives(self._database, principal.session.id, self._now()):
+        if not await dashboard_sessions.lives(self._database, principal.session.id, self._now()):
             return None
         return principal
 
@@ -248,14 +250,14 @@ class Sessions:
         session = principal.session
         assert session is not None, "only sessions are let in here"
         # Count before checking, so that concurrent tries cannot exceed `MAX_FAILURES`.
-        count = await sessions.begin_try(self._database, session.id, MAX_FAILURES)
+        count = await dashboard_sessions.begin_try(self._database, session.id, MAX_FAILURES)
         user = await users.by_id(self._database, principal.id)
         if count is not None and await self._matches(user, password) and user is not None:
-            await sessions.forget_tries(self._database, session.id)
+            await dashboard_sessions.forget_tries(self._database, session.id)
             return user, session
         if count is not None and count < MAX_FAILURES:
             raise ApiError(401, "The password is wrong", code=ErrorCode.AUTH_INVALID)
-        await sessions.end(self._database, session.id)
+        await dashboard_sessions.end(self._database, session.id)
         raise ApiError(
             401,
             f"The password was wrong {MAX_FAILURES} times: this session has ended, log in again",
@@ -275,7 +277,7 @@ class Sessions:
         """Start a session; None if the password has been changed since `user` was read."""
         now = self._now()
         session_id, expires_at = new_id("session"), now + int(SESSION_SECONDS * 1000)
-        has_begun = await sessions.begin(
+        has_begun = await dashboard_sessions.begin(
             self._database,
             session_id=session_id,
             user=user,
