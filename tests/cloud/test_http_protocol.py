@@ -11,8 +11,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from outrider.cloud import http_protocol as limits
+from outrider.cloud.error_response import WHOLE_RESPONSE
 from outrider.cloud.http_protocol import CLOSE, Patience, http_protocol
-from outrider.cloud.refusal import WHOLE_RESPONSE
 from outrider.cloud.websocket import Keepalive, WebSocket
 from tests.rig.patience import PATIENCE, eventually
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from outrider.cloud.error_response import RESPONSE_KINDS, respond
 from outrider.cloud.hosts import OPEN_PATHS
-from outrider.cloud.refusal import RESPONSE_KINDS, respond
 from outrider.contract.errors import not_found
 
 _KEY: Final = "outrider.base_path"

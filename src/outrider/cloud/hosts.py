@@ -13,7 +13,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outrider.cloud.refusal import RESPONSE_KINDS, respond
+from outrider.cloud.error_response import RESPONSE_KINDS, respond
 from outrider.contract.errors import ApiError
 
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]\\]+)(?::[0-9]*)?")

@@ -30,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from outrider.cloud.refusal import WHOLE_RESPONSE, refusal
+from outrider.cloud.error_response import WHOLE_RESPONSE, raw_error_response
 from outrider.cloud.websocket import Keepalive, WebSocket, handshake
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -195,7 +195,7 @@ class _HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
             return
         text = f"{msg} Check the method, the path, the headers and the length of the body"
-        self._end(refusal(HTTPStatus.BAD_REQUEST, text))
+        self._end(raw_error_response(HTTPStatus.BAD_REQUEST, text))
 
     # Limits in time
 
@@ -273,7 +273,7 @@ class _HttpProtocol(HttpToolsProtocol):
             self._end()  # no request was started: close without a response
         elif self._may_answer():
             text = "The request did not come within the time that a connection has for it"
-            self._end(refusal(HTTPStatus.REQUEST_TIMEOUT, text))
+            self._end(raw_error_response(HTTPStatus.REQUEST_TIMEOUT, text))
         else:
             self.transport.abort()
 
@@ -324,7 +324,7 @@ class _HttpProtocol(HttpToolsProtocol):
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             hints = {name: value for name, value in response.headers.raw_items() if name in _HINTS}
             text = response.body.decode().strip()
-            self._end(refusal(response.status_code, text, hints.items()))
+            self._end(raw_error_response(response.status_code, text, hints.items()))
             return
         self.connections.discard(self)
         self._stop_timers()

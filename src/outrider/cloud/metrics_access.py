@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.cloud.access.client_address import Addresses
 from outrider.cloud.access.client_address import is_loopback as is_loopback_address
+from outrider.cloud.error_response import RESPONSE_KINDS, respond
 from outrider.cloud.hosts import OPEN_PATHS, is_loopback
-from outrider.cloud.refusal import RESPONSE_KINDS, respond
 from outrider.cloud.settings import Settings
 from outrider.contract.errors import ApiError, ErrorCode
 
@@ -36,7 +36,7 @@ class MetricsAccess:
         self._is_local = is_loopback(settings.host)
         self._addresses = addresses
 
-    def refusal(self, scope: Scope) -> ApiError | None:
+    def error(self, scope: Scope) -> ApiError | None:
         """Return why a request may not read the metrics; None if it may."""
         if self._token is not None:
             return None if self._has_token(scope) else _NO_TOKEN

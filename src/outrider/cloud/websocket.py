@@ -31,7 +31,7 @@ from websockets.http11 import Request, Response
 from websockets.protocol import SERVER, Protocol
 from websockets.server import ServerProtocol
 
-from outrider.cloud.refusal import head, refusal
+from outrider.cloud.error_response import raw_error_response, raw_head
 
 MAX_UNREAD: Final = 32
 """Messages that may wait for the application before reading from the network is paused."""
@@ -235,7 +235,7 @@ class WebSocket(asyncio.Protocol):
         elif kind == "outrider.ping":
             await self._wait_for_pong()
         elif kind == "websocket.http.response.start" and self._accepted is not None:
-            self._denial = head(message["status"], message["headers"])
+            self._denial = raw_head(message["status"], message["headers"])
         elif kind == "websocket.http.response.body" and self._denial is not None:
             self._deny(self._denial + message.get("body", b""))
         else:
@@ -447,7 +447,7 @@ class WebSocket(asyncio.Protocol):
 
     def _close(self, code: int, reason: str) -> None:
         if self._accepted is not None:  # refused before it was a WebSocket
-            self._deny(refusal(403, "No WebSocket is opened at this path now"))
+            self._deny(raw_error_response(403, "No WebSocket is opened at this path now"))
         elif self._disconnect is None:
             self._protocol.send_close(code, reason)
             self._flush()

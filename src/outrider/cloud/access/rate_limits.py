@@ -196,10 +196,10 @@ class _Limit(msgspec.Struct, frozen=True):
         remaining = self.amount - used if used < self.amount else 0
         status = RateLimitStatus(self.name, remaining, reset)
         if not fits:
-            raise self.refusal(status)
+            raise self.exceeded(status)
         return status
 
-    def refusal(self, status: RateLimitStatus) -> "RateLimited":
+    def exceeded(self, status: RateLimitStatus) -> "RateLimited":
         """Return the error with the time at which to try again."""
         return RateLimited(
             f"Over {self.amount} requests in {self.seconds} seconds by {self.subject}: "
@@ -278,7 +278,7 @@ class RateLimits:
         limit = self._limits[name]
         status = limit.status(await self._hit(limit, who, 0))
         if status.remaining < 1:
-            raise limit.refusal(status)
+            raise limit.exceeded(status)
         return status
 
     def headers(self, statuses: list[RateLimitStatus]) -> list[Header]:

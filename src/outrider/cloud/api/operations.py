@@ -63,12 +63,12 @@ def routes(
         return JSONResponse({"status": "unavailable"} | parts, 503)
 
     async def metrics(request: Request) -> Response:
-        refusal = access.refusal(request.scope)
-        if refusal is not None:
+        error = access.error(request.scope)
+        if error is not None:
             return Response(
-                msgspec.json.encode(refusal.body()),
-                refusal.status,
-                headers={"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None,
+                msgspec.json.encode(error.body()),
+                error.status,
+                headers={"WWW-Authenticate": "Bearer"} if error.status == 401 else None,
                 media_type="application/json",
             )
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})

@@ -26,8 +26,8 @@ from outrider.cloud.api.endpoint import BoundEndpoint, Call
 from outrider.cloud.api.request_body import decode_body, decode_query, read_body
 from outrider.cloud.api.sockets import Conversation, Sockets
 from outrider.cloud.api.streaming import Stream, Streams
+from outrider.cloud.error_response import WHOLE_RESPONSE
 from outrider.cloud.fleet.dispatch import ClientGone
-from outrider.cloud.refusal import WHOLE_RESPONSE
 from outrider.cloud.store.database import is_unavailable
 from outrider.contract.errors import ApiError, not_found
 from outrider.contract.structs import Wire
@@ -83,7 +83,7 @@ class Resource:
         self.has_socket = any(bound.endpoint.socket is not None for bound in endpoints)
         allow = ", ".join(sorted(self._apps))
         self._not_found_app = no_endpoint(pipeline)
-        self._wrong_method = Refusal(
+        self._wrong_method = ErrorApp(
             pipeline,
             ApiError(405, f"This path takes {allow} and no other method"),
             (b"allow", allow.encode()),
@@ -106,7 +106,7 @@ def resources(endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> list[Re
     return [Resource(path, of_path, pipeline) for path, of_path in by_path.items()]
 
 
-class Refusal:
+class ErrorApp:
     """ASGI application that answers with one error; for requests that no endpoint serves.
 
     Such requests count against the rate limit of their session or address too.
@@ -131,9 +131,9 @@ class Refusal:
         await send_json(scope, send, answer.status, answer.body, headers)
 
 
-def no_endpoint(pipeline: Pipeline) -> Refusal:
+def no_endpoint(pipeline: Pipeline) -> ErrorApp:
     """Return the application for paths of the API without an endpoint."""
-    return Refusal(pipeline, not_found("There is nothing at this path: see /docs"))
+    return ErrorApp(pipeline, not_found("There is nothing at this path: see /docs"))
 
 
 class _EndpointApp:

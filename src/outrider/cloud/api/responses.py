@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.cloud.durations import Durations
-from outrider.cloud.refusal import WHOLE_RESPONSE
+from outrider.cloud.error_response import WHOLE_RESPONSE
 from outrider.contract.errors import ErrorBody
 
 RESPONSES: Final = frozenset({"http.response.start", WHOLE_RESPONSE})

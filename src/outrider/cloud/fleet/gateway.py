@@ -22,13 +22,13 @@ import structlog
 from starlette.types import Message, Receive, Scope, Send
 
 from outrider import __version__
+from outrider.cloud.error_response import respond
 from outrider.cloud.fleet import views
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.machine_state import MachineState, TooMuchState
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.relay import CommandRelay
 from outrider.cloud.fleet.terminals import MachineTerminals, Terminals
-from outrider.cloud.refusal import respond
 from outrider.cloud.store import machines
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.contract.errors import ApiError, ErrorCode

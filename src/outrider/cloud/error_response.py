@@ -25,7 +25,7 @@ RESPONSE_KINDS: Final = {"http": "http", "websocket": "websocket.http"}
 """The prefix of the ASGI messages of a response, by the type of the scope."""
 
 
-def refusal(status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:
+def raw_error_response(status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:
     """Return a complete HTTP response; the caller must close the connection after it.
 
     Args:
@@ -35,7 +35,9 @@ def refusal(status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> 
     body = msgspec.json.encode(ApiError(status, text).body())
     usual = {"content-type": "application/json", "content-length": str(len(body))}
     pairs = [*headers, *usual.items()]
-    return head(status, [(name.encode(), value.encode("latin-1")) for name, value in pairs]) + body
+    return (
+        raw_head(status, [(name.encode(), value.encode("latin-1")) for name, value in pairs]) + body
+    )
 
 
 async def respond(send: Send, error: ApiError, *, kind: str) -> None:
@@ -52,8 +54,8 @@ async def respond(send: Send, error: ApiError, *, kind: str) -> None:
     await send({"type": f"{kind}.response.body", "body": body})
 
 
-def head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the head of a response; the caller must close the connection after it.
+def raw_head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the status line and headers of a response; the caller must close the connection after it.
 
     Args:
         headers: additional headers; `Connection: close` is added, and an `X-Request-Id` if they
