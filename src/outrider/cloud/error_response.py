@@ -55,7 +55,7 @@ async def respond(send: Send, error: ApiError, *, kind: str) -> None:
 
 
 def raw_head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the status line and headers of a response; the caller must close the connection after it.
+    """Return a status line and headers; the caller must close the connection after them.
 
     Args:
         headers: additional headers; `Connection: close` is added, and an `X-Request-Id` if they

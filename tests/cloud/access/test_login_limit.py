@@ -121,9 +121,9 @@ async def test_an_address_is_known_for_90_days(database: Database, clock: Clock)
     sessions = DashboardSessions(database, "a secret key of thirty-two letters", clock)
     await sessions.log_in(account.email, PASSWORD, Origin(HOME, HOME, None))
     clock.passes(KNOWN_SECONDS)
-    assert await sessions.knows(account.email.upper(), HOME)
+    assert await sessions.knows_address(account.email.upper(), HOME)
     clock.passes(1)
-    assert not await sessions.knows(account.email, HOME)
+    assert not await sessions.knows_address(account.email, HOME)
 
 
 async def test_of_one_user_100_addresses_are_known(database: Database) -> None:

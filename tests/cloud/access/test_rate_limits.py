@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from starlette.types import Scope
 
-from outrider.cloud.access.client_address import Addresses, bucket
+from outrider.cloud.access.client_address import Addresses, network_of
 from outrider.cloud.access.rate_limits import MemoryWindows, RateLimited, RateLimits
 from outrider.cloud.settings import Settings
 from tests.conftest import StartSite
@@ -336,21 +336,22 @@ class TestAddresses:
 
     async def test_who_is_counted_together(self) -> None:
         """contract.md and issue 3: IPv6 by /64; IPv4 by address, mapped or not."""
-        assert bucket("2001:db8:1:2:3:4:5:6") == bucket("2001:db8:1:2::1") == "2001:db8:1:2::/64"
-        assert bucket("2001:db8:1:3::1") != bucket("2001:db8:1:2::1")
-        assert bucket("::ffff:192.0.2.1") == bucket("192.0.2.1") == "192.0.2.1"
-        assert bucket("192.0.2.2") != bucket("192.0.2.1")
-        assert bucket("fe80::1%eth0") == bucket("fe80::2%eth1")
-        assert bucket("") == ""
+        assert network_of("2001:db8:1:2:3:4:5:6") == "2001:db8:1:2::/64"
+        assert network_of("2001:db8:1:2::1") == "2001:db8:1:2::/64"
+        assert network_of("2001:db8:1:3::1") != network_of("2001:db8:1:2::1")
+        assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") == "192.0.2.1"
+        assert network_of("192.0.2.2") != network_of("192.0.2.1")
+        assert network_of("fe80::1%eth0") == network_of("fe80::2%eth1")
+        assert network_of("") == ""
 
     @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
     async def test_loopback_is_counted_unless_told_otherwise(self, address: str) -> None:
-        assert Addresses([]).counted_as(address) == bucket(address)
+        assert Addresses([]).counted_as(address) == network_of(address)
         assert Addresses([], limit_loopback=False).counted_as(address) is None
 
     @pytest.mark.parametrize("address", ["192.0.2.1", "10.0.0.1", "::", "fe80::1", "", "rubbish"])
     async def test_any_other_address_is_counted(self, address: str) -> None:
-        assert Addresses([], limit_loopback=False).counted_as(address) == bucket(address)
+        assert Addresses([], limit_loopback=False).counted_as(address) == network_of(address)
 
     async def test_the_service_believes_whom_it_is_told_to(self, start_site: StartSite) -> None:
         trusting = await start_site(rate_limit_ip=1, trusted_proxies="127.0.0.0/8")

@@ -48,7 +48,7 @@ class Source:
 
     async def ticks(self, _services: Any, call: Call) -> Wire | Stream:
         """Send ticks."""
-        if (b"accept", b"application/json") in call.scope["headers"]:
+        if (b"accept", b"application/json") in call.asgi_scope["headers"]:
             return Done()
         return Stream(self._generate(), LAST)
 

@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 from cachetools import TTLCache
 
-from outrider.cloud.access.client_address import bucket
+from outrider.cloud.access.client_address import network_of
 from outrider.cloud.access.rate_limits import MemoryWindows
 from outrider.cloud.periodic import WriteBehind, run_periodically
 from outrider.cloud.store import audit
@@ -94,7 +94,7 @@ class Audit:
             at: the time in seconds since the epoch; None for now.
         """
         if account_id is None:
-            address = bucket(address)
+            address = network_of(address)
             if self._is_repeated((address, action, outcome)):
                 return
         record = Record(

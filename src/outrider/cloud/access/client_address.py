@@ -51,7 +51,7 @@ class Addresses:
         """Return the rate limit key of an address; None if its requests are not limited."""
         if not self._limit_loopback and is_loopback(address):
             return None
-        return bucket(address)
+        return network_of(address)
 
     def is_https(self, scope: Scope) -> bool:
         """Return whether the client uses https, also behind a trusted proxy that terminates TLS."""
@@ -69,8 +69,8 @@ class Addresses:
 
 
 @lru_cache(maxsize=10_000)
-def bucket(address: str) -> str:
-    """Return the rate limit key of an address: IPv4 itself, IPv6 its /64 network."""
+def network_of(address: str) -> str:
+    """Return the network that limits count an address as: IPv4 itself, IPv6 its /64."""
     parsed = _parsed(address)
     if parsed is None:
         return address

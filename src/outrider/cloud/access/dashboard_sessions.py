@@ -102,8 +102,8 @@ class DashboardSessions:
                 the same time, for both.
         """
         user = await users.by_email(self._database, email)
-        known = await self._matches(user, password)
-        logged_in = await self._begin(user, origin) if user is not None and known else None
+        is_right = await self._is_right(user, password)
+        logged_in = await self._begin(user, origin) if user is not None and is_right else None
         if logged_in is None:
             raise _wrong_login()
         return logged_in
@@ -113,10 +113,10 @@ class DashboardSessions:
         user = await users.by_email(self._database, email)
         return None if user is None else await self._begin(user, origin)
 
-    async def knows(self, email: str, address: str) -> bool:
-        """Return whether the user has logged in from an address (a rate limit key) recently."""
+    async def knows_address(self, email: str, network: str) -> bool:
+        """Return whether the user has logged in from an address (its network) recently."""
         since = self._now() - int(KNOWN_SECONDS * 1000)
-        return await users.knows_address(self._database, email, address, since)
+        return await users.knows_address(self._database, email, network, since)
 
     async def reauthenticate(self, principal: Principal, password: str) -> LoggedIn:
         """Return a token with a new `auth_time`; it expires when the session does.
@@ -146,7 +146,7 @@ class DashboardSessions:
             password_hash,
             now=self._now(),
             keep_session=session.id,
-            address=None if origin is None else origin.bucket,
+            address=None if origin is None else origin.network,
         )
         if not is_changed:
             raise ApiError(401, "The password has just been changed", code=ErrorCode.AUTH_INVALID)
@@ -167,7 +167,7 @@ class DashboardSessions:
             digest,
             await self._hash(password),
             now=self._now(),
-            address=None if origin is None else origin.bucket,
+            address=None if origin is None else origin.network,
         )
         if not is_set:  # a concurrent request has used the link
             raise _invalid_link()
@@ -252,7 +252,7 @@ class DashboardSessions:
         # Count before checking, so that concurrent tries cannot exceed `MAX_FAILURES`.
         count = await dashboard_sessions.begin_try(self._database, session.id, MAX_FAILURES)
         user = await users.by_id(self._database, principal.id)
-        if count is not None and await self._matches(user, password) and user is not None:
+        if count is not None and await self._is_right(user, password) and user is not None:
             await dashboard_sessions.forget_tries(self._database, session.id)
             return user, session
         if count is not None and count < MAX_FAILURES:
@@ -264,7 +264,7 @@ class DashboardSessions:
             code=ErrorCode.AUTH_INVALID,
         )
 
-    async def _matches(self, user: User | None, password: str) -> bool:
+    async def _is_right(self, user: User | None, password: str) -> bool:
         async with self._checks:
             password_hash = None if user is None else user.password_hash
             return await asyncio.to_thread(passwords.matches, password_hash, password, self._hasher)

@@ -127,7 +127,7 @@ async def account(services: AccountServices, call: Call) -> Account:
         for key in await api_keys.of_account(services.database, call.account_id)
         if key.revoked_at is None
         and (key.expires_at is None or key.expires_at > now)
-        and (call.caller.kind == "session" or call.caller.id == key.id)
+        and (call.principal.kind == "session" or call.principal.id == key.id)
     ]
     return Account(
         id=call.account_id,
@@ -159,7 +159,7 @@ async def revoke_key(services: AccountServices, call: Call) -> Deleted:
 
 async def list_sessions(services: AccountServices, call: Call) -> SessionList:
     """The sessions in which the user is signed in; `current` is the one of this request."""
-    assert call.caller.session is not None, "the endpoint is for sessions"
+    assert call.principal.session is not None, "the endpoint is for sessions"
     return SessionList(
         sessions=[
             SessionView(
@@ -171,9 +171,9 @@ async def list_sessions(services: AccountServices, call: Call) -> SessionList:
                 ),
                 address=session.address,
                 user_agent=session.user_agent,
-                current=session.id == call.caller.session.id,
+                current=session.id == call.principal.session.id,
             )
-            for session in await services.sessions.of_user(call.caller)
+            for session in await services.sessions.of_user(call.principal)
         ]
     )
 
@@ -181,16 +181,16 @@ async def list_sessions(services: AccountServices, call: Call) -> SessionList:
 async def end_session(services: AccountServices, call: Call) -> Deleted:
     """End one of the user's sessions: its tokens are no longer valid."""
     session_id = call.path("sessionId")
-    if not await services.sessions.end_of_user(call.caller, session_id):
+    if not await services.sessions.end_of_user(call.principal, session_id):
         raise not_found(f"No session {session_id!r} of this user")
-    if call.caller.session is not None and call.caller.session.id == session_id:
+    if call.principal.session is not None and call.principal.session.id == session_id:
         set_cookie(services.addresses, call, "", 0)
     return Deleted(id=session_id)
 
 
 async def end_other_sessions(services: AccountServices, call: Call) -> SessionsEnded:
     """End all of the user's sessions except the one of this request."""
-    return SessionsEnded(ended=await services.sessions.end_others(call.caller))
+    return SessionsEnded(ended=await services.sessions.end_others(call.principal))
 
 
 async def audit_trail(services: AccountServices, call: Call) -> AuditTrail:

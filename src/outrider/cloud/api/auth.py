@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.client_address import Addresses, bucket, is_loopback
+from outrider.cloud.access.client_address import Addresses, is_loopback, network_of
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.dashboard_sessions import (
     COOKIE,
@@ -111,7 +111,7 @@ async def login(services: AuthServices, call: Call) -> LoggedIn:
     request: LoginRequest = call.body
     origin = _origin(call)
     is_limited = services.addresses.counted_as(call.address) is not None
-    if is_limited and not await services.sessions.knows(request.email, origin.bucket):
+    if is_limited and not await services.sessions.knows_address(request.email, origin.network):
         await services.rates.hit("login", _limited_name(request.email))
     logged_in = await services.sessions.log_in(request.email, request.password, origin)
     call.acted_for = logged_in.user.account_id
@@ -126,7 +126,7 @@ async def take_link(services: AuthServices, call: Call) -> LoggedIn:
     """
     request: LinkRequest = call.body
     # A proxy on this machine has a loopback address too.
-    is_forwarded = any(name in _FORWARDED for name, _ in call.scope["headers"])
+    is_forwarded = any(name in _FORWARDED for name, _ in call.asgi_scope["headers"])
     if is_forwarded or not is_loopback(call.address):
         raise ApiError(
             403, "This link works on the machine itself only", code=ErrorCode.AUTH_FORBIDDEN
@@ -152,7 +152,7 @@ async def reauthenticate(services: AuthServices, call: Call) -> LoggedIn:
     A session that gives ten wrong passwords in a row ends.
     """
     request: PasswordRequest = call.body
-    logged_in = await services.sessions.reauthenticate(call.caller, request.password)
+    logged_in = await services.sessions.reauthenticate(call.principal, request.password)
     left = max(1, (logged_in.expires_at - logged_in.auth_time) // 1000)
     set_cookie(services.addresses, call, logged_in.token, left)
     return logged_in
@@ -160,7 +160,7 @@ async def reauthenticate(services: AuthServices, call: Call) -> LoggedIn:
 
 async def logout(services: AuthServices, call: Call) -> Done:
     """End the session: its tokens are no longer valid."""
-    session = call.caller.session
+    session = call.principal.session
     assert session is not None, "the endpoint is for sessions"
     await services.sessions.end(session.id)
     set_cookie(services.addresses, call, "", 0)
@@ -175,7 +175,7 @@ async def change_password(services: AuthServices, call: Call) -> Done:
     """
     request: PasswordChange = call.body
     await services.sessions.change_password(
-        call.caller, request.current, request.new, _origin(call)
+        call.principal, request.current, request.new, _origin(call)
     )
     return Done()
 
@@ -201,7 +201,7 @@ async def enroll(services: AuthServices, call: Call) -> Enrolled:
 
 async def authorize_device(services: AuthServices, call: Call) -> DeviceAuthorization:
     """Ask for a device code (RFC 8628): the machine shows the user code and polls for its token."""
-    page = _page(services, call.scope)
+    page = _page(services, call.asgi_scope)
     return await services.enrollment.authorize_device(call.body, page, call.address)
 
 
@@ -247,9 +247,9 @@ async def new_enrolment_code(services: AuthServices, call: Call) -> OneTimeCode:
 
 def _origin(call: Call) -> Origin:
     """Return the origin of a request."""
-    agent = dict(call.scope["headers"]).get(b"user-agent")
+    agent = dict(call.asgi_scope["headers"]).get(b"user-agent")
     shown = None if agent is None else printable(agent.decode("latin-1"))[:_MAX_USER_AGENT]
-    return Origin(call.address[:64], bucket(call.address)[:64], shown)
+    return Origin(call.address[:64], network_of(call.address)[:64], shown)
 
 
 def _limited_name(email: str) -> str:
@@ -259,17 +259,17 @@ def _limited_name(email: str) -> str:
 
 def set_cookie(addresses: Addresses, call: Call, token: str, seconds: int) -> None:
     """Set the session cookie for so many seconds; 0 seconds delete it."""
-    secure = "; Secure" if addresses.is_https(call.scope) else ""
-    path = base_path(call.scope) or "/"
+    secure = "; Secure" if addresses.is_https(call.asgi_scope) else ""
+    path = base_path(call.asgi_scope) or "/"
     cookie = f"{COOKIE}={token}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     call.response_headers.append((b"set-cookie", cookie.encode()))
 
 
-def _page(services: AuthServices, scope: AsgiScope) -> str:
+def _page(services: AuthServices, asgi_scope: AsgiScope) -> str:
     """Return the URL of the page for the user code, at the host of the request."""
-    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-    scheme = "https" if services.addresses.is_https(scope) else "http"
-    return f"{scheme}://{host}{base_path(scope)}/device"
+    host = dict(asgi_scope["headers"]).get(b"host", b"").decode("latin-1")
+    scheme = "https" if services.addresses.is_https(asgi_scope) else "http"
+    return f"{scheme}://{host}{base_path(asgi_scope)}/device"
 
 
 _MAX_USER_AGENT = 300

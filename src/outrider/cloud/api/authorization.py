@@ -28,16 +28,16 @@ _SINGLE_HEADERS: Final = (b"authorization", b"idempotency-key")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def headers_of(scope: AsgiScope) -> dict[bytes, bytes]:
+def headers_of(asgi_scope: AsgiScope) -> dict[bytes, bytes]:
     """Return the request's headers by name.
 
     A credential or idempotency key that is sent twice becomes empty, and thus invalid: a proxy in
     front of the service may have checked the other one.
     """
-    headers = dict(scope["headers"])
-    if len(headers) != len(scope["headers"]):
+    headers = dict(asgi_scope["headers"])
+    if len(headers) != len(asgi_scope["headers"]):
         for name in _SINGLE_HEADERS:
-            if sum(1 for other, _ in scope["headers"] if other == name) > 1:
+            if sum(1 for other, _ in asgi_scope["headers"] if other == name) > 1:
                 headers[name] = b""
     return headers
 
@@ -83,7 +83,11 @@ class Authorization:
         self._clock = clock
 
     async def authorize(
-        self, endpoint: Endpoint[Any], scope: AsgiScope, headers: Headers, context: RequestContext
+        self,
+        endpoint: Endpoint[Any],
+        asgi_scope: AsgiScope,
+        headers: Headers,
+        context: RequestContext,
     ) -> None:
         """Authorize a request; store its principal and rate limit statuses in `context`.
 
@@ -97,7 +101,7 @@ class Authorization:
         token, problem = "", None
         if endpoint.who != "anyone":
             try:
-                token = context.credential = _credential(scope, headers, self._public_origin)
+                token = context.credential = _credential(asgi_scope, headers, self._public_origin)
             except ApiError as error:
                 problem = error
         # Each check first tries a plain call that needs no I/O: an await costs 0.2 to 0.4 us even
@@ -174,7 +178,7 @@ class Authorization:
                 code=ErrorCode.AUTH_FORBIDDEN,
             )
 
-    async def limit(self, scope: AsgiScope, context: RequestContext) -> None:
+    async def limit(self, asgi_scope: AsgiScope, context: RequestContext) -> None:
         """Count a request without an endpoint against its session or address.
 
         Raises:
@@ -184,7 +188,7 @@ class Authorization:
         try:
             session_id, token = None, ""
             with suppress(ApiError):
-                token = _credential(scope, headers_of(scope), self._public_origin)
+                token = _credential(asgi_scope, headers_of(asgi_scope), self._public_origin)
                 session_id = self._authenticator.session_of(token)
             if session_id is not None:
                 await self._session(session_id, token, address, context.statuses)
@@ -249,7 +253,7 @@ class Authorization:
         return abs(self._clock() - principal.auth_time / 1000) <= self._recent_login
 
 
-def _credential(scope: AsgiScope, headers: Headers, public_origin: bytes | None) -> str:
+def _credential(asgi_scope: AsgiScope, headers: Headers, public_origin: bytes | None) -> str:
     """Return the credential of a request: from its header, else from its cookie.
 
     Raises:
@@ -269,7 +273,7 @@ def _credential(scope: AsgiScope, headers: Headers, public_origin: bytes | None)
             "Send your API key in the header `Authorization: Bearer <API_KEY>`",
             code=ErrorCode.AUTH_REQUIRED,
         )
-    if scope["type"] == "websocket":
+    if asgi_scope["type"] == "websocket":
         # A browser sends the cookie with the handshakes of any site's pages, and says which.
         if not _is_own_page(headers, public_origin):
             raise ApiError(
@@ -278,7 +282,7 @@ def _credential(scope: AsgiScope, headers: Headers, public_origin: bytes | None)
                 "programs send `Authorization: Bearer <API_KEY>`",
                 code=ErrorCode.AUTH_FORBIDDEN,
             )
-    elif scope["method"] not in _SAFE_METHODS and not _is_own(headers):
+    elif asgi_scope["method"] not in _SAFE_METHODS and not _is_own(headers):
         raise ApiError(
             403,
             "With a cookie, a change must come from this site's own pages as application/json",

@@ -196,11 +196,13 @@ async def command(services: DaemonServices, call: Call) -> bytes:
     if isinstance(request_of_kind, SendChat):
         kind = request_of_kind.command
     if isinstance(request_of_kind, ResolveAction):
-        payload = msgspec.json.encode(answer_of(request_of_kind, call.caller))
+        payload = msgspec.json.encode(answer_of(request_of_kind, call.principal))
     with fields_as_sent(names, "payload"):
         if isinstance(request_of_kind, NamesSession):
             await check_machine(services.dispatcher, call.account_id, machine, request_of_kind)
-        return await services.dispatcher.call(call.account_id, machine, kind, payload, call.gone)
+        return await services.dispatcher.call(
+            call.account_id, machine, kind, payload, call.client_gone
+        )
 
 
 async def terminal(services: DaemonServices, call: Call) -> bytes:
@@ -211,7 +213,11 @@ async def terminal(services: DaemonServices, call: Call) -> bytes:
     variables, and a command that outlives the timeout goes on.
     """
     return await services.dispatcher.call(
-        call.account_id, call.path("daemonId"), CommandType.TERMINAL, call.raw_body, call.gone
+        call.account_id,
+        call.path("daemonId"),
+        CommandType.TERMINAL,
+        call.raw_body,
+        call.client_gone,
     )
 
 
@@ -222,7 +228,7 @@ async def list_terminals(services: DaemonServices, call: Call) -> bytes:
         call.path("daemonId"),
         CommandType.LIST_TERMINALS,
         msgspec.json.encode(ListTerminals()),
-        call.gone,
+        call.client_gone,
     )
 
 
@@ -240,7 +246,7 @@ async def close_terminal(services: DaemonServices, call: Call) -> bytes:
         call.path("daemonId"),
         CommandType.CLOSE_TERMINAL,
         msgspec.json.encode(CloseTerminal(name=name)),
-        call.gone,
+        call.client_gone,
     )
 
 

@@ -80,37 +80,37 @@ class SocketKind:
 class Call:
     """A request that has passed the checks, as its handler gets it.
 
-    `body` and `query` have the endpoint's types; `raw_body` is the body as received. `gone` returns
-    when the client has disconnected. A handler may add `response_headers`. It sets `acted_for` to
-    the account that a request without a principal concerns, and `reads_only` if the request changes
-    nothing; the audit uses both.
+    `body` and `query` have the endpoint's types; `raw_body` is the body as received.
+    `client_gone` returns when the client has disconnected. A handler may add `response_headers`. It
+    sets `acted_for` to the account that a request without a principal concerns, and `reads_only` if
+    the request changes nothing; the audit uses both.
     """
 
-    scope: AsgiScope
-    principal: Principal | None
+    asgi_scope: AsgiScope
+    principal_or_none: Principal | None
     address: str
     body: Any
     raw_body: bytes
     query: Any
-    gone: Callable[[], Awaitable[None]]
+    client_gone: Callable[[], Awaitable[None]]
     response_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     acted_for: str | None = None
     reads_only: bool = False
 
     def path(self, name: str) -> str:
         """Return a path parameter."""
-        return str(self.scope["path_params"][name])
+        return str(self.asgi_scope["path_params"][name])
 
     @property
-    def caller(self) -> Principal:
-        """The principal; only for endpoints that require a credential."""
-        assert self.principal is not None, "an endpoint for anyone has no principal"
-        return self.principal
+    def principal(self) -> Principal:
+        """Who made the request; only for endpoints that require a credential."""
+        assert self.principal_or_none is not None, "an endpoint for anyone has no principal"
+        return self.principal_or_none
 
     @property
     def account_id(self) -> str:
         """The account that makes the request."""
-        return self.caller.account_id
+        return self.principal.account_id
 
 
 S = TypeVar("S")

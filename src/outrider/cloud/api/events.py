@@ -48,12 +48,12 @@ async def read_events(services: EventServices, call: Call) -> bytes | Stream:
     `queue:*`, one with `ide:read` gets `machine:*`.
     """
     query: EventQuery = call.query
-    selection = await _selection(services.database, call.caller, query)
-    headers = dict(call.scope["headers"])
+    selection = await _selection(services.database, call.principal, query)
+    headers = dict(call.asgi_scope["headers"])
     if _accepts_stream(headers.get(b"accept", b"")):
         last = headers.get(b"last-event-id", b"").decode("latin-1")
         after = last or query.after or None
-        stream = await services.streams.open(call.caller, selection, after)
+        stream = await services.streams.open(call.principal, selection, after)
         last_on_drain = frames.end_frame("draining", retry_after_ms())
         return Stream(stream.chunks(), last_on_drain, stream.close)
     reading = services.pages.read(
@@ -66,17 +66,17 @@ async def read_events(services: EventServices, call: Call) -> bytes | Stream:
     return _body(await (services.polls.run(call, reading) if query.wait else reading))
 
 
-async def _selection(database: Database, caller: Principal, query: EventQuery) -> Selection:
-    """Return what the caller wants and may read.
+async def _selection(database: Database, principal: Principal, query: EventQuery) -> Selection:
+    """Return what the principal wants and may read.
 
     Raises:
         ApiError: 403, the credential may read no events; 404, a filter names a machine that is not
             in the account; 400, a filter names an event that does not exist.
     """
     kinds: frozenset[str] = frozenset()
-    if Scope.AGENT_READ in caller.scopes:
+    if Scope.AGENT_READ in principal.scopes:
         kinds |= AGENT_KINDS
-    if Scope.IDE_READ in caller.scopes:
+    if Scope.IDE_READ in principal.scopes:
         kinds |= MACHINE_KINDS
     if not kinds:
         raise ApiError(
@@ -99,7 +99,7 @@ async def _selection(database: Database, caller: Principal, query: EventQuery) -
         wanted.append(target.daemon_id)
     for daemon_id in wanted:
         machine = await machines.by_id(database, daemon_id)
-        if machine is None or machine.account_id != caller.account_id:
+        if machine is None or machine.account_id != principal.account_id:
             raise not_found(f"No machine {daemon_id!r} in this account")
     return selection
 

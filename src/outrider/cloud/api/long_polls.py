@@ -42,9 +42,11 @@ class LongPolls:
             ClientGone: the client has disconnected.
             Exception: `work` has failed.
         """
-        poll = _LongPoll(call.caller)
+        poll = _LongPoll(call.principal)
         working = asyncio.create_task(work, name="wait for a client")
-        leaving = asyncio.create_task(_wait(call.gone), name="wait for a client to disconnect")
+        leaving = asyncio.create_task(
+            _wait(call.client_gone), name="wait for a client to disconnect"
+        )
         self._revocations.add(poll)
         try:
             await asyncio.wait({working, leaving, poll.ended}, return_when=asyncio.FIRST_COMPLETED)

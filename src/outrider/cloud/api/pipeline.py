@@ -89,13 +89,13 @@ class Resource:
             (b"allow", allow.encode()),
         )
 
-    def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> Awaitable[None]:
+    def __call__(self, asgi_scope: AsgiScope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a request."""
-        app = self._apps.get(scope["method"], self._wrong_method)
-        if "\0" in scope["path"]:
+        app = self._apps.get(asgi_scope["method"], self._wrong_method)
+        if "\0" in asgi_scope["path"]:
             # PostgreSQL does not accept zero bytes in text, and no id contains one.
             app = self._not_found_app
-        return app(scope, receive, send)
+        return app(asgi_scope, receive, send)
 
 
 def resources(endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> list[Resource]:
@@ -119,16 +119,16 @@ class ErrorApp:
         self._error = error
         self._headers = headers
 
-    async def __call__(self, scope: AsgiScope, _receive: Receive, send: Send) -> None:
+    async def __call__(self, asgi_scope: AsgiScope, _receive: Receive, send: Send) -> None:
         """Refuse a request."""
-        context = RequestContext(self._pipeline.addresses.client(scope))
+        context = RequestContext(self._pipeline.addresses.client(asgi_scope))
         answer, headers = error_response(self._error), list(self._headers)
         try:
-            await self._pipeline.authorization.limit(scope, context)
+            await self._pipeline.authorization.limit(asgi_scope, context)
         except ApiError as error:
             answer, headers = error_response(error), error_headers(error)
         headers = [*self._pipeline.rates.headers(context.statuses), *headers]
-        await send_json(scope, send, answer.status, answer.body, headers)
+        await send_json(asgi_scope, send, answer.status, answer.body, headers)
 
 
 def no_endpoint(pipeline: Pipeline) -> ErrorApp:
@@ -149,23 +149,23 @@ class _EndpointApp:
             msgspec.json.Decoder(endpoint.body) if endpoint.body is not None else None
         )
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            scope["request_id"] = str(uuid_utils.uuid7()).encode()
+    async def __call__(self, asgi_scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if asgi_scope["type"] == "websocket":
+            asgi_scope["request_id"] = str(uuid_utils.uuid7()).encode()
             await receive()  # websocket.connect
-        headers = headers_of(scope)
-        inner: RequestContext | None = scope.get(CONTEXT)
-        context = inner or RequestContext(self._pipeline.addresses.client(scope))
+        headers = headers_of(asgi_scope)
+        inner: RequestContext | None = asgi_scope.get(CONTEXT)
+        context = inner or RequestContext(self._pipeline.addresses.client(asgi_scope))
         call: Call | None = None
         extra: list[tuple[bytes, bytes]] = []
         try:
             authorization = self._pipeline.authorization
             await (
-                authorization.authorize(self._endpoint, scope, headers, context)
+                authorization.authorize(self._endpoint, asgi_scope, headers, context)
                 if inner is None
                 else authorization.authorize_inner(self._endpoint, context)
             )
-            call = await self._call(scope, receive, headers, context)
+            call = await self._call(asgi_scope, receive, headers, context)
             self._refuse_unaudited(call)
             answer = await self._answer(call, headers)
             extra = call.response_headers
@@ -177,25 +177,25 @@ class _EndpointApp:
             answer = error_response(error)
             extra = error_headers(error)
         except (ClientGone, ConnectionError):
-            self._audit(scope, context, call, _GONE)
+            self._audit(asgi_scope, context, call, _GONE)
             return
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
-            answer = failure_response(scope, error)
+            answer = failure_response(asgi_scope, error)
         extra = [*self._pipeline.rates.headers(context.statuses), *extra]
         if isinstance(answer, Answer):
-            self._audit(scope, context, call, answer.status)
-            if scope["type"] == "websocket":
-                await _deny(send, answer, [*extra, (b"x-request-id", scope["request_id"])])
+            self._audit(asgi_scope, context, call, answer.status)
+            if asgi_scope["type"] == "websocket":
+                await _deny(send, answer, [*extra, (b"x-request-id", asgi_scope["request_id"])])
             else:
-                await send_json(scope, send, answer.status, answer.body, extra)
+                await send_json(asgi_scope, send, answer.status, answer.body, extra)
         elif isinstance(answer, Stream):
             assert call is not None, "a handler has returned the stream"
-            self._audit(scope, context, call, self._endpoint.status)
+            self._audit(asgi_scope, context, call, self._endpoint.status)
             await self._stream(call, answer, send, extra)
         else:
-            self._audit(scope, context, call, HTTPStatus.SWITCHING_PROTOCOLS)
+            self._audit(asgi_scope, context, call, HTTPStatus.SWITCHING_PROTOCOLS)
             await self._converse(answer, context, receive, send)
 
     async def _converse(
@@ -215,10 +215,10 @@ class _EndpointApp:
         )
 
     async def _call(
-        self, scope: AsgiScope, receive: Receive, headers: Headers, context: RequestContext
+        self, asgi_scope: AsgiScope, receive: Receive, headers: Headers, context: RequestContext
     ) -> Call:
         endpoint = self._endpoint
-        is_socket = scope["type"] == "websocket"
+        is_socket = asgi_scope["type"] == "websocket"
         # A request with neither header has no body (RFC 9112, 6.3).
         has_body = b"content-length" in headers or b"transfer-encoding" in headers
         body = b""
@@ -226,19 +226,21 @@ class _EndpointApp:
             body = await read_body(receive, headers.get(b"content-length"))
         decoded = query = None
         if endpoint.query is not None:
-            query = decode_query(endpoint.query, scope["query_string"])
+            query = decode_query(endpoint.query, asgi_scope["query_string"])
         if self._decoder is not None and not (endpoint.body_optional and not body.strip()):
             decoded = decode_body(self._decoder, body)
 
-        async def gone() -> None:
+        async def client_gone() -> None:
             while not (await receive())["type"].endswith(".disconnect"):
                 pass
 
-        call = Call(scope, context.principal, context.address, decoded, body, query, gone)
+        call = Call(
+            asgi_scope, context.principal, context.address, decoded, body, query, client_gone
+        )
         if endpoint.is_read is not None:
             call.reads_only = endpoint.is_read(query if endpoint.socket is not None else decoded)
         if endpoint.read_scope is not None and not call.reads_only:
-            self._pipeline.authorization.require_scope(endpoint, call.caller)
+            self._pipeline.authorization.require_scope(endpoint, call.principal)
         return call
 
     def _refuse_unaudited(self, call: Call) -> None:
@@ -271,29 +273,29 @@ class _EndpointApp:
         }
         try:
             await send(start)
-            await self._pipeline.streams.send(stream, send, call.gone)
+            await self._pipeline.streams.send(stream, send, call.client_gone)
         except Exception:  # noqa: BLE001  # as in `__call__`
             # The status is sent. Without the end of the body, the client notices the failure.
             _log.exception(
                 "stream failed",
-                path=call.scope["path"],
-                request=call.scope["request_id"].decode(),
+                path=call.asgi_scope["path"],
+                request=call.asgi_scope["request_id"].decode(),
             )
         finally:
             stream.ended()
 
     async def _answer(self, call: Call, headers: Headers) -> Answer | Stream | Conversation:
         key = headers.get(b"idempotency-key")
-        if key is None or self._may_repeat or call.principal is None:
+        if key is None or self._may_repeat or call.principal_or_none is None:
             data = await self._handler(call)
             if isinstance(data, bytes | Wire):
                 return self._success(data)
             return data if isinstance(data, Stream) else await self._opened(data, call)
-        call.gone = _never  # continue without the client, so that a retry finds the response
+        call.client_gone = _never  # continue without the client, so that a retry finds the response
         return await self._pipeline.idempotency.once(
             principal=call.principal.id,
             key=key.decode("latin-1"),
-            request=(self._endpoint.method, call.scope["path"], call.raw_body),
+            request=(self._endpoint.method, call.asgi_scope["path"], call.raw_body),
             work=lambda: self._handle_once(call),
         )
 
@@ -303,10 +305,10 @@ class _EndpointApp:
         Raises:
             ApiError: it is refused; 426, the request is not a handshake.
         """
-        if call.scope["type"] != "websocket":
+        if call.asgi_scope["type"] != "websocket":
             call.reads_only = True
             raise ApiError(426, "This path takes WebSockets: connect with a client for them")
-        await self._pipeline.sockets.open(conversation, call.caller, call.gone)
+        await self._pipeline.sockets.open(conversation, call.principal, call.client_gone)
         return conversation
 
     async def _handle_once(self, call: Call) -> tuple[Answer, bool]:
@@ -322,7 +324,7 @@ class _EndpointApp:
             call.response_headers += error_headers(error)
             return error_response(error), not error.safe_to_retry
         except Exception as error:  # noqa: BLE001  # as above
-            return failure_response(call.scope, error), True
+            return failure_response(call.asgi_scope, error), True
 
     def _success(self, data: bytes | Wire) -> Answer:
         return Answer(
@@ -330,7 +332,7 @@ class _EndpointApp:
         )
 
     def _audit(
-        self, scope: AsgiScope, context: RequestContext, call: Call | None, outcome: int
+        self, asgi_scope: AsgiScope, context: RequestContext, call: Call | None, outcome: int
     ) -> None:
         reads_only = call is not None and call.reads_only
         if (reads_only or not self._mutates) and outcome not in _REFUSED:
@@ -341,10 +343,10 @@ class _EndpointApp:
             principal=None if principal is None else principal.id,
             account_id=account_id,
             action=self._endpoint.operation,
-            target=next(iter(scope["path_params"].values()), None),
+            target=next(iter(asgi_scope["path_params"].values()), None),
             outcome=outcome,
             address=context.address,
-            request_id=scope["request_id"].decode(),
+            request_id=asgi_scope["request_id"].decode(),
         )
 
 
@@ -368,13 +370,17 @@ def error_headers(error: ApiError) -> list[tuple[bytes, bytes]]:
     return [(b"retry-after", str(max(1, ceil(error.retry_after))).encode())]
 
 
-def failure_response(scope: AsgiScope, error: Exception) -> Answer:
+def failure_response(asgi_scope: AsgiScope, error: Exception) -> Answer:
     """Return the response for an exception that is no `ApiError`, and log it."""
     if is_unavailable(error):
-        _log.warning("request failed: database unavailable", path=scope["path"], error=str(error))
+        _log.warning(
+            "request failed: database unavailable", path=asgi_scope["path"], error=str(error)
+        )
         text = "The database cannot be reached at the moment: try again in a few seconds"
         return error_response(ApiError(503, text))
-    _log.exception("request failed", path=scope["path"], request=scope["request_id"].decode())
+    _log.exception(
+        "request failed", path=asgi_scope["path"], request=asgi_scope["request_id"].decode()
+    )
     return error_response(ApiError(500, "Something broke in the service; it is logged"))
 
 
@@ -388,11 +394,11 @@ async def _deny(send: Send, answer: Answer, headers: list[tuple[bytes, bytes]]) 
 
 
 async def send_json(
-    scope: AsgiScope, send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]
+    asgi_scope: AsgiScope, send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]
 ) -> None:
     """Send a response whose body is JSON."""
     headers = [_JSON, (b"content-length", b"%d" % len(data)), _NO_STORE, *headers]
-    if WHOLE_RESPONSE in scope.get("extensions", ()):
+    if WHOLE_RESPONSE in asgi_scope.get("extensions", ()):
         await send({"type": WHOLE_RESPONSE, "status": status, "headers": headers, "body": data})
     else:
         await send({"type": "http.response.start", "status": status, "headers": headers})

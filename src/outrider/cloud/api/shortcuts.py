@@ -155,11 +155,13 @@ async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
         resume = Resume(type=request.type, session_id=request.resume)
         with fields_as_sent({"sessionId": "resume"}):
             return await dispatcher.call(
-                call.account_id, state.id, CommandType.RESUME, _encode(resume), call.gone
+                call.account_id, state.id, CommandType.RESUME, _encode(resume), call.client_gone
             )
     kind, payload = _launch_command(request, is_ide=category == "ide")
     with fields_as_sent(_NAMES):
-        return await dispatcher.call(call.account_id, state.id, kind, _encode(payload), call.gone)
+        return await dispatcher.call(
+            call.account_id, state.id, kind, _encode(payload), call.client_gone
+        )
 
 
 def _launch_command(request: LaunchRequest, *, is_ide: bool) -> tuple[CommandType, Wire]:
@@ -193,7 +195,9 @@ async def stop(dispatcher: Dispatcher, call: Call) -> bytes:
         dir=request.dir,
     )
     with fields_as_sent({**_NAMES, **names_as_sent(request)}):
-        return await dispatcher.call(call.account_id, machine, kind, _encode(payload), call.gone)
+        return await dispatcher.call(
+            call.account_id, machine, kind, _encode(payload), call.client_gone
+        )
 
 
 async def send_chat(dispatcher: Dispatcher, call: Call) -> bytes:
@@ -275,16 +279,16 @@ async def read_files(dispatcher: Dispatcher, call: Call) -> bytes:
 
 async def approve(dispatcher: Dispatcher, call: Call) -> bytes:
     """Answer an agent's pending action. Of two answers at once, one succeeds."""
-    answer = answer_of(call.body, call.caller)
+    answer = answer_of(call.body, call.principal)
     return await _to_target(dispatcher, call, CommandType.RESOLVE_ACTION, answer)
 
 
-def answer_of(request: ResolveAction, caller: Principal) -> AnswerAction:
+def answer_of(request: ResolveAction, principal: Principal) -> AnswerAction:
     """Return the command for a client's answer, which says whose answer it is."""
     by = Respondent(
-        kind="key" if caller.kind == "key" else "user",
-        id=caller.id,
-        name=None if caller.name is None else caller.name[:MAX_TITLE],
+        kind="key" if principal.kind == "key" else "user",
+        id=principal.id,
+        name=None if principal.name is None else principal.name[:MAX_TITLE],
     )
     fields = {name: getattr(request, name) for name in request.__struct_fields__}
     return AnswerAction(**fields, by=by)
@@ -321,7 +325,7 @@ async def _to_target(
     target = await aim(dispatcher, call.account_id, call.path("ideId"), request)
     with fields_as_sent(names_as_sent(request)):
         return await dispatcher.call(
-            call.account_id, target.daemon_id, kind, _encode(request), call.gone
+            call.account_id, target.daemon_id, kind, _encode(request), call.client_gone
         )
 
 

@@ -130,12 +130,15 @@ class Sockets:
         self._draining.set()
 
     async def open(
-        self, conversation: Conversation, principal: Principal, gone: Callable[[], Awaitable[None]]
+        self,
+        conversation: Conversation,
+        principal: Principal,
+        client_gone: Callable[[], Awaitable[None]],
     ) -> None:
         """Open a conversation; `serve` or `release` must follow unless this raises.
 
         Args:
-            gone: returns when the client has disconnected.
+            client_gone: returns when the client has disconnected.
 
         Raises:
             ApiError: the handshake is refused: 429, the credential has too many sockets open; 503,
@@ -154,7 +157,7 @@ class Sockets:
             )
         self._open[credential] += 1
         opening = asyncio.create_task(conversation.open(), name="open a conversation")
-        leaving = asyncio.create_task(_wait(gone), name="wait for a client to disconnect")
+        leaving = asyncio.create_task(_wait(client_gone), name="wait for a client to disconnect")
         is_open = False
         try:
             await asyncio.wait((opening, leaving), return_when=asyncio.FIRST_COMPLETED)

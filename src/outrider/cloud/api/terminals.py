@@ -245,7 +245,7 @@ async def agent_terminal(services: TerminalServices, call: Call) -> Conversation
             target.daemon_id,
             CommandType.AGENT_STATUS,
             msgspec.json.encode(question),
-            call.gone,
+            call.client_gone,
         )
         session_id = _agent_state.decode(found).session_id
     request = Open(session_id=session_id, mode=query.mode, columns=query.columns, rows=query.rows)

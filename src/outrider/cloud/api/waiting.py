@@ -153,7 +153,7 @@ async def wait(services: WaitServices, call: Call) -> Waited:
     await services.dispatcher.owned(call.account_id, target.daemon_id)
     with (
         services.feed.subscribe(call.account_id) as subscription,
-        services.waits.add(call.caller.id, subscription),
+        services.waits.add(call.principal.id, subscription),
     ):
         work = _Wait(services, call.account_id, target, call.query, subscription).run()
         return await services.polls.run(call, work)

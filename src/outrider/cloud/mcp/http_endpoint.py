@@ -157,7 +157,7 @@ class McpEndpoint:
             address=one.context.address,
             request_id=one.scope["request_id"],
             session=session or None,
-            gone=is_gone,
+            client_gone=is_gone,
         )
         more = [*self._pipeline.rates.headers(one.context.statuses), _NO_STORE]
 

@@ -59,14 +59,14 @@ class Caller:
 
     Args:
         session: the session in which the caller says that it runs, by its id or target id.
-        gone: returns when the client has disconnected.
+        client_gone: returns when the client has disconnected.
     """
 
     principal: Principal
     address: str
     request_id: bytes
     session: str | None
-    gone: Callable[[], Awaitable[None]]
+    client_gone: Callable[[], Awaitable[None]]
 
 
 class _Response(NamedTuple):
@@ -219,7 +219,7 @@ class ToolCalls:
             target.daemon_id,
             CommandType.AGENT_STATUS,
             msgspec.json.encode(AgentStatusQuery(target=agent)),
-            caller.gone,
+            caller.client_gone,
         )
         return msgspec.json.decode(data, type=AgentState)
 
@@ -247,7 +247,7 @@ class ToolCalls:
         async def send(message: Message) -> None:
             answer.append(message)
 
-        await self._apps[request.path](scope, receive_body(body, caller.gone), send)
+        await self._apps[request.path](scope, receive_body(body, caller.client_gone), send)
         if not answer:
             raise ToolError("The client has disconnected")
         start, *parts = answer
@@ -255,14 +255,14 @@ class ToolCalls:
         return _Response(start["status"], dict(start["headers"]), data)
 
 
-def receive_body(body: bytes, gone: Callable[[], Awaitable[None]]) -> Receive:
+def receive_body(body: bytes, client_gone: Callable[[], Awaitable[None]]) -> Receive:
     """Return what an application receives of a request whose body has been read."""
     unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
         if unread:
             return unread.pop()
-        await gone()
+        await client_gone()
         return {"type": "http.disconnect"}
 
     return receive

@@ -28,10 +28,10 @@ class DashboardSession(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The origin of a login: its address, the address's rate limit key, and the user agent."""
+    """The origin of a login: its address, that address's network (`network_of`), the user agent."""
 
     address: str
-    bucket: str
+    network: str
     user_agent: str | None
 
 
@@ -73,7 +73,7 @@ async def begin(
             )
         )
         if origin is not None:
-            await users.remember_address(connection, user.id, origin.bucket, now)
+            await users.remember_address(connection, user.id, origin.network, now)
         return True
 
 
