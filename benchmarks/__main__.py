@@ -13,8 +13,9 @@ from typing import Final
 from rich.console import Console
 
 from benchmarks.bench import Bench, Sections
-from benchmarks.processes import BenchmarkError, interrupt, stage
+from benchmarks.processes import interrupt, stage
 from benchmarks.report import Section, machine_facts, show, write
+from outrider.contract.errors import OutriderError
 
 BENCHMARKS: Final = {
     "roundtrip": "roundtrip",
@@ -53,7 +54,7 @@ def main() -> None:
     try:
         for name in given.names or [name for name in BENCHMARKS if name != "soak"]:
             reports[name] = list(_run(name, given, console))
-    except BenchmarkError as error:
+    except OutriderError as error:
         sys.exit(f"benchmarks: {name}: {error}")
     except KeyboardInterrupt:
         # The thread of a database connection that was interrupted may never end: do not join it.
@@ -67,9 +68,7 @@ def _run(name: str, given: argparse.Namespace, console: Console) -> Iterator[Sec
     module = importlib.import_module(f"benchmarks.{BENCHMARKS[name]}")
     benchmark: Callable[[Bench], Sections] = getattr(module, name)
     with stage() as here:
-        bench = Bench(
-            here, given.seconds, given.rounds, tuple(given.only), given.machines, given.minutes
-        )
+        bench = Bench(here, given.seconds, given.rounds, given.only, given.machines, given.minutes)
         with closing(benchmark(bench)) as sections:
             for section in sections:
                 show(console, section)
@@ -81,25 +80,28 @@ def _arguments() -> argparse.Namespace:
         prog="benchmarks", description="Measure Outrider against its targets."
     )
     add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="what to run of: " + ", ".join(BENCHMARKS))
+    add("names", nargs="*", metavar="NAME", choices=BENCHMARKS,
+        help="what to run of: " + ", ".join(BENCHMARKS))  # fmt: skip
     add("--list", action="store_true", help="list the benchmarks, run none")
     add("--json", type=Path, metavar="FILE", help="write the figures there too")
-    add("--seconds", type=int, default=3, help="length of a run (default 3)")
-    add("--rounds", type=int, default=5, help="runs of each figure (default 5)")
+    add("--seconds", type=_at_least(1), default=3, help="length of a run (default 3)")
+    add("--rounds", type=_at_least(1), default=5, help="runs of each figure (default 5)")
     add("--only", action="append", default=[], metavar="NAME",
         help="agents, ides: measure this kind; hostile: this attack (as often as you like; "
         "default: the five CLI agents, all IDEs, all attacks)")  # fmt: skip
-    add("--machines", type=int,
+    add("--machines", type=_at_least(100),
         help="fleet, nodes, soak: how many machines (default 10,000, of soak 2,000)")  # fmt: skip
-    add("--minutes", type=int, default=30, help="soak: how long to run (default 30)")
-    given = parser.parse_args()
-    for name, least in (("seconds", 1), ("rounds", 1), ("minutes", 3), ("machines", 100)):
-        value = getattr(given, name)
-        if value is not None and value < least:
-            parser.error(f"--{name} is at least {least}")
-    if unknown := [name for name in given.names if name not in BENCHMARKS]:
-        parser.error(f"unknown benchmarks {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}")
-    return given
+    add("--minutes", type=_at_least(3), default=30, help="soak: how long to run (default 30)")
+    return parser.parse_args()
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"it is at least {least}")
+        return int(text)
+
+    return number
 
 
 main()

@@ -4,19 +4,21 @@ import statistics
 import time
 from typing import Final
 
-from benchmarks.bench import Bench, Sections
-from benchmarks.machine_agent import SCRIPTED, Agent, MachineAgent, machine_agent
+from benchmarks.bench import Bench, Sections, median_latency
+from benchmarks.machine_agent import (
+    SCRIPTED,
+    MachineAgent,
+    machine_agent,
+    newest_message,
+    wait_until_idle,
+)
 from benchmarks.processes import MEGABYTE, BenchmarkError
 from benchmarks.report import Figure, Section, Target, percentile
 from benchmarks.service import Installation
+from outrider.sdk import Agent
 
 _PACE: Final = 1000
 """Chunks a second that a paced agent streams."""
-
-_SOON: Final = Target("at most", 20)
-_FAST: Final = Target("at least", _PACE)
-_NOT_BEHIND: Final = Target("at most", 100)
-_LEAN: Final = Target("at most", 5)
 
 _A_SECOND: Final = 30
 _LEAST_SECONDS: Final = 3
@@ -39,22 +41,18 @@ def acp(bench: Bench) -> Sections:
 
 
 def _delays(machine: MachineAgent, bench: Bench) -> Section:
-    medians, slowest, alone = [], [], []
+    median = Figure("delay, median", "ms", target=Target("at most", 20))
+    tail = Figure("delay, 99th percentile", "ms")
+    alone = Figure("of it, a status request alone, median", "ms")
     agent = machine.launch("scripted")
     for _ in bench.each_round("delays"):
-        alone.append(agent.status_latency())
+        alone.runs.append(median_latency(agent.status, 1))
         found = _delays_of(agent, max(bench.seconds, _LEAST_SECONDS) * _A_SECOND)
-        medians.append(statistics.median(found))
-        slowest.append(percentile(found, 99))
+        median.runs.append(statistics.median(found))
+        tail.runs.append(percentile(found, 99))
     agent.stop()
-    return Section(
-        "ACP: from an agent's notification to the status over REST",
-        [
-            Figure("delay, median", "ms", medians, target=_SOON),
-            Figure("delay, 99th percentile", "ms", slowest),
-            Figure("of it, a status request alone, median", "ms", alone),
-        ],
-    )
+    title = "ACP: from an agent's notification to the status over REST"
+    return Section(title, [median, tail, alone])
 
 
 def _delays_of(agent: Agent, count: int) -> list[float]:
@@ -64,10 +62,10 @@ def _delays_of(agent: Agent, count: int) -> list[float]:
     """
     agent.send(f"clock {count}")
     found: list[float] = []
-    known = agent.status()["title"]
-    while (status := agent.status())["status"] == "generating":
-        if status["title"] != known:
-            known = status["title"]
+    known = agent.status().title
+    while (state := agent.status()).status == "generating":
+        if state.title and state.title != known:
+            known = state.title
             found.append((time.time() - float(known)) * 1000)
     if not found:
         raise BenchmarkError("a turn was over before its status was read: use more --seconds")
@@ -75,31 +73,29 @@ def _delays_of(agent: Agent, count: int) -> list[float]:
 
 
 def _streams(machine: MachineAgent, bench: Bench) -> Section:
-    wrote, behind, last, cost, together, flood = [], [], [], [], [], []
+    soon = Target("at most", 100)
+    wrote = Figure("chunks that the agent wrote", "1/s")
+    behind = Figure("chat over REST behind the agent, median", "ms", target=soon)
+    last = Figure("at the end of the stream", "ms", target=soon)
+    together = Figure(f"at the end of the last of {_AT_ONCE} streams at once", "ms", target=soon)
+    cost = Figure("processor time of the daemon, one stream", "%")
+    flood = Figure("chunks of an agent that does not wait", "1/s", target=Target("at least", _PACE))
     agents = [machine.launch("scripted") for _ in range(_AT_ONCE)]
     for _ in bench.each_round("streams"):
         before = machine.program.cpu_seconds()
         lags = _lags(agents[:1], bench.seconds)
-        wrote.append(_rate(agents[0]))
-        cost.append((machine.program.cpu_seconds() - before) / bench.seconds * 100)
-        behind.append(statistics.median(lags))
-        last.append(lags[-1])
-        together.append(_lags(agents, bench.seconds)[-1])
-        flood.append(_flood(agents[0]))
+        wrote.runs.append(_rate(agents[0]))
+        cost.runs.append((machine.program.cpu_seconds() - before) / bench.seconds * 100)
+        behind.runs.append(statistics.median(lags))
+        last.runs.append(lags[-1])
+        together.runs.append(_lags(agents, bench.seconds)[-1])
+        began = time.time()
+        agents[0].send(f"stream {_FLOOD}")
+        flood.runs.append(_FLOOD / (wait_until_idle(agents[0]) - began))
     for agent in agents:
         agent.stop()
-    of_all = f"at the end of the last of {_AT_ONCE} streams at once"
-    return Section(
-        f"ACP: streams of {_PACE:,} chunks a second",
-        [
-            Figure("chunks that the agent wrote", "1/s", wrote),
-            Figure("chat over REST behind the agent, median", "ms", behind, target=_NOT_BEHIND),
-            Figure("at the end of the stream", "ms", last, target=_NOT_BEHIND),
-            Figure(of_all, "ms", together, target=_NOT_BEHIND),
-            Figure("processor time of the daemon, one stream", "%", cost),
-            Figure("chunks of an agent that does not wait", "1/s", flood, target=_FAST),
-        ],
-    )
+    figures = [wrote, behind, last, together, cost, flood]
+    return Section(f"ACP: streams of {_PACE:,} chunks a second", figures)
 
 
 def _lags(agents: list[Agent], seconds: int) -> list[float]:
@@ -110,55 +106,42 @@ def _lags(agents: list[Agent], seconds: int) -> list[float]:
     for agent in agents:
         agent.send(f"paced {seconds * _PACE}")
     found: list[float] = []
-    while any(agent.status()["status"] == "generating" for agent in agents):
+    while any(agent.status().status == "generating" for agent in agents):
         for agent in agents:
-            times = agent.newest_message().split()
+            times = newest_message(agent).split()
             if len(times) > 1:
                 found.append((time.time() - float(times[-1])) * 1000)
         time.sleep(0.05)
     ended = time.time()
-    texts = [agent.newest_message().split() for agent in agents]
+    texts = [newest_message(agent).split() for agent in agents]
     assert all(len(times) == seconds * _PACE for times in texts), "chunks are missing"
     return [*found, (ended - max(float(times[-1]) for times in texts)) * 1000]
 
 
 def _rate(agent: Agent) -> float:
     """Return the chunks per second that a paced agent has written."""
-    times = [float(time) for time in agent.newest_message().split()]
+    times = [float(time) for time in newest_message(agent).split()]
     return (len(times) - 1) / (times[-1] - times[0])
-
-
-def _flood(agent: Agent) -> float:
-    """Return the chunks per second that are taken from an agent that writes as fast as it can."""
-    began = time.time()
-    agent.send(f"stream {_FLOOD}")
-    return _FLOOD / (agent.wait_until_idle() - began)
 
 
 def _memory(machine: MachineAgent, bench: Bench) -> Section:
     bench.progress(f"memory of {_SESSIONS} sessions")
-    warm = _used(machine)
+    _use(machine)  # what the first one loads is not counted
     before, _ = machine.program.memory()
-    agents = [_used(machine) for _ in range(_SESSIONS)]
+    agents = [_use(machine) for _ in range(_SESSIONS)]
     after, _ = machine.program.memory()
     agents[0].send(f"big {_LARGE}")
-    agents[0].wait_until_idle()
+    wait_until_idle(agents[0])
     large, _ = machine.program.memory()
-    for agent in [warm, *agents]:
-        agent.stop()
-    each, more = (after - before) / _SESSIONS, large - after
-    return Section(
-        "ACP: memory of the daemon (RSS)",
-        [
-            Figure(f"a session, of {_SESSIONS}", "MB", [each], target=_LEAN),
-            Figure(f"more, after a message of {_LARGE / MEGABYTE:g} MB", "MB", [more]),
-        ],
-    )
+    each = Figure(f"a session, of {_SESSIONS}", "MB", target=Target("at most", 5))
+    each.runs.append((after - before) / _SESSIONS)
+    more = Figure(f"more, after a message of {_LARGE / MEGABYTE:g} MB", "MB", [large - after])
+    return Section("ACP: memory of the daemon (RSS)", [each, more])
 
 
-def _used(machine: MachineAgent) -> Agent:
+def _use(machine: MachineAgent) -> Agent:
     """Launch an agent and have a turn with it."""
     agent = machine.launch("scripted")
     agent.send("tool")
-    agent.wait_until_idle()
+    wait_until_idle(agent)
     return agent

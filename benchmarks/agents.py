@@ -1,28 +1,29 @@
 """How soon and how exactly the status of real agents follows them; a stub is their model."""
 
-import asyncio
-import contextlib
 import re
 import statistics
-import subprocess
+import threading
 import time
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-import httpx
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.kinds import KINDS
 from tests.daemon.agents.machine import StubModel, agent_environment, install_agent, stub_model
 
 from benchmarks.bench import Bench, Sections
-from benchmarks.load import Clients
-from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
+from benchmarks.machine_agent import MachineAgent, machine_agent
 from benchmarks.processes import BenchmarkError
 from benchmarks.report import NONE, Figure, Section, Target
 from benchmarks.service import Installation
+from outrider.contract.errors import OutriderError
+from outrider.sdk import Agent
 
 FoundT = TypeVar("FoundT")
 
@@ -51,17 +52,12 @@ _MESSAGES: Final = (
     "a neat one MD",
     "another neat one MD SLOW:0.05",
 )
+_RESTARTS: Final = 3
 _PAUSE: Final = 0.5
 _LIMIT: Final = 90.0
 _DIALOG_SECONDS: Final = 5.0
 _COST_SECONDS: Final = 15
 _SETTLE: Final = 2.0
-
-_IDLE: Final = Target("at most", 1.0)
-_SOON: Final = Target("at most", 0.5)
-_IDLE_COST: Final = Target("at most", 0.3)
-_GENERATING_COST: Final = Target("at most", 3.0)
-_RESTART: Final = Target("at most", 2.0)
 
 
 def agents(bench: Bench) -> Sections:
@@ -75,32 +71,55 @@ def agents(bench: Bench) -> Sections:
 
 
 def _section(kind: AgentKind, bench: Bench) -> Section:
-    found = _Measured()
     with _machine(kind, bench) as (machine, model, project):
         bench.progress(f"{kind.type}: launches")
+        launches = []
         for number in range(_LAUNCHES):
             began = time.perf_counter()
             agent = machine.launch(kind.type, project)
-            found.launch.append(time.perf_counter() - began)
+            launches.append(time.perf_counter() - began)
             if number < _LAUNCHES - 1:
                 agent.stop()
         bench.progress(f"{kind.type}: twenty turns")
-        with _Sampler(agent) as sampler:
-            turns = _Turns(kind, model, agent, sampler, found)
+        turns = _Turns(kind, model, machine, agent)
+        with turns.sampled():
             for message in _MESSAGES:
                 turns.take(message)
             for number in range(_APPROVALS):
                 turns.approve(kind.wants(f"touch mark-{number}"))
-        found.samples = len(sampler.samples)
-        for wrong in found.wrong[:20]:
+        for wrong in turns.wrong[:20]:
             bench.progress(f"{kind.type}: wrong: {wrong}")
         bench.progress(f"{kind.type}: cost")
-        costs = _costs(agent)
+        idle, generating = _costs(machine, agent)
+        restarts = []
         if not any("daemon_that_is_killed" in test for test in kind.cannot):
             bench.progress(f"{kind.type}: a daemon that is killed")
-            found.restart = [_restart(agent) for _ in range(3)]
-        agent.stop()
-    return Section(f"Agents: {kind.type}", _figures(found, *costs))
+            restarts = [_restart(machine, agent) for _ in range(_RESTARTS)]
+    times, soon = turns.times, Target("at most", 0.5)
+    wrong = f"wrong statuses of {len(turns.samples):,} seen"
+    figures = [
+        _tail("last byte to idle", times["idle"], Target("at most", 1.0)),
+        Figure("last byte to idle, median", "s", times["idle"]),
+        _tail("first byte to generating", times["generating"], soon),
+        _tail("dialog to waiting_approval", times["asking"], soon),
+        Figure(wrong, "", [len(turns.wrong)], target=NONE),
+        Figure(
+            "daemon killed, started: status right", "s", restarts, target=Target("at most", 2.0)
+        ),
+        Figure("daemon, an idle session", "% of a core", [idle], target=Target("at most", 0.3)),
+        Figure(
+            "daemon, a generating session", "% of a core", [generating], target=Target("at most", 3)
+        ),
+        Figure("launch to ready", "s", launches),
+        Figure("send to accepted, median", "s", times["accepted"]),
+        _tail("send to accepted", times["accepted"]),
+    ]
+    return Section(f"Agents: {kind.type}", [one for one in figures if one.runs])
+
+
+def _tail(name: str, values: list[float], target: Target | None = None) -> Figure:
+    found = [statistics.quantiles(values, n=20, method="inclusive")[-1]] if values else []
+    return Figure(f"{name}, 95th percentile", "s", found, target=target)
 
 
 @contextmanager
@@ -125,123 +144,73 @@ class _Sample(NamedTuple):
     status: str
 
 
-class _Sampler(Clients):
-    """Polls an agent's status."""
-
-    def __init__(self, agent: Agent) -> None:
-        server = agent.machine.server
-        super().__init__(server, 30)
-        self._url = f"{server.url}/api/v1/shortcuts/{agent.target}/status"
-        self.samples: list[_Sample] = []
-
-    async def work(self) -> None:
-        """Take samples."""
-        while not self.is_ending:
-            await asyncio.sleep(_INTERVAL)
-            asked = time.time()
-            state = await self.request("status", "GET", self._url)
-            self.samples.append(_Sample(asked, time.time(), state.get("status", "no answer")))
-
-    def first(self, status: str, after: float) -> _Sample:
-        """Wait for the first sample of this status that was requested after a time."""
-        position = 0
-
-        def found() -> _Sample | None:
-            nonlocal position
-            self.check()
-            for sample in self.samples[position:]:
-                position += 1
-                if sample.status == status and sample.asked >= after:
-                    return sample
-            return None
-
-        return _until(found, f"{status} after {self.samples[-1:]}")
-
-    def between(self, begin: float, end: float) -> list[_Sample]:
-        """Return the samples that were requested and answered within these times."""
-        return [s for s in self.samples if s.asked >= begin and s.answered <= end]
-
-
-def _until(look: Callable[[], FoundT | None], what: str, seconds: float = _LIMIT) -> FoundT:
-    """Return what `look` finds, as soon as it does."""
-    deadline = time.time() + seconds
-    while time.time() < deadline:
-        if (found := look()) is not None:
-            return found
-        time.sleep(_INTERVAL / 2)
-    raise BenchmarkError(f"within {seconds:g} s there was no {what}")
-
-
-def _dialog_at(agent: Agent, pattern: str) -> float | None:
-    """Return when an agent's screen shows a pattern, None if it does not soon."""
-    machine = agent.machine
-    target = f"=outrider:={agent.session}"
-    command = ["tmux", "-L", machine.tmux_socket, "capture-pane", "-p", "-t", target]
-    environment = machine.here.environment({})
-    deadline = time.time() + _DIALOG_SECONDS
-    while time.time() < deadline:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-        if re.search(pattern, done.stdout.rstrip()):
-            return time.time()
-        time.sleep(_INTERVAL)
-    return None
-
-
-@dataclass
-class _Measured:
-    """What was measured, in seconds for each turn; `wrong` has each sample that was, and why."""
-
-    launch: list[float] = field(default_factory=list)
-    accepted: list[float] = field(default_factory=list)
-    generating: list[float] = field(default_factory=list)
-    idle: list[float] = field(default_factory=list)
-    asking: list[float] = field(default_factory=list)
-    restart: list[float] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    samples: int = 0
-
-
 class _Turns:
-    """Takes turns with an agent while its status is sampled."""
+    """Takes turns with an agent while its status is sampled.
+
+    Attributes:
+        samples: the statuses that were given, in their order.
+        wrong: those that were, and in which turn.
+        times: the seconds of each turn until it was accepted, generating, asking and idle.
+    """
 
     def __init__(
-        self, kind: AgentKind, model: StubModel, agent: Agent, sampler: _Sampler, found: _Measured
+        self, kind: AgentKind, model: StubModel, machine: MachineAgent, agent: Agent
     ) -> None:
-        self._kind, self._model, self._agent = kind, model, agent
-        self._sampler, self._found = sampler, found
+        self._kind, self._model, self._machine, self._agent = kind, model, machine, agent
+        self.samples: list[_Sample] = []
+        self.wrong: list[str] = []
+        self.times: defaultdict[str, list[float]] = defaultdict(list)
+
+    @contextmanager
+    def sampled(self) -> Iterator[None]:
+        """Sample the status in a thread, for the length of a block."""
+        ending = threading.Event()
+
+        def sample() -> None:
+            while not ending.wait(_INTERVAL):
+                asked, status = time.time(), "no answer"
+                with suppress(OutriderError):
+                    status = self._agent.status().status
+                self.samples.append(_Sample(asked, time.time(), status))
+
+        with ThreadPoolExecutor(1) as pool:
+            sampling = pool.submit(sample)
+            try:
+                yield
+            finally:
+                ending.set()
+                sampling.result()
 
     def take(self, message: str) -> None:
         """Take a turn that ends in an answer."""
         sent, accepted, first, last = self._send(message)
-        began = self._sampler.first("generating", sent)
+        began = self._first("generating", sent)
         # An agent may have answered before its record has the message, upon which `send` waits.
-        ended = self._sampler.first("idle", max(last, began.answered))
-        self._found.generating.append(max(0.0, began.answered - first))
-        self._found.idle.append(max(0.0, ended.answered - last))
+        ended = self._first("idle", max(last, began.answered))
+        self.times["generating"].append(max(0.0, began.answered - first))
+        self.times["idle"].append(max(0.0, ended.answered - last))
         self._check(accepted, last, {"generating"}, message)
         self._check(last, ended.answered, {"generating", "idle"}, message)
         self._rest(ended, message)
 
     def approve(self, message: str) -> None:
         """Take a turn in which the agent asks for an approval, and gets it."""
-        kind = self._kind.type
-        sent, accepted, first, shown = self._send(message)
-        if kind in _DIALOGS:
-            shown = _dialog_at(self._agent, _DIALOGS[kind]) or shown
-        asks = self._sampler.first("waiting_approval", sent)
-        began = self._sampler.first("generating", sent)
-        self._found.generating.append(max(0.0, began.answered - first))
-        self._found.asking.append(max(0.0, asks.answered - shown))
+        sent, accepted, first, last = self._send(message)
+        shown = self._dialog_at() or last
+        asks = self._first("waiting_approval", sent)
+        began = self._first("generating", sent)
+        self.times["generating"].append(max(0.0, began.answered - first))
+        self.times["asking"].append(max(0.0, asks.answered - shown))
         self._check(accepted, asks.asked, {"generating"}, message)
         time.sleep(_PAUSE)
         answering = time.time()
         self._check(asks.answered, answering, {"waiting_approval"}, message)
-        self._agent.post("approve", {"action": "approve"})
+        self._agent.approve()
         approved = time.time()
-        ended = self._sampler.first("idle", approved)
+        ended = self._first("idle", approved)
         last = max(entry["t"] for entry in self._model.lines(ev="last"))
         if last > answering:  # the model got the command's result
-            self._found.idle.append(max(0.0, ended.answered - last))
+            self.times["idle"].append(max(0.0, ended.answered - last))
             self._check(approved, last, {"generating"}, message)
         self._rest(ended, message)
 
@@ -254,7 +223,7 @@ class _Turns:
         sent = time.time()
         self._agent.send(message)
         accepted = time.time()
-        self._found.accepted.append(accepted - sent)
+        self.times["accepted"].append(accepted - sent)
 
         def answered() -> dict[str, float] | None:
             times = self._model.times(message, sent)
@@ -263,81 +232,84 @@ class _Turns:
         times = _until(answered, f"answer of the model to {message!r}")
         return sent, accepted, times["first"], times["last"]
 
+    def _dialog_at(self) -> float | None:
+        """Return when the agent's screen shows its dialog, None if it does not soon."""
+        pattern = _DIALOGS.get(self._kind.type)
+        deadline = time.time() + _DIALOG_SECONDS
+        while pattern and time.time() < deadline:
+            window = f"=outrider:={self._agent.session_id}"
+            screen = self._machine.tmux("capture-pane", "-p", "-t", window)
+            if re.search(pattern, screen.rstrip()):
+                return time.time()
+            time.sleep(_INTERVAL)
+        return None
+
+    def _first(self, status: str, after: float) -> _Sample:
+        """Wait for the first sample of this status that was requested after a time."""
+
+        def found() -> _Sample | None:
+            return next((one for one in self._since(after) if one.status == status), None)
+
+        return _until(found, f"{status} after {self.samples[-1:]}")
+
     def _rest(self, ended: _Sample, message: str) -> None:
         """Check that the agent stays idle after its turn."""
         time.sleep(_PAUSE)
         self._check(ended.answered, time.time(), {"idle"}, f"after {message}")
 
     def _check(self, begin: float, end: float, right: set[str], message: str) -> None:
-        """Count the samples of a time that are not right."""
-        samples = self._sampler.between(begin, end)
-        wrong = [f"{s.status} in {message!r}" for s in samples if s.status not in right]
-        self._found.wrong += wrong
+        """Note the samples within these times that are not right."""
+        samples = [one for one in self._since(begin) if one.answered <= end]
+        wrong = [f"{one.status} in {message!r}" for one in samples if one.status not in right]
+        self.wrong += wrong
+
+    def _since(self, begin: float) -> list[_Sample]:
+        """Return the samples that were requested since a time."""
+        return self.samples[bisect_left(self.samples, begin, key=itemgetter(0)) :]
 
 
-def _costs(agent: Agent) -> tuple[float, float]:
-    """Return what percentage of a processor the daemon uses for an idle and a busy session."""
-    time.sleep(_SETTLE)
-    idle = _cost(agent.machine)
-    # 40 words of the answer, one by one, for longer than is measured
-    agent.send(f"slowly now SLOW:{(_COST_SECONDS + 2 * _SETTLE) / 40:.2f}")
-    time.sleep(_SETTLE)
-    generating = _cost(agent.machine)
-    if agent.status()["status"] != "generating":
-        raise BenchmarkError(f"{agent.kind}: the turn was over before it was measured")
-    _wait_for(agent, "idle", 30)
-    return idle, generating
-
-
-def _cost(machine: MachineAgent) -> float:
-    before, began = machine.program.family_cpu_seconds(), time.perf_counter()
-    time.sleep(_COST_SECONDS)
-    used = machine.program.family_cpu_seconds() - before
-    return used / (time.perf_counter() - began) * 100
-
-
-def _restart(agent: Agent) -> float:
-    """Kill the daemon in the middle of a turn; return the seconds from its start to the status."""
-    agent.send("hold on SLOW:0.2")
-    agent.machine.kill()
-    began = time.perf_counter()
-    agent.machine.start()
-    _wait_for(agent, "generating", 10)
-    seconds = time.perf_counter() - began
-    _wait_for(agent, "idle", 30)
-    return seconds
+def _until(look: Callable[[], FoundT | None], what: str, seconds: float = _LIMIT) -> FoundT:
+    """Return what `look` finds, as soon as it does."""
+    deadline = time.time() + seconds
+    while time.time() < deadline:
+        if (found := look()) is not None:
+            return found
+        time.sleep(_INTERVAL / 2)
+    raise BenchmarkError(f"within {seconds:g} s there was no {what}")
 
 
 def _wait_for(agent: Agent, status: str, seconds: float) -> None:
     """Wait until the agent has this status; a machine that is away has none."""
 
     def has_status() -> bool | None:
-        with contextlib.suppress(httpx.HTTPStatusError):
-            return agent.status()["status"] == status or None
+        with suppress(OutriderError):
+            return agent.status().status == status or None
         return None
 
-    _until(has_status, f"{status} of {agent.kind}", seconds)
+    _until(has_status, f"{status} of {agent.type}", seconds)
 
 
-def _figures(found: _Measured, idle: float, generating: float) -> list[Figure]:
-    restarts = Figure("daemon killed, started: status right", "s", found.restart, target=_RESTART)
-    wrong = f"wrong statuses of {found.samples:,} seen"
-    busy = "daemon, a generating session"
-    return [
-        _tail("last byte to idle", found.idle, _IDLE),
-        Figure("last byte to idle, median", "s", found.idle),
-        _tail("first byte to generating", found.generating, _SOON),
-        _tail("dialog to waiting_approval", found.asking, _SOON),
-        Figure(wrong, "", [len(found.wrong)], target=NONE),
-        *([restarts] if found.restart else []),
-        Figure("daemon, an idle session", "% of a core", [idle], target=_IDLE_COST),
-        Figure(busy, "% of a core", [generating], target=_GENERATING_COST),
-        Figure("launch to ready", "s", found.launch),
-        Figure("send to accepted, median", "s", found.accepted),
-        _tail("send to accepted", found.accepted),
-    ]
+def _costs(machine: MachineAgent, agent: Agent) -> tuple[float, float]:
+    """Return what percentage of a processor the daemon uses for an idle and a busy session."""
+    time.sleep(_SETTLE)
+    idle = machine.program.busy(_COST_SECONDS)
+    # 40 words of the answer, one by one, for longer than is measured
+    agent.send(f"slowly now SLOW:{(_COST_SECONDS + 2 * _SETTLE) / 40:.2f}")
+    time.sleep(_SETTLE)
+    generating = machine.program.busy(_COST_SECONDS)
+    if agent.status().status != "generating":
+        raise BenchmarkError(f"{agent.type}: the turn was over before it was measured")
+    _wait_for(agent, "idle", 30)
+    return idle, generating
 
 
-def _tail(name: str, values: list[float], target: Target | None = None) -> Figure:
-    found = [statistics.quantiles(values, n=20, method="inclusive")[-1]] if values else []
-    return Figure(f"{name}, 95th percentile", "s", found, target=target)
+def _restart(machine: MachineAgent, agent: Agent) -> float:
+    """Kill the daemon in the middle of a turn; return the seconds from its start to the status."""
+    agent.send("hold on SLOW:0.2")
+    machine.kill()
+    began = time.perf_counter()
+    machine.start()
+    _wait_for(agent, "generating", 10)
+    seconds = time.perf_counter() - began
+    _wait_for(agent, "idle", 30)
+    return seconds

@@ -1,6 +1,8 @@
 """What a benchmark runs with: its length, its programs, and its progress on standard error."""
 
-from collections.abc import Callable, Generator, Iterator
+import statistics
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -32,7 +34,7 @@ class Bench:
     stage: Stage
     seconds: int
     rounds: int
-    only: tuple[str, ...]
+    only: Sequence[str]
     machines: int | None
     minutes: int
 
@@ -55,3 +57,13 @@ class Bench:
             runs[0].append(first())
             runs[1].append(second())
         return runs
+
+
+def median_latency(call: Callable[[], object], seconds: float) -> float:
+    """Return the median milliseconds of calls, one after the other for so many seconds."""
+    found = []
+    end = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < end:
+        call()
+        found.append((time.perf_counter() - began) * 1000)
+    return statistics.median(found)

@@ -13,10 +13,11 @@ from tests.rig.memory import peak_rss, reset_peak_rss
 from benchmarks.bench import Bench, Sections
 from benchmarks.load import Clients
 from benchmarks.machine_agent import machine_agent
-from benchmarks.processes import LOADING, MEGABYTE, SERVING, BenchmarkError, Program
+from benchmarks.processes import LOADING, MEGABYTE, SERVING, Program
 from benchmarks.programs.attacks import MAX_SECONDS, Aim, Attack
 from benchmarks.report import NONE, Figure, Measure, Section, Target, counted, percentile
 from benchmarks.service import Installation, Server, start_scripted_machine, status_path
+from outrider.contract.errors import OutriderError
 
 _INTERVAL: Final = 0.02
 _TIMEOUT: Final = 30.0
@@ -97,15 +98,15 @@ def _attack_on_machine(name: str, bench: Bench) -> Section:
     with machine_agent(
         installation, providers={"python": _PYTHON_AGENT}, service_cpus=LOADING, cpus=SERVING
     ) as machine:
-        with suppress(BenchmarkError):  # it may take longer than commands may
+        with suppress(OutriderError):  # it may take longer than commands may
             machine.launch("python")
 
         def is_idle() -> bool:
-            return any(agent.status()["status"] == "idle" for agent in machine.agents())
+            return any(one.status == "idle" for one in machine.sessions())
 
         machine.program.wait_until(is_idle, "ready with its agent", 60)
-        target, server = machine.agents()[0].target, machine.server
-        aim = Aim(server.url, server.key, daemon_id=machine.id, target=target)
+        target, server = machine.sessions()[0].target_id, machine.server
+        aim = Aim(server.url, server.key, daemon_id=machine.machine.id, target=target)
         path = f"/api/v1/shortcuts/{target}/status"
         return _measure(name, _Attacked(server, machine.program, path, aim), bench)
 

@@ -47,16 +47,11 @@ class Program:
 
     def cpu_seconds(self) -> float:
         """Return the processor time used so far, its own and the kernel's for it."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        return sum(self.process.cpu_times()[:2])
 
-    def family_cpu_seconds(self) -> float:
-        """Return the same with that of its children, such as a daemon's tmux client."""
-        total = self.cpu_seconds()
-        for process in self.process.children():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                total += process.cpu_times().user + process.cpu_times().system
-        return total
+    def busy(self, seconds: float) -> float:
+        """Return what `busy` does, of it and its children, such as a daemon's tmux client."""
+        return busy([self.process, *self.process.children()], seconds)
 
     def memory(self) -> tuple[float, float]:
         """Return its memory in megabytes: resident (RSS), and proportional (PSS)."""
@@ -156,6 +151,21 @@ class Stage:
         # A signal may have come between the start of a process and its entry in the list.
         _kill(psutil.Process().children(recursive=True))
         shutil.rmtree(self.directory)
+
+
+def busy(processes: Sequence[psutil.Process], seconds: float) -> float:
+    """Return the share of a processor (in percent) that these use for so many seconds."""
+
+    def used() -> float:
+        total = 0.0
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += sum(process.cpu_times()[:2])
+        return total
+
+    before, began = used(), time.perf_counter()
+    time.sleep(seconds)
+    return (used() - before) / (time.perf_counter() - began) * 100
 
 
 def on_processors(cpus: Sequence[int], command: Sequence[str]) -> list[str]:

@@ -42,25 +42,20 @@ class Figure(msgspec.Struct):
 
     name: str
     unit: str
-    runs: Sequence[float] = []
-    baseline: Sequence[float] = []
+    runs: list[float] = []
+    baseline: list[float] = []
     target: Target | None = None
     note: str = ""
 
     @property
     def value(self) -> float | None:
         """The median of the runs."""
-        return statistics.median(self.runs) if self.runs else None
-
-    @property
-    def baseline_value(self) -> float | None:
-        """The median of the baseline's runs."""
-        return statistics.median(self.baseline) if self.baseline else None
+        return _median(self.runs)
 
     @property
     def ratio(self) -> float | None:
         """The median of the runs over the baseline's median, None if that is 0."""
-        value, baseline = self.value, self.baseline_value
+        value, baseline = _median(self.runs), _median(self.baseline)
         return None if value is None or not baseline else value / baseline
 
     @property
@@ -87,7 +82,7 @@ class Measure(NamedTuple):
 def spread(
     name: str,
     unit: str,
-    values: Sequence[float],
+    values: list[float],
     median: Target | None = None,
     tail: Target | None = None,
 ) -> list[Figure]:
@@ -128,18 +123,12 @@ def not_measured(title: str, why: str) -> Section:
 def show(console: Console, section: Section) -> None:
     """Print a section as a table."""
     compares = any(figure.baseline for figure in section.figures)
+    baseline = ("baseline", "ratio") if compares else ()
     table = Table(title=section.title, title_justify="left", title_style="bold")
-    for name in (
-        "",
-        "Outrider",
-        *(("baseline", "ratio") if compares else ()),
-        "unit",
-        "target",
-        "",
-    ):
+    for name in ("", "Outrider", *baseline, "unit", "target", ""):
         table.add_column(name, justify="left" if name in ("", "unit", "target") else "right")
     for one in section.figures:
-        values = [one.value, *((one.baseline_value, one.ratio) if compares else ())]
+        values = [one.value, *((_median(one.baseline), one.ratio) if compares else ())]
         met = {True: "[green]met[/]", False: "[red]not met[/]", None: one.note}[one.met]
         table.add_row(one.name, *map(_number, values), one.unit, str(one.target or ""), met)
     console.print(table)
@@ -154,7 +143,7 @@ def write(path: Path, reports: Mapping[str, list[Section]]) -> None:
             {
                 "benchmark": name,
                 "sections": [
-                    {"title": s.title, "figures": [*map(_plain, s.figures)]} for s in found
+                    {"title": one.title, "figures": [*map(_plain, one.figures)]} for one in found
                 ],
             }
             for name, found in reports.items()
@@ -178,6 +167,10 @@ def machine_facts() -> dict[str, str | int]:
 def _plain(figure: Figure) -> dict[str, Any]:
     derived = {"value": figure.value, "ratio": figure.ratio, "met": figure.met}
     return {**msgspec.to_builtins(figure), **derived}
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def _number(value: float | None) -> str:

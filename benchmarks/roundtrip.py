@@ -3,208 +3,178 @@
 Each compares the real service with something that has less to do, and its own scripted machine.
 """
 
-import statistics
 import time
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 import httpx2
 import msgspec
 from tests.servers.server import free_port
 
-from benchmarks.bench import Bench, Sections
+from benchmarks.bench import Bench, Sections, median_latency
 from benchmarks.load import Request, Run, load
 from benchmarks.machine_agent import machine_agent
-from benchmarks.processes import MEGABYTE, SERVING, BenchmarkError, Program, Stage
+from benchmarks.processes import MEGABYTE, SERVING, BenchmarkError, Program
 from benchmarks.report import Figure, Measure, Section, Target, plural
 from benchmarks.service import Installation, Server, start_scripted_machine, status_path
 from outrider.sdk import Outrider
 
 _SETTLE_SECONDS: Final = 2.0
 _STARTS: Final = 3
-_CALLS: Final = 50
+_WARM_UP_SECONDS: Final = 0.2
 
-_START: Final = Target("at most", 1.0)
-_SERVICE_MEMORY: Final = Target("at most", 85)
-_AGENT_MEMORY: Final = Target("at most", 70)
-_ACCESS: Final = Target("at least", 0.85, of="ratio")
-_SDK: Final = Target("at most", 1.3, of="ratio")
-
+_LATENCY: Final = Measure("median latency", "us", lambda run: run.p50)
+_THROUGHPUT: Final = Measure("throughput", "requests/s", lambda run: run.per_second)
 _COST: Final = Measure("processor time", "us/request", lambda run: run.cpu_per_request)
+_BUSY: Final = Measure(
+    "server busy", "% of a processor", lambda run: run.cpu_seconds * 1e8 / run.microseconds
+)
 _MEASURES: Final = {
     1: [
-        Measure("median latency", "us", lambda run: run.p50, Target("at most", 1.7, of="ratio")),
+        _LATENCY._replace(target=Target("at most", 1.7, of="ratio")),
         Measure("99th percentile", "us", lambda run: run.p99),
     ],
     32: [
-        Measure(
-            "throughput",
-            "requests/s",
-            lambda run: run.per_second,
-            Target("at least", 0.6, of="ratio"),
-        ),
-        Measure("median latency", "us", lambda run: run.p50),
+        _THROUGHPUT._replace(target=Target("at least", 0.6, of="ratio")),
+        _LATENCY,
         _COST,
-        Measure(
-            "server busy", "% of a processor", lambda run: run.cpu_seconds * 1e8 / run.microseconds
-        ),
+        _BUSY,
     ],
 }
 """The figures for each number of connections. The processor time measures the same as the
 throughput, with less noise from others on the computer; a server that is not busy was limited by
 its load."""
 
+_ACCESS: Final = (_THROUGHPUT._replace(target=Target("at least", 0.85, of="ratio")), _COST)
+_SDK: Final = Measure("agent.status(), median", "us", float, Target("at most", 1.3, of="ratio"))
 
-class Sides(NamedTuple):
-    """The service and what it is compared with, each with a machine connected."""
 
-    outrider: Server
-    baseline: Server
-    requests: dict[str, Request]
-    """The requests to measure, by the name that the report gives them."""
+class _Site:
+    """The service with an account, a key of it, and a scripted machine.
 
-    def measure(
-        self, bench: Bench, name: str, connections: int, measures: list[Measure]
+    Attributes:
+        machine: its daemon id and its token.
+        requests: the requests to measure, by the name that the report gives them.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.installation = Installation(bench.stage, "outrider")
+        self.account, key = self.installation.new_account()
+        self.server = self.installation.serve(key, SERVING)
+        self.machine = self.server.enroll(self.installation.new_code())
+        self.connect_machine(self.server)
+        daemon_id, _ = self.machine
+        read_chat = '{"type":"read_chat","payload":{}}'
+        self.requests = {
+            "GET …/status": Request("GET", status_path(daemon_id)),
+            "POST …/command read_chat": Request(
+                "POST", f"/api/v1/daemons/{daemon_id}/command", read_chat
+            ),
+            "GET /daemons": Request("GET", "/api/v1/daemons"),
+        }
+
+    def connect_machine(self, server: Server) -> None:
+        """Connect a scripted machine to the service, or to what it is compared with."""
+        start_scripted_machine(self._bench.stage, server, *self.machine)
+
+    def compare(
+        self, baseline: Server, name: str, connections: int, measures: Sequence[Measure]
     ) -> list[Figure]:
-        """Measure a request on both sides, run by run."""
+        """Measure a request on the service and on the baseline, run by run."""
 
-        def run(server: Server, seconds: int) -> Run:
+        def run(server: Server, seconds: int = self._bench.seconds) -> Run:
             return load(server, self.requests[name], connections=connections, seconds=seconds)
 
-        for server in (self.outrider, self.baseline):
+        for server in (self.server, baseline):
             run(server, 1)  # warm up
-        runs = bench.in_turns(
-            f"{name}, connections: {connections}",
-            lambda: run(self.outrider, bench.seconds),
-            lambda: run(self.baseline, bench.seconds),
-        )
+        title = f"{name}, connections: {connections}"
+        runs = self._bench.in_turns(title, lambda: run(self.server), lambda: run(baseline))
         return [one.of(runs, f", {plural(connections, 'connection')}") for one in measures]
-
-
-class Site(NamedTuple):
-    """A service with an account, a key of it, and a scripted machine."""
-
-    installation: Installation
-    account: str
-    server: Server
-    daemon_id: str
-    token: str
-
-
-def _site(here: Stage) -> Site:
-    installation = Installation(here, "outrider")
-    account, key = installation.new_account()
-    server = installation.serve(key, SERVING)
-    daemon_id, token = server.enroll(installation.new_code())
-    start_scripted_machine(here, server, daemon_id, token)
-    return Site(installation, account, server, daemon_id, token)
-
-
-def _sides(here: Stage, start_baseline: Callable[[Site], Server]) -> Sides:
-    """Start the service and what it is compared with."""
-    site = _site(here)
-    baseline = start_baseline(site)
-    start_scripted_machine(here, baseline, site.daemon_id, site.token)
-    command = f"/api/v1/daemons/{site.daemon_id}/command"
-    read_chat = '{"type":"read_chat","payload":{}}'
-    requests = {
-        "GET …/status": Request("GET", status_path(site.daemon_id)),
-        "POST …/command read_chat": Request("POST", command, read_chat),
-        "GET /daemons": Request("GET", "/api/v1/daemons"),
-    }
-    return Sides(site.server, baseline, requests)
 
 
 def roundtrip(bench: Bench) -> Sections:
     """Compare with the bare baseline; then measure the programs at rest."""
-    sides = _sides(bench.stage, _bare)
-    _check_same(sides)
-    for name in sides.requests:
+    site = _Site(bench)
+    baseline = _bare(site)
+    _check_same(site, baseline)
+    for name in site.requests:
         figures = []
         for connections, measures in _MEASURES.items():
-            figures += sides.measure(bench, name, connections, measures)
+            figures += site.compare(baseline, name, connections, measures)
         yield Section(name, figures)
-    sides.outrider.program.end()
-    sides.baseline.program.end()
+    site.server.program.end()
+    baseline.program.end()
     yield _at_rest(bench)
 
 
 def access(bench: Bench) -> Sections:
     """Compare with the same build, its access layer (limits, keys, quota, audit) bypassed."""
-    throughput = _MEASURES[32][0]._replace(target=_ACCESS)
-    sides = _sides(bench.stage, _bypassed)
-    for name in list(sides.requests)[:2]:
-        figures = sides.measure(bench, name, 32, [throughput, _COST])
-        yield Section(f"{name}, with the access layer; the baseline is without it", figures)
-
-
-def sdk(bench: Bench) -> Sections:
-    """Compare `agent.status()` of the Python client with a bare request."""
-    site = _site(bench.stage)
-    server, path = site.server, status_path(site.daemon_id)
-    with (
-        httpx2.Client(headers=server.headers) as bare,
-        Outrider(server.url, server.key) as client,
-    ):
-        agent = client.agent(path.split("/")[-2])
-        runs = bench.in_turns(
-            "agent.status()",
-            lambda: _median(agent.status, bench.seconds),
-            lambda: _median(lambda: bare.get(server.url + path).json(), bench.seconds),
-        )
-    measure = Measure("agent.status(), median", "us", float, _SDK)
-    yield Section("The Python client", [measure.of(runs)])
-
-
-def _bare(site: Site) -> Server:
-    """Start the bare baseline."""
-    port, key = free_port(), site.server.key
-    program = site.installation.stage.start(
-        "baseline",
-        ["-m", "benchmarks.programs.bare_service", str(port), site.daemon_id],
-        {"KEY": key, "DAEMONS": site.server.get("/api/v1/daemons").decode()},
-        SERVING,
-    )
-    baseline = Server(program, f"http://127.0.0.1:{port}", key)
-    program.wait_until(lambda: baseline.answers("/api/v1/daemons"), "ready")
-    return baseline
-
-
-def _bypassed(site: Site) -> Server:
-    """Start the same build with the access layer bypassed, on a copy of the data."""
-    return Installation(site.installation.stage, "bypassed", copy_of=site.installation).serve(
+    site = _Site(bench)
+    # On a copy of the data.
+    baseline = Installation(bench.stage, "bypassed", copy_of=site.installation).serve(
         site.server.key,
         SERVING,
         module="benchmarks.programs.bypassed_service",
         settings={"ACCOUNT": site.account},
     )
+    site.connect_machine(baseline)
+    for name in list(site.requests)[:2]:
+        figures = site.compare(baseline, name, 32, _ACCESS)
+        yield Section(f"{name}, with the access layer; the baseline is without it", figures)
 
 
-def _check_same(sides: Sides) -> None:
+def sdk(bench: Bench) -> Sections:
+    """Compare `agent.status()` of the Python client with a bare request."""
+    site = _Site(bench)
+    server, path = site.server, status_path(site.machine[0])
+    with (
+        httpx2.Client(headers=server.headers) as bare,
+        Outrider(server.url, server.key) as client,
+    ):
+        status = client.agent(path.split("/")[-2]).status
+
+        def bare_status() -> object:
+            return bare.get(server.url + path).json()
+
+        for call in (status, bare_status):
+            median_latency(call, _WARM_UP_SECONDS)
+        runs = bench.in_turns(
+            "agent.status()",
+            lambda: median_latency(status, bench.seconds) * 1000,
+            lambda: median_latency(bare_status, bench.seconds) * 1000,
+        )
+    yield Section("The Python client", [_SDK.of(runs)])
+
+
+def _bare(site: _Site) -> Server:
+    """Start the bare baseline."""
+    port, key = free_port(), site.server.key
+    program = site.installation.stage.start(
+        "baseline",
+        ["-m", "benchmarks.programs.bare_service", str(port), site.machine[0]],
+        {"KEY": key, "DAEMONS": site.server.get("/api/v1/daemons").decode()},
+        SERVING,
+    )
+    baseline = Server(program, f"http://127.0.0.1:{port}", key)
+    program.wait_until(lambda: baseline.answers("/api/v1/daemons"), "ready")
+    site.connect_machine(baseline)
+    return baseline
+
+
+def _check_same(site: _Site, baseline: Server) -> None:
     """Check that both sides give the same answers."""
-    for name, request in sides.requests.items():
+    for name, request in site.requests.items():
         ours, theirs = (
             msgspec.json.decode(
                 server.request(request.method, request.path, content=request.body).content
             )
-            for server in (sides.outrider, sides.baseline)
+            for server in (site.server, baseline)
         )
         for daemon in (d for body in (ours, theirs) for d in body.get("daemons", ())):
             del daemon["lastSeenAt"]
         if ours != theirs:
             raise BenchmarkError(f"{name}: the baseline does not answer what the service answers")
-
-
-def _median(call: Callable[[], object], seconds: int) -> float:
-    """Return the median of a call in microseconds."""
-    for _ in range(_CALLS):
-        call()  # warm up
-    taken: list[float] = []
-    end = time.perf_counter() + seconds
-    while (began := time.perf_counter()) < end:
-        call()
-        taken.append((time.perf_counter() - began) * 1e6)
-    return statistics.median(taken)
 
 
 def _at_rest(bench: Bench) -> Section:
@@ -215,22 +185,23 @@ def _at_rest(bench: Bench) -> Section:
     second = [_start(installation) for installation in installations]
     figures = []
     for name, starts, target in (
-        ("second start", second, _START),
+        ("second start", second, Target("at most", 1.0)),
         ("first start, of an empty directory,", first, None),
     ):
         seconds, resident, shared = map(list, zip(*starts, strict=True))
         figures += [
             Figure(f"service: {name} to /readyz", "s", seconds, target=target),
-            Figure("  then idle memory (RSS)", "MB", resident, target=_SERVICE_MEMORY),
+            Figure("  then idle memory (RSS)", "MB", resident, target=Target("at most", 85)),
             Figure("  then idle memory (PSS)", "MB", shared),
         ]
     with machine_agent(Installation(bench.stage, "agent")) as agent:
-        resident_agent, shared_agent = _memory(agent.program)
+        own, own_shared = _memory(agent.program)
         children = agent.program.process.children(recursive=True)
         of_children = sum(child.memory_info().rss for child in children) / MEGABYTE
+    limit = Target("at most", 70)
     figures += [
-        Figure("machine agent: idle memory (RSS)", "MB", [resident_agent], target=_AGENT_MEMORY),
-        Figure("machine agent: idle memory (PSS)", "MB", [shared_agent]),
+        Figure("machine agent: idle memory (RSS)", "MB", [own], target=limit),
+        Figure("machine agent: idle memory (PSS)", "MB", [own_shared]),
         Figure("machine agent: its children (RSS)", "MB", [of_children]),
     ]
     return Section("At rest", figures)

@@ -16,11 +16,12 @@ from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.bench import Bench, Sections
-from benchmarks.machine_agent import Agent, MachineAgent, machine_agent
+from benchmarks.bench import Bench, Sections, median_latency
+from benchmarks.machine_agent import MachineAgent, machine_agent
 from benchmarks.processes import MEGABYTE, BenchmarkError
 from benchmarks.report import Figure, Measure, Section, Target, percentile
 from benchmarks.service import Installation
+from outrider.sdk import Agent
 
 _SOON: Final = Target("at most", 15)
 _UNDISTURBED: Final = Target("at most", 2, "ratio")
@@ -63,7 +64,7 @@ def _echo(machine: MachineAgent, bench: Bench) -> Section:
     agent = machine.launch("shell")
     runs = bench.in_turns(
         "echo",
-        lambda: asyncio.run(_echo_of_terminal(agent)),
+        lambda: asyncio.run(_echo_of_terminal(machine, agent)),
         lambda: _echo_of_tmux(machine.home),
     )
     agent.stop()
@@ -84,11 +85,11 @@ def _keys() -> Iterator[bytes]:
 
 
 @asynccontextmanager
-async def _terminal(agent: Agent) -> AsyncIterator[ClientConnection]:
+async def _terminal(machine: MachineAgent, agent: Agent) -> AsyncIterator[ClientConnection]:
     """Open the terminal of an agent."""
-    server = agent.machine.server
+    server = machine.server
     async with connect(
-        f"ws{server.url.removeprefix('http')}/api/v1/shortcuts/{agent.target}/terminal",
+        f"ws{server.url.removeprefix('http')}/api/v1/shortcuts/{agent.id}/terminal",
         additional_headers=server.headers,
         compression=None,
         proxy=None,
@@ -116,10 +117,10 @@ async def _quiet(socket: ClientConnection) -> None:
             return
 
 
-async def _echo_of_terminal(agent: Agent) -> list[float]:
+async def _echo_of_terminal(machine: MachineAgent, agent: Agent) -> list[float]:
     """Return the milliseconds of each key's way to the machine and back."""
     found = []
-    async with _terminal(agent) as socket:
+    async with _terminal(machine, agent) as socket:
         await socket.send(b"cat\r")
         await _shown(socket, b"cat")
         await _quiet(socket)
@@ -183,8 +184,8 @@ def _yes(machine: MachineAgent, bench: Bench) -> Section:
     agent, loud = machine.launch("shell"), machine.launch("shell")
     alone, beside, rates = [], [], []
     for _ in bench.each_round("a loud terminal"):
-        alone.append(agent.status_latency(bench.seconds))
-        times, rate = asyncio.run(_status_beside_yes(loud, agent, bench.seconds))
+        alone.append(median_latency(agent.status, bench.seconds))
+        times, rate = asyncio.run(_status_beside_yes(machine, loud, agent, bench.seconds))
         beside.append(times)
         rates.append(rate)
     agent.stop()
@@ -198,7 +199,9 @@ def _yes(machine: MachineAgent, bench: Bench) -> Section:
     )
 
 
-async def _status_beside_yes(loud: Agent, agent: Agent, seconds: float) -> tuple[float, float]:
+async def _status_beside_yes(
+    machine: MachineAgent, loud: Agent, agent: Agent, seconds: float
+) -> tuple[float, float]:
     """Return the same while `yes` runs and is read, and the megabytes per second that are read."""
     size = 0
 
@@ -207,11 +210,11 @@ async def _status_beside_yes(loud: Agent, agent: Agent, seconds: float) -> tuple
         async for message in socket:
             size += len(message)
 
-    async with _terminal(loud) as socket:
+    async with _terminal(machine, loud) as socket:
         await socket.send(b"yes\r")
         await _shown(socket, b"\ny")  # the command itself may have scrolled away already
         reading = asyncio.create_task(read(socket))
-        median = await asyncio.to_thread(agent.status_latency, seconds)
+        median = await asyncio.to_thread(median_latency, agent.status, seconds)
         reading.cancel()
         await asyncio.wait({reading})
         await socket.send(b"\x03")
