@@ -22,56 +22,39 @@ from websockets.asyncio.client import ClientConnection
 
 from outrider.contract.commands import CommandType
 from outrider.contract.events import AgentEvent, EventName
-from outrider.contract.frames import (
-    Command,
-    CommandResult,
-    Failure,
-    Welcome,
-    decode_from_service,
-    encode,
-)
+from outrider.contract.frames import Command, CommandResult, Welcome, decode_from_service, encode
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Session
 
+_SESSIONS: Final = (session(), session("acp", "opencode-acp", status="generating"))
 _TEXT: Final = (
     "I have added `test_discount_starts_above_a_hundred` with the values 99.99, 100 and 100.01; "
     "the three of them pass."
 )
-_MESSAGES: Final = 20
+_MESSAGES: Final = [
+    {
+        "id": f"msg_01jz3v7k2qf8ar4n0w5h6x{index:04d}",
+        "index": index,
+        "role": "assistant" if index % 2 else "user",
+        "kind": "text",
+        "content": _TEXT,
+        "timestamp": 1_750_000_000_000 + 3000 * index,
+    }
+    for index in range(20)
+]
+_CHAT: Final = {"messages": _MESSAGES, "totalMessages": len(_MESSAGES)}
+_IDLE: Final = {"status": "idle", "pendingAction": None}
 
-_SESSIONS: Final = (session(), session("acp", "opencode-acp", status="generating"))
+RESULTS: Final[dict[str, Raw]] = {
+    CommandType.AGENT_STATUS: Raw(msgspec.json.encode(STATE)),
+    CommandType.READ_CHAT: Raw(msgspec.json.encode(CHAT | _CHAT | _IDLE)),
+}
+"""The result of each command that the machine knows, encoded once."""
 
 
 def sessions() -> list[Session]:
     """Return what runs on the machine: a CLI agent and an ACP agent."""
     return [msgspec.structs.replace(one) for one in _SESSIONS]
-
-
-def _chat() -> dict[str, object]:
-    messages = [
-        {
-            "id": f"msg_01jz3v7k2qf8ar4n0w5h6x{index:04d}",
-            "index": index,
-            "role": "assistant" if index % 2 else "user",
-            "kind": "text",
-            "content": _TEXT,
-            "timestamp": 1_750_000_000_000 + 3000 * index,
-        }
-        for index in range(_MESSAGES)
-    ]
-    return CHAT | {
-        "messages": messages,
-        "status": "idle",
-        "pendingAction": None,
-        "totalMessages": _MESSAGES,
-    }
-
-
-RESULTS: Final = {
-    CommandType.AGENT_STATUS: Raw(msgspec.json.encode(STATE)),
-    CommandType.READ_CHAT: Raw(msgspec.json.encode(_chat())),
-}
-"""The result of each command that the machine knows, encoded once."""
 
 
 def event(daemon_id: str, of: Session = _SESSIONS[0]) -> AgentEvent:
@@ -89,12 +72,8 @@ def event(daemon_id: str, of: Session = _SESSIONS[0]) -> AgentEvent:
 
 
 def answer(command: Command) -> CommandResult:
-    """Return the result of a command."""
-    result = RESULTS.get(command.command)  # type: ignore[call-overload]
-    if result is not None:
-        return CommandResult(id=command.id, result=result)
-    failure = Failure(status=400, message=f"No script for {command.command}")
-    return CommandResult(id=command.id, error=failure)
+    """Return the result of a command that the machine knows."""
+    return CommandResult(id=command.id, result=RESULTS[command.command])
 
 
 @asynccontextmanager

@@ -3,8 +3,8 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +26,7 @@ from benchmarks.report import (
     plural,
     spread,
 )
-from benchmarks.scripted_machine import connected, event, sessions
-from benchmarks.service import Installation, Server, start_receiver
+from benchmarks.service import Installation, start_receiver
 from outrider.cloud.webhooks.endpoint_limiter import EndpointLimits
 from outrider.cloud.webhooks.event_intake import agent_body
 from outrider.contract.frames import Acknowledge, Event, Snapshot, decode_from_service, encode
@@ -95,122 +94,24 @@ def webhooks(bench: Bench) -> Sections:
         yield Section("Webhooks, PostgreSQL, no history", figures)
 
 
-class _Service:
-    """A service with webhooks, and the receiver that they lead to."""
-
-    def __init__(self, here: Stage, name: str, settings: dict[str, str] | None = None) -> None:
-        self._here = here
-        self.installation = Installation(here, name, settings=settings)
-        self.webhooks = 0
-        _, self._key = self.installation.new_account()
-        self._receiver = start_receiver(here)
-        self.server: Server
-        self.start()
-
-    def start(self) -> None:
-        """Start the service."""
-        self.server = self.installation.serve(self._key, SERVING)
-
-    def close(self) -> None:
-        """End the service and the receiver."""
-        self.server.program.end()
-        self._receiver.program.end()
-
-    def add_webhooks(self, count: int) -> None:
-        """Add webhooks until there are `count`."""
-        session = self.server.log_in()
-        while self.webhooks < count:
-            self.server.add_webhook(session, f"{self._receiver.url}/{self.webhooks}")
-            self.webhooks += 1
-
-    @contextmanager
-    def hanging_webhook(self) -> Iterator[None]:
-        """Add a webhook whose receiver does not answer; delete it at the end."""
-        session = self.server.log_in()
-        path = self.server.add_webhook(session, f"{self._receiver.url}/hang")
-        try:
-            yield
-        finally:
-            self.server.request("DELETE", path, headers=session)
-
-    def rate(self, deliveries: int) -> tuple[float, float]:
-        """Return the deliveries per second, and the service's processor seconds for each.
-
-        Each run has a new machine: one may send 10,000 events at once, then 100 a second.
-        """
-        events = min(EVENT_BURST, max(1, deliveries // self.webhooks))
-        _, token = self._enroll()
-        made = events * self.webhooks
-        expected = self._count() + made
-        cpu = self.server.program.cpu_seconds()
-        began = uvloop.run(_flood(self.server.websocket_url, token, events))
-        self.server.program.wait_until(
-            lambda: self._count() >= expected, f"at {expected} deliveries", 120
-        )
-        seconds = time.perf_counter() - began
-        return made / seconds, (self.server.program.cpu_seconds() - cpu) / made
-
-    def bare_rate(self, deliveries: int) -> tuple[float, float]:
-        """Return what `rate` does, of the bare loop, to the same receiver."""
-        at_once = min(EndpointLimits().in_flight_per_webhook * self.webhooks, _MOST_AT_ONCE)
-        machine, bodies = new_id("machine"), self._here.directory / "bodies"
-        bodies.write_bytes(b"\n".join(agent_body(machine, event(machine)) for _ in range(200)))
-        arguments = [self._receiver.url, str(deliveries), str(at_once), str(bodies)]
-        program = self._here.start(
-            "bare deliveries",
-            ["-m", "benchmarks.programs.bare_deliveries", *arguments],
-            cpus=SERVING,
-        )
-        program.wait_for_success(120)
-        seconds, cpu = map(float, program.log.read_text().split())
-        return deliveries / seconds, cpu / deliveries
-
-    def latencies(self) -> list[float]:
-        """Return the milliseconds from an agent's event to the receiver's first byte."""
-        return uvloop.run(self._latencies(*self._enroll()))
-
-    async def _latencies(self, daemon_id: str, token: str) -> list[float]:
-        found = []
-        file = self._here.directory / f"journal-{daemon_id}.db"
-        async with connected_outbox(self.server.url, daemon_id, token, file) as outbox:
-            await asyncio.sleep(0.2)
-            for number in range(_WARM_UP + _LATENCIES):  # the first ones open connections
-                wanted = self._count() + self.webhooks
-                event = scripted_machine.event(daemon_id)
-                began = time.monotonic_ns()
-                outbox.event(event)
-                async with asyncio.timeout(30):
-                    while await asyncio.to_thread(self._count) < wanted:
-                        pass
-                if number >= _WARM_UP:
-                    found.append((int(self._receiver.get("/last")) - began) / 1e6)
-                await asyncio.sleep(0.02)
-        return found
-
-    def _enroll(self) -> tuple[str, str]:
-        """Return the id and the token of a new machine."""
-        return self.server.enroll(self.installation.new_code())
-
-    def _count(self) -> int:
-        time.sleep(0.01)
-        return int(self._receiver.get("/count"))
-
-
-def _beside_one_that_hangs(service: _Service, bench: Bench) -> Section:
+def _beside_one_that_hangs(service: "_Service", bench: Bench) -> Section:
     """Measure what one receiver that hangs costs the others."""
     service.add_webhooks(_OTHERS)
     service.rate(service.webhooks * 5)  # warm up
 
     def beside() -> list[float]:
-        with service.hanging_webhook():
-            return service.latencies()
+        session = service.server.log_in()
+        path = service.server.add_webhook(session, f"{service.receiver.url}/hang")
+        found = service.latencies()
+        service.server.request("DELETE", path, headers=session)
+        return found
 
     runs = bench.in_turns("a receiver that hangs", beside, service.latencies)
     title = "Webhooks: one receiver that hangs, the baseline being without it"
     return Section(title, [_UNHURT.of(runs)])
 
 
-def _rates(service: _Service, webhooks: int, bench: Bench) -> list[Figure]:
+def _rates(service: "_Service", webhooks: int, bench: Bench) -> list[Figure]:
     service.add_webhooks(webhooks)
     deliveries = max(bench.seconds * _PER_SECOND, webhooks)
     name = plural(webhooks, "webhook")
@@ -225,15 +126,100 @@ def _rates(service: _Service, webhooks: int, bench: Bench) -> list[Figure]:
     return figures
 
 
+class _Service:
+    """A service with webhooks, and the receiver that they lead to."""
+
+    def __init__(self, stage: Stage, name: str, settings: dict[str, str] | None = None) -> None:
+        self._stage = stage
+        self.installation = Installation(stage, name, settings=settings)
+        _, self._key = self.installation.new_account()
+        self.receiver = start_receiver(stage)
+        self.webhooks = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start the service."""
+        self.server = self.installation.serve(self._key, SERVING)
+
+    def close(self) -> None:
+        """End the service and the receiver."""
+        self.server.program.end()
+        self.receiver.program.end()
+
+    def add_webhooks(self, count: int) -> None:
+        """Add webhooks until there are `count`."""
+        session = self.server.log_in()
+        while self.webhooks < count:
+            self.server.add_webhook(session, f"{self.receiver.url}/{self.webhooks}")
+            self.webhooks += 1
+
+    def rate(self, deliveries: int) -> tuple[float, float]:
+        """Return the deliveries per second, and the service's processor seconds for each.
+
+        Each run has a new machine: one may send 10,000 events at once, then 100 a second.
+        """
+        events = min(EVENT_BURST, max(1, deliveries // self.webhooks))
+        program, (_, token) = self.server.program, self._enroll()
+        made = events * self.webhooks
+        expected = self._count() + made
+        cpu = program.cpu_seconds()
+        began = uvloop.run(_flood(self.server.websocket_url, token, events))
+        program.wait_until(lambda: self._count() >= expected, f"at {expected} deliveries", 120)
+        seconds = time.perf_counter() - began
+        return made / seconds, (program.cpu_seconds() - cpu) / made
+
+    def bare_rate(self, deliveries: int) -> tuple[float, float]:
+        """Return what `rate` does, of the bare loop, to the same receiver."""
+        at_once = min(EndpointLimits().in_flight_per_webhook * self.webhooks, _MOST_AT_ONCE)
+        machine, bodies = new_id("machine"), self._stage.directory / "bodies"
+        events = (scripted_machine.event(machine) for _ in range(200))
+        bodies.write_bytes(b"\n".join(agent_body(machine, event) for event in events))
+        arguments = [self.receiver.url, str(deliveries), str(at_once), str(bodies)]
+        module = ["-m", "benchmarks.programs.bare_deliveries"]
+        program = self._stage.start("bare deliveries", [*module, *arguments], cpus=SERVING)
+        program.wait_for_success(120)
+        seconds, cpu = map(float, program.log.read_text().split())
+        return deliveries / seconds, cpu / deliveries
+
+    def latencies(self) -> list[float]:
+        """Return the milliseconds from an agent's event to the receiver's first byte."""
+        return uvloop.run(self._latencies(*self._enroll()))
+
+    async def _latencies(self, daemon_id: str, token: str) -> list[float]:
+        found = []
+        file = self._stage.directory / f"journal-{daemon_id}.db"
+        async with connected_outbox(self.server.url, daemon_id, token, file) as outbox:
+            await asyncio.sleep(0.2)
+            for _ in range(_WARM_UP + _LATENCIES):
+                wanted = self._count() + self.webhooks
+                event = scripted_machine.event(daemon_id)
+                began = time.monotonic_ns()
+                outbox.event(event)
+                async with asyncio.timeout(30):
+                    while await asyncio.to_thread(self._count) < wanted:
+                        pass
+                found.append((int(self.receiver.get("/last")) - began) / 1e6)
+                await asyncio.sleep(0.02)
+        return found[_WARM_UP:]  # the first ones open connections
+
+    def _enroll(self) -> tuple[str, str]:
+        """Return the id and the token of a new machine."""
+        return self.server.enroll(self.installation.new_code())
+
+    def _count(self) -> int:
+        time.sleep(0.01)
+        return int(self.receiver.get("/count"))
+
+
 async def _flood(url: str, token: str, count: int) -> float:
     """Send `count` events as fast as the service reads them; return when the first was sent.
 
     That is `time.perf_counter`'s. Returns once the service has acknowledged them all.
     """
-    async with connected(url, token) as (socket, welcome):
+    async with scripted_machine.connected(url, token) as (socket, welcome):
         last = welcome.acknowledged + count
         frames = [
-            encode(Event(seq=seq, event=event(welcome.daemon_id)))
+            encode(Event(seq=seq, event=scripted_machine.event(welcome.daemon_id)))
             for seq in range(welcome.acknowledged + 1, last + 1)
         ]
         began = time.perf_counter()
@@ -262,7 +248,9 @@ async def connected_outbox(
         Connection(server=server, daemon_id=daemon_id, token=token, nickname="bench"),
         outbox=outbox,
         router=Router({}),
-        snapshot=lambda: Snapshot(machine=MACHINE, providers=[], sessions=sessions()),
+        snapshot=lambda: Snapshot(
+            machine=MACHINE, providers=[], sessions=scripted_machine.sessions()
+        ),
         on_connected=connected.set,
     )
     running = asyncio.create_task(link.run(stop))

@@ -65,7 +65,8 @@ class Bare:
                 Route("/api/v1/daemons", self._list_daemons),
                 Route("/api/v1/daemons/{daemonId}/command", self._run_command, methods=["POST"]),
                 Route("/api/v1/shortcuts/{ideId}/status", self._status),
-                WebSocketRoute("/api/v1/daemon/connect", _Endpoint(self)),
+                # An instance, so that Starlette calls it without its own WebSocket class.
+                WebSocketRoute("/api/v1/daemon/connect", self),
             ]
         )
 
@@ -98,7 +99,7 @@ class Bare:
         await self._send({"type": "websocket.send", "text": _encode(frame).decode()})
         return Response(bytes((await future).result), media_type="application/json")
 
-    async def serve_machine(self, receive: Receive, send: Send) -> None:
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the machine's socket."""
         await receive()
         await send({"type": "websocket.accept"})
@@ -116,16 +117,6 @@ class Bare:
             if isinstance(frame, CommandResult):
                 self._waiting.pop(frame.id).set_result(frame)
         self._send = None
-
-
-class _Endpoint:
-    """The machine's route: straight to the socket, past Starlette's own WebSocket class."""
-
-    def __init__(self, bare: Bare) -> None:
-        self._bare = bare
-
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        await self._bare.serve_machine(receive, send)
 
 
 def main(port: int, bare: Bare) -> None:

@@ -1,5 +1,6 @@
 """Starts the service with its access layer bypassed: everyone is the account in `ACCOUNT`."""
 
+# mypy: disable-error-code="method-assign,assignment"
 import os
 from typing import Any
 
@@ -8,7 +9,7 @@ from starlette.types import Scope
 from outrider.cli.main import run
 from outrider.cloud.access.audit import Audit
 from outrider.cloud.access.principal import ALL_SCOPES, Principal
-from outrider.cloud.access.rate_limits import RateLimits, RateLimitStatus
+from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.api.authorization import Authorization, Headers, RequestContext
 from outrider.cloud.api.endpoint import Endpoint
 
@@ -16,24 +17,12 @@ _ANYONE = Principal("key", "key_of_the_benchmark", os.environ["ACCOUNT"], ALL_SC
 
 
 async def _authorize_anyone(
-    _authorization: Authorization,
-    _endpoint: Endpoint[Any],
-    _scope: Scope,
-    _headers: Headers,
-    context: RequestContext,
+    _: Authorization, _endpoint: Endpoint[Any], _scope: Scope, _headers: Headers, to: RequestContext
 ) -> None:
-    context.principal = _ANYONE
+    to.principal = _ANYONE
 
 
-def _no_headers(_rates: RateLimits, _standings: list[RateLimitStatus]) -> list[tuple[bytes, bytes]]:
-    return []
-
-
-def _no_note(_audit: Audit, **_note: object) -> None:
-    return
-
-
-Authorization.authorize = _authorize_anyone  # type: ignore[method-assign,assignment]
-RateLimits.headers = _no_headers  # type: ignore[method-assign,assignment]
-Audit.note = _no_note  # type: ignore[assignment]
+Authorization.authorize = _authorize_anyone
+RateLimits.headers = lambda _rates, _statuses: []
+Audit.note = lambda _audit, **_note: None
 run()
