@@ -29,7 +29,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from outrider.cloud.store import tables
+from outrider.cloud.store import sqlite_driver, tables
 from outrider.cloud.store.transaction import DatabaseUnavailable, Transaction
 from outrider.contract.errors import OutriderError
 
@@ -346,7 +346,8 @@ def _engine(url: URL, patience: float | None) -> AsyncEngine:
             connect_args=bounds if url.get_driver_name() == "asyncpg" else {},
         )
     # No overflow: each connection is a thread, and starting many at once is slow.
-    engine = create_async_engine(url, max_overflow=0, connect_args={"timeout": _SQLITE_WAIT})
+    options = {"timeout": _SQLITE_WAIT, "async_creator_fn": sqlite_driver.connect}
+    engine = create_async_engine(url, max_overflow=0, connect_args=options)
 
     @event.listens_for(engine.sync_engine, "connect")
     def _set_up(connection: DBAPIConnection, _record: object) -> None:
