@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, delete, func, or_, select, tuple_, update
+from sqlalchemy import Select, and_, bindparam, delete, func, or_, select, tuple_, update
 
 from outrider.cloud.batched import batched
 from outrider.cloud.store import tables
@@ -60,8 +60,7 @@ async def save(transaction: Transaction, sessions: Iterable[OwnedSession]) -> No
         where=is_newer,
     )
     # In the order of the keys: nodes that write the same rows cannot deadlock.
-    for key in sorted(rows):
-        await transaction.execute(statement.values(rows[key]))
+    await transaction.execute(statement, [rows[key] for key in sorted(rows)])
 
 
 async def running(database: Database, machine_ids: Sequence[str]) -> list[OwnedSession]:
@@ -82,16 +81,20 @@ async def running(database: Database, machine_ids: Sequence[str]) -> list[OwnedS
 
 async def end(transaction: Transaction, missing: Sequence[OwnedSession], now: int) -> None:
     """Note that sessions have ended, for a reason that is not known."""
+    rows = []
     for one in missing:
         ended = msgspec.structs.replace(
             one.session, state="ended", ended_at=now, pending_action=None
         )
-        await transaction.execute(
-            update(_history)
-            .where(_history.c.machine_id == one.machine_id, _history.c.id == one.session.id)
-            .where(_history.c.ended_at.is_(None))
-            .values(ended_at=now, data=msgspec.json.encode(ended))
-        )
+        data = msgspec.json.encode(ended)
+        rows.append({"machine": one.machine_id, "session": one.session.id, "ended": data})
+    await transaction.execute(
+        update(_history)
+        .where(_history.c.machine_id == bindparam("machine"))
+        .where(_history.c.id == bindparam("session"), _history.c.ended_at.is_(None))
+        .values(ended_at=now, data=bindparam("ended")),
+        rows,
+    )
 
 
 async def page(
