@@ -1,21 +1,56 @@
-"""From what a machine has reported to what the API shows of it."""
+"""What the API shows of a machine: `GET /daemons` (`daemon`), `GET …/status` (`daemon_status`).
+
+A new field of the API's structs is an error of mypy here until it is given a value.
+"""
 
 from collections.abc import Iterable, Iterator
+from typing import TypedDict
 
 import msgspec
 from msgspec import UNSET
 
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.contract.resources import (
+    AgentStatus,
     Approval,
     CliEntry,
     Daemon,
     DaemonStatus,
     IdeEntry,
     Session,
+    Workspace,
 )
 
 _encoder = msgspec.json.Encoder()
+
+
+class _Summary(TypedDict):
+    """The fields of `DaemonSummary`, which every view of a machine has."""
+
+    id: str
+    hostname: str
+    nickname: str
+    platform: str
+    cdp_connected: bool
+    ides: list[IdeEntry]
+    clis: list[CliEntry]
+    acps: list[CliEntry]
+    version: str
+    connected_at: int | None
+    last_seen_at: int | None
+
+
+class _Entry(TypedDict):
+    """The fields that the entries of agents and of IDEs have in common."""
+
+    id: str
+    type: str
+    name: str
+    session_id: str
+    status: AgentStatus
+    title: str | None
+    workspace: Workspace | None
+    last_activity_at: int
 
 
 def daemon_json(state: MachineState) -> bytes:
@@ -27,13 +62,13 @@ def daemon_json(state: MachineState) -> bytes:
 
 def daemon(state: MachineState) -> Daemon:
     """Return the machine as the list of connected machines shows it."""
-    return Daemon(**_common(state))  # type: ignore[arg-type]
+    return Daemon(**_summary(state))
 
 
 def any_daemon(state: MachineState) -> Daemon:
     """Return the machine as the list of all machines shows it."""
     return Daemon(
-        **_common(state),  # type: ignore[arg-type]
+        **_summary(state),
         connected=state.connected,
         reconnecting=True if state.connected and not state.online else UNSET,
     )
@@ -59,7 +94,7 @@ def approvals(state: MachineState) -> Iterator[Approval]:
 def daemon_status(state: MachineState, *, now: int) -> DaemonStatus:
     """Return the machine in full."""
     return DaemonStatus(
-        **_common(state),  # type: ignore[arg-type]
+        **_summary(state),
         connected=state.connected,
         machine=state.machine,
         sessions=list(state.sessions.values()),
@@ -68,7 +103,7 @@ def daemon_status(state: MachineState, *, now: int) -> DaemonStatus:
     )
 
 
-def _common(state: MachineState) -> dict[str, object]:
+def _summary(state: MachineState) -> _Summary:
     sessions = state.sessions.values()
     return {
         "id": state.id,
@@ -96,12 +131,12 @@ def _latest(sessions: Iterable[Session]) -> list[Session]:
 
 
 def _cli(machine_id: str, session: Session) -> CliEntry:
-    return CliEntry(**_entry(machine_id, session))  # type: ignore[arg-type]
+    return CliEntry(**_entry(machine_id, session))
 
 
 def _ide(machine_id: str, session: Session) -> IdeEntry:
     return IdeEntry(
-        **_entry(machine_id, session),  # type: ignore[arg-type]
+        **_entry(machine_id, session),
         cdp_connected=session.cdp_connected,
         agents=session.agents,
     )
@@ -112,7 +147,7 @@ def type_target(machine_id: str, session: Session) -> str:
     return f"{machine_id}:{session.kind}:{session.type}"
 
 
-def _entry(machine_id: str, session: Session) -> dict[str, object]:
+def _entry(machine_id: str, session: Session) -> _Entry:
     return {
         "id": type_target(machine_id, session),
         "type": session.type,
