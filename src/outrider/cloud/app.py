@@ -43,7 +43,7 @@ from outrider.cloud.api.session_history import SessionHistoryServices
 from outrider.cloud.api.sockets import Sockets
 from outrider.cloud.api.streaming import Streams
 from outrider.cloud.api.table import ENDPOINTS, bound_endpoints
-from outrider.cloud.api.terminals import TerminalServices
+from outrider.cloud.api.terminal_sockets import TerminalServices
 from outrider.cloud.api.waiting import Waits, WaitServices
 from outrider.cloud.api.webhooks import WebhookServices
 from outrider.cloud.base_path import BasePath

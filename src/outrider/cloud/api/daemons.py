@@ -1,7 +1,7 @@
-"""Machines: list them, read their state, command them, use their terminals.
+"""Machines: list them, read their state, command them, run commands in their terminals.
 
 `POST …/command` takes every public command, and is the only way to get a screenshot. The commands
-to one agent have endpoints of their own in `shortcuts.py`.
+to one agent have endpoints of their own in `shortcuts.py`, live terminals in `terminal_sockets.py`.
 """
 
 import re
@@ -119,8 +119,10 @@ class CommandRequest(Wire, kw_only=True):
 
 _payload_decoders: dict[CommandType, msgspec.json.Decoder[Wire]] = {
     command: msgspec.json.Decoder(COMMANDS[command].payload) for command in PUBLIC_COMMANDS
-} | {CommandType.RESOLVE_ACTION: msgspec.json.Decoder(ResolveAction)}
-"""A client cannot say who answers an action."""
+} | {
+    # Not `AnswerAction`, which the machine gets: a client cannot say who answers an action.
+    CommandType.RESOLVE_ACTION: msgspec.json.Decoder(ResolveAction)
+}
 _NAMES = {CommandType.LAUNCH_IDE: {"type": "ideType"}, CommandType.LAUNCH_CLI: {"type": "cliType"}}
 _terminal_name = re.compile(TERMINAL_NAME)
 _PUBLIC = {str(command): command for command in sorted(PUBLIC_COMMANDS)}

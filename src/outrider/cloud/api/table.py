@@ -1,7 +1,8 @@
 """All endpoints of the API, and the services that the handlers of each module get.
 
-The rows are in `ENDPOINTS` at the end of each module. A new module is added here twice: to the
-table, from which the description and the rate limits come, and to `bound_endpoints`.
+The rows are in `ENDPOINTS` at the end of each module. For a new module, add its rows to the
+table, from which the description and the rate limits come, and to `bound_endpoints`, with a
+parameter for its services, which `cloud/app.py` passes.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from outrider.cloud.api import (
     events,
     session_history,
     shortcuts,
-    terminals,
+    terminal_sockets,
     waiting,
     webhooks,
 )
@@ -25,7 +26,7 @@ ENDPOINTS: list[Endpoint[Any]] = [
     *session_history.ENDPOINTS,
     *shortcuts.ENDPOINTS,
     *waiting.ENDPOINTS,
-    *terminals.ENDPOINTS,
+    *terminal_sockets.ENDPOINTS,
     *events.ENDPOINTS,
     *webhooks.ENDPOINTS,
     *auth.ENDPOINTS,
@@ -39,7 +40,7 @@ def bound_endpoints(
     for_session_history: session_history.SessionHistoryServices,
     for_shortcuts: Dispatcher,
     for_waiting: waiting.WaitServices,
-    for_terminals: terminals.TerminalServices,
+    for_terminals: terminal_sockets.TerminalServices,
     for_events: events.EventServices,
     for_webhooks: webhooks.WebhookServices,
     for_auth: auth.AuthServices,
@@ -51,7 +52,7 @@ def bound_endpoints(
         *bind(session_history.ENDPOINTS, for_session_history),
         *bind(shortcuts.ENDPOINTS, for_shortcuts),
         *bind(waiting.ENDPOINTS, for_waiting),
-        *bind(terminals.ENDPOINTS, for_terminals),
+        *bind(terminal_sockets.ENDPOINTS, for_terminals),
         *bind(events.ENDPOINTS, for_events),
         *bind(webhooks.ENDPOINTS, for_webhooks),
         *bind(auth.ENDPOINTS, for_auth),
