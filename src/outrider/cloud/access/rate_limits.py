@@ -30,7 +30,8 @@ Header = tuple[bytes, bytes]
 
 
 MAX_COUNTERS: Final = 100_000
-"""Callers counted at a time for each limit, about 25 MB; the least recently used is evicted."""
+"""Callers counted at a time for each limit, about 25 MB; the least recently used is evicted. A
+caller is the id of an API key, session or account, or an address."""
 
 
 Hit = tuple[bool, int, int, float]
@@ -41,7 +42,7 @@ request.
 
 
 class _Counter:
-    """The hits of one key in the window that ends at `end`, and in the previous one."""
+    """The hits of one caller in the window that ends at `end`, and in the previous one."""
 
     __slots__ = ("before", "end", "hits")
 
@@ -50,7 +51,7 @@ class _Counter:
         self.before = 0
         self.hits = 0
 
-    def turn(self, now: float, expiry: int) -> float:
+    def advance(self, now: float, expiry: int) -> float:
         """Start the current window; return the seconds that are left of it."""
         end = (now // expiry + 1) * expiry
         self.before = self.hits if self.end == end - expiry else 0
@@ -59,9 +60,9 @@ class _Counter:
 
 
 class MemoryWindows:
-    """Sliding windows in memory: for each key, the counts of this window and the one before.
+    """Sliding windows in memory: for each caller, the counts of this window and the one before.
 
-    The least recently used key is evicted. That is done here and not by `cachetools.LRUCache`,
+    The least recently used counter is evicted. That is done here and not by `cachetools.LRUCache`,
     whose lookup takes 1.2 us, longer than a whole hit.
 
     Args:
@@ -76,14 +77,14 @@ class MemoryWindows:
     def __len__(self) -> int:
         return len(self._counters)
 
-    def hit(self, key: str, limit: int, expiry: int, amount: int) -> Hit:
+    def hit(self, caller: str, limit: int, expiry: int, amount: int) -> Hit:
         """Count `amount` hits if the window has room for them; return its state."""
         now = self._clock()
-        counter = self._counters.get(key) or self._new(key)
+        counter = self._counters.get(caller) or self._new(caller)
         left = counter.end - now
         if left <= 0.0 or left > expiry:  # the window has ended, or the clock was set back
-            left = counter.turn(now, expiry)
-        self._counters.move_to_end(key)
+            left = counter.advance(now, expiry)
+        self._counters.move_to_end(caller)
         used = counter.hits
         if counter.before:
             used += int(counter.before * left / expiry)
@@ -92,8 +93,8 @@ class MemoryWindows:
         counter.hits += amount
         return True, used + amount, counter.before, left
 
-    def _new(self, key: str) -> _Counter:
-        counter = self._counters[key] = _Counter()
+    def _new(self, caller: str) -> _Counter:
+        counter = self._counters[caller] = _Counter()
         if len(self._counters) > self._maximum:
             self._counters.popitem(last=False)
         return counter
@@ -136,13 +137,13 @@ class RedisWindows:
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis
 
-    async def hit(self, kind: str, who: str, limit: int, expiry: int, amount: int) -> Hit:
+    async def hit(self, name: str, caller: str, limit: int, expiry: int, amount: int) -> Hit:
         """Count `amount` hits if the window has room for them; return its state.
 
         Raises:
             RedisUnavailable: nothing was counted.
         """
-        key = self._redis.key(f"rate:{kind}", who)
+        key = self._redis.key(f"rate:{name}", caller)
         fits, before, millis, hits = await self._redis.ask(
             "EVAL", _HIT_SCRIPT, 1, key, limit, expiry, amount
         )
@@ -163,7 +164,7 @@ class RateLimit(NamedTuple):
 
     Args:
         name: names the limit in the `RateLimit` headers.
-        subject: who is limited, as the error says it.
+        subject: caller is limited, as the error says it.
     """
 
     name: str
@@ -253,7 +254,7 @@ class RateLimits:
             self._limits[limit.name] = _Limit(*limit, MemoryWindows(clock=clock))
         self._header_cache: dict[tuple[str, ...], tuple[Header, bytes]] = {}
 
-    def hit_local(self, name: str, who: str) -> RateLimitStatus | None:
+    def hit_local(self, name: str, caller: str) -> RateLimitStatus | None:
         """Count a request without waiting; None, and nothing counted, where nodes share windows.
 
         Raises:
@@ -262,21 +263,21 @@ class RateLimits:
         if self._shared is not None:
             return None
         limit = self._limits[name]
-        return limit.status(limit.windows.hit(who, limit.amount, limit.seconds, 1))
+        return limit.status(limit.windows.hit(caller, limit.amount, limit.seconds, 1))
 
-    async def hit(self, name: str, who: str) -> RateLimitStatus:
+    async def hit(self, name: str, caller: str) -> RateLimitStatus:
         """Count a request.
 
         Raises:
             ApiError: 429 `RATE_LIMITED`, the window is full; `limit_status` says when to try again.
         """
         limit = self._limits[name]
-        return limit.status(await self._hit(limit, who, 1))
+        return limit.status(await self._hit(limit, caller, 1))
 
-    async def check(self, name: str, who: str) -> RateLimitStatus:
+    async def check(self, name: str, caller: str) -> RateLimitStatus:
         """Raise as `hit` would, without counting."""
         limit = self._limits[name]
-        status = limit.status(await self._hit(limit, who, 0))
+        status = limit.status(await self._hit(limit, caller, 0))
         if status.remaining < 1:
             raise limit.exceeded(status)
         return status
@@ -305,17 +306,19 @@ class RateLimits:
         form = ", ".join([f'"{name}";r=%d;t=%d' for name in names])
         return (b"ratelimit-policy", ", ".join(policies).encode()), form.encode()
 
-    async def _hit(self, limit: _Limit, who: str, count: int) -> Hit:
+    async def _hit(self, limit: _Limit, caller: str, count: int) -> Hit:
         """Count in the shared windows, or in this node's own while Redis is unavailable."""
         if self._shared is not None:
             try:
-                return await self._shared.hit(limit.name, who, limit.amount, limit.seconds, count)
+                return await self._shared.hit(
+                    limit.name, caller, limit.amount, limit.seconds, count
+                )
             except OutriderError as error:  # RedisUnavailable; importing it loads the library
                 now = self._clock()
                 if now - self._warned_at >= _WARN_SECONDS:
                     self._warned_at = now
                     _log.warning("rate limits not shared, Redis unavailable", error=str(error))
-        return limit.windows.hit(who, limit.amount, limit.seconds, count)
+        return limit.windows.hit(caller, limit.amount, limit.seconds, count)
 
 
 class RateLimited(ApiError):

@@ -75,7 +75,7 @@ class LogReader:
         self._feed = feed
         self._poll_interval = poll_interval
         self._tails: dict[str, AccountTail] = {}
-        self._turns = asyncio.Semaphore(_READS)
+        self._slots = asyncio.Semaphore(_READS)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def join(self, account_id: str, newest: int, consumer: Consumer) -> AccountTail:
@@ -114,7 +114,7 @@ class LogReader:
         Raises:
             SQLAlchemyError, OSError: the database is unavailable.
         """
-        async with self._turns:
+        async with self._slots:
             return await event_log.read(self._database, account_id, after, PAGE)
 
     async def run(self) -> None:
