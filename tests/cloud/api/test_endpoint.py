@@ -1,8 +1,9 @@
-"""Rate limits that a row of the endpoint table declares, on a table of the tests' own."""
+"""Rate limits and scopes that a row of the endpoint table declares, on the tests' own table."""
 
 import asyncio
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from outrider.cloud.access.rate_limits import RateLimit, RateLimits
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit, Who, bind
 from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.table import ENDPOINTS
+from outrider.contract.account import Scope
 from outrider.contract.outcomes import Done
 from tests.conftest import StartSite, early_in_a_window
 from tests.rig.errors import assert_error
@@ -132,3 +134,33 @@ async def test_two_limits_of_one_name_are_refused() -> None:
 async def test_a_row_for_anyone_can_only_limit_addresses() -> None:
     with pytest.raises(ValueError, match="addresses"):
         endpoint("export", BY_ACCOUNT, who="anyone")
+
+
+def readable(path: str, **options: Any) -> Endpoint[Any]:
+    """Return an endpoint with a `read_scope`."""
+    return replace(
+        endpoint(path, BY_ACCOUNT, who="scope"),
+        rate_limit=None,
+        scope=Scope.AGENT_CONTROL,
+        read_scope=Scope.AGENT_READ,
+        **options,
+    )
+
+
+class TestReadScope:
+    async def test_it_suffices_where_nothing_is_changed(self, start_site: StartSite) -> None:
+        table = [
+            readable("read"),
+            readable("read-post", method="POST", reads_only=True),
+            readable("write", method="POST", is_read=lambda _body: False),
+        ]
+        owner = await person(await start_site(more_endpoints=bind(table, None)))
+        key = await owner.site.key(owner.id, [Scope.AGENT_READ])
+        async with owner.site.client(key) as reader:
+            assert (await reader.get(f"{V1}/read")).status_code == 200
+            assert (await reader.post(f"{V1}/read-post")).status_code == 200
+            assert_error(await reader.post(f"{V1}/write"), 403, "AUTH_FORBIDDEN")
+
+    async def test_a_row_that_changes_something_says_which_requests_only_read(self) -> None:
+        with pytest.raises(ValueError, match="is_read"):
+            readable("write", method="POST")

@@ -1,12 +1,17 @@
 """Tool calls: the request of each, its result, its errors. Holds contract-2.md, "MCP"."""
 
 import asyncio
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from mcp import Client, MCPError
 from mcp.types import TextContent, TextResourceContents
 
+from outrider.cloud.access.principal import Principal
+from outrider.cloud.api.endpoint import bind
+from outrider.cloud.api.table import ENDPOINTS
+from outrider.cloud.mcp.tool_calls import ToolCalls
 from outrider.contract.account import Scope
 from outrider.contract.commands import CommandType
 from outrider.contract.frames import Failure
@@ -215,6 +220,19 @@ class TestScopes:
             assert tools == TOOLS_OF[scope].split()
             assert resources == (["outrider://machines"] if scope == "ide:read" else [])
             assert len(templates) == (2 if scope == "agent:read" else 0)
+
+    async def test_the_read_scope_of_an_endpoint_lists_tools_that_only_read(self) -> None:
+        read_scope = Scope.WEBHOOK_MANAGE
+        rows = [
+            replace(row, read_scope=None if row.mutates else read_scope)
+            for row in ENDPOINTS
+            if row.socket is None
+        ]
+        unused = cast("Any", None)
+        tools = ToolCalls(bind(rows, None), unused, unused, unused, approvals=True)
+        reader = Principal("key", "key_1", "acct_1", frozenset({read_scope}))
+        expected = f"{TOOLS_OF[Scope.IDE_READ]} {TOOLS_OF[Scope.AGENT_READ]}"
+        assert {one.name for one in tools.listed(reader)} == set(expected.split())
 
     async def test_a_tool_without_its_scope_is_refused_and_audited(self, user: Owner) -> None:
         machine = await user.machine()

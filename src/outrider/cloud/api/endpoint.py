@@ -27,11 +27,13 @@ class EndpointLimit:
     Args:
         name: names the limit in the `RateLimit` headers. Endpoints with the same name share its
             windows. The settings define `key`, `session`, `ip`, `auth` and `login`.
-        by: what has a window of its own. Requests by address are counted before authentication,
-            the others after it.
-        requests: the requests in `seconds` seconds; None for a limit that the settings define.
-        counted: whether every request is counted, or only those that the handler counts, such as
-            wrong guesses. Either way a request is refused while the window is full.
+        by: who has a window. Limits by address are checked before authentication, the others
+            after it.
+        requests: the requests in `seconds` seconds; None for a limit that the settings define. An
+            operator cannot raise a limit that is given here, nor can tests and benchmarks, which
+            raise those of the settings: they can call the endpoint only as often as anybody.
+        counted: `request`: each request counts. `handler`: only what the handler counts with
+            `RateLimits.hit`, such as wrong guesses. Either way a full window refuses requests.
     """
 
     name: str
@@ -144,10 +146,12 @@ class Endpoint(Generic[S]):
         body_optional: whether the body may be omitted.
         reads_only: whether it changes nothing although it is not a GET. It is then audited only
             when refused, and its response is not stored under an `Idempotency-Key`.
-        is_read: for an endpoint that both reads and writes: returns from the decoded body whether
-            the request only reads, with the effects of `reads_only`. A WebSocket endpoint has no
-            body: it gets the decoded query.
-        read_scope: a scope that suffices, instead of `scope`, for requests that only read.
+        is_read: for an endpoint that both reads and writes: returns whether a request only reads,
+            which has the effects of `reads_only`. Its argument is the decoded body, for a WebSocket
+            the decoded query.
+        read_scope: a scope that suffices instead of `scope` for requests that only read: those of
+            which `is_read` says so, and all of an endpoint that never changes anything (a GET, or
+            `reads_only`).
         rate_limit: a limit in addition to those of every request.
 
     Raises:
@@ -182,8 +186,8 @@ class Endpoint(Generic[S]):
             raise ValueError("without a credential, only addresses can be counted")
         if self.socket is not None and (self.method != "GET" or self.who == "anyone"):
             raise ValueError("a WebSocket is a GET with a credential")
-        if self.read_scope is not None and self.is_read is None:
-            raise ValueError("which requests only read, and need `read_scope` alone?")
+        if self.read_scope is not None and self.mutates and self.is_read is None:
+            raise ValueError("`read_scope` needs `is_read`: which requests only read?")
 
     @property
     def mutates(self) -> bool:

@@ -239,7 +239,7 @@ class _EndpointApp:
         )
         if endpoint.is_read is not None:
             call.reads_only = endpoint.is_read(query if endpoint.socket is not None else decoded)
-        if endpoint.read_scope is not None and not call.reads_only:
+        if endpoint.read_scope is not None and self._mutates and not call.reads_only:
             self._pipeline.authorization.require_scope(endpoint, call.principal)
         return call
 

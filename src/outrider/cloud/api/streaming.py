@@ -24,10 +24,10 @@ _END_SECONDS: Final = 1.0
 class Stream(NamedTuple):
     """The body of a streaming response.
 
-    `chunks` is closed when the stream ends, for whatever reason. It is possibly never started, so
-    it must acquire what it releases in its own `finally`; what the handler has acquired is released
-    by `ended`, which is called in any case. `last_on_drain` is sent instead of the remaining chunks
-    when the node drains.
+    `chunks` is closed when the stream ends, for whatever reason. A client may disconnect before the
+    generator has started; its `finally` then does not run. So the `finally` may release only what
+    the generator itself has acquired; `ended`, which is always called, releases what the handler
+    has acquired. `last_on_drain` is sent instead of the remaining chunks when the node drains.
     """
 
     chunks: AsyncGenerator[bytes, None]

@@ -102,8 +102,10 @@ class ToolCalls:
 
     def may_call(self, principal: Principal, tool: Tool) -> bool:
         """Return whether a principal has the scope of a tool."""
-        scope = self._rows[tool.endpoint].scope
-        return scope is None or scope in principal.scopes
+        endpoint = self._rows[tool.endpoint]
+        if not endpoint.mutates and endpoint.read_scope in principal.scopes:
+            return True
+        return endpoint.scope is None or endpoint.scope in principal.scopes
 
     def listed(self, principal: Principal) -> Iterable[Tool]:
         """Return the tools that a principal may use."""
