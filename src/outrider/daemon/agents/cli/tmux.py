@@ -194,9 +194,9 @@ class Tmux:
                 if left == [SESSION]:
                     await self.run("kill-session", "-t", f"={SESSION}")
 
-    def subscribe(self, pane: Pane, signal: Callable[[], None]) -> None:
-        """Call `signal` whenever something may have changed in `pane`, or to the server."""
-        self._subscribers[pane.id] = signal
+    def subscribe(self, pane: Pane, subscriber: Callable[[], None]) -> None:
+        """Call `subscriber` whenever something may have changed in `pane`, or to the server."""
+        self._subscribers[pane.id] = subscriber
 
     def unsubscribe(self, pane: Pane) -> None:
         """Undo `subscribe`."""
@@ -367,9 +367,9 @@ class Tmux:
         await self._client.close()
 
     def _notify(self, pane_id: str | None) -> None:
-        signals = (
+        subscribers = (
             self._subscribers.values() if pane_id is None else [self._subscribers.get(pane_id)]
         )
-        for signal in list(signals):
-            if signal is not None:
-                signal()
+        for subscriber in list(subscribers):
+            if subscriber is not None:
+                subscriber()

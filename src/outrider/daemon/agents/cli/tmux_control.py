@@ -4,6 +4,9 @@ Commands are written to one pipe and their replies are read in order, so no proc
 a keystroke or a snapshot. An agent's output arrives as a notification; its bytes are ignored here,
 and the screen is requested when a snapshot is taken.
 
+    tmux ─ lines ─▶ LineParser ─┬─ Begin, Text, End ─▶ the reply to the oldest command in flight
+                                └─ PaneChanged ──────▶ notify
+
 Replies do not name their command, so one reply too many or too few would give every later command
 the reply of another one, and show every agent the screen of another one. Three rules keep client
 and server in step:
@@ -64,10 +67,6 @@ class _Disconnected(TmuxError):
     """The client ended before the reply came; the server may still run."""
 
 
-class _ProtocolError(Exception):
-    """The client's output does not match the commands that were sent."""
-
-
 @dataclass
 class _Reply:
     """The reply to a command that was sent. `expected` is its text, None if it is unknown."""
@@ -75,6 +74,81 @@ class _Reply:
     future: asyncio.Future[list[str]]
     expected: str | None = None
     lines: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A reply begins. `mark` is tmux's time, number and flags of it, the same at its end."""
+
+    mark: str
+
+    @property
+    def is_to_this_client(self) -> bool:
+        """Whether it replies to a command from this client's input.
+
+        The first reply, to the command that connected the client, and those to hooks do not.
+        """
+        return self.mark.endswith(" 1")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of the reply that has begun."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class End:
+    """The reply has ended; if the command `failed`, its lines are the reason."""
+
+    failed: bool
+
+
+@dataclass(frozen=True)
+class PaneChanged:
+    """A notification: what this pane shows may have changed, or that of any pane if None."""
+
+    pane: str | None
+
+
+class ProtocolError(Exception):
+    """The client's output does not match the commands that were sent."""
+
+
+class LineParser:
+    """Parses the lines of a control client, free of I/O."""
+
+    def __init__(self) -> None:
+        self._mark: str | None = None  # of the reply that has begun
+
+    def parse(self, line: str) -> Begin | Text | End | PaneChanged | None:
+        """Return what the next line says; None if it is a notification of no interest.
+
+        Raises:
+            ProtocolError: it ends a reply that has not begun.
+        """
+        kind, _, rest = line.partition(" ")
+        if self._mark is not None:
+            if rest != self._mark or kind not in {"%end", "%error"}:
+                return Text(line)  # perhaps one that looks like a notification
+            self._mark = None
+            return End(failed=kind == "%error")
+        match kind:
+            case "%output":
+                return PaneChanged(rest.partition(" ")[0])
+            case "%begin":
+                self._mark = rest
+                return Begin(rest)
+            case "%end" | "%error":
+                # A screen contained a line that looked like the end of the reply it was part of.
+                raise ProtocolError(f"{line!r} ends no reply")
+            case "%subscription-changed":
+                _name, _session, _window, _index, pane, *_ = rest.split(" ")
+                return PaneChanged(pane)
+            case "%window-close" | "%unlinked-window-close":
+                return PaneChanged(None)
+        return None
 
 
 class ControlClient:
@@ -97,7 +171,7 @@ class ControlClient:
         self._reconnect_task: asyncio.Task[None] | None = None
         self._pending: deque[_Reply] = deque()
         self._batches = itertools.count()
-        self._awaits_hello = False
+        self._awaits_first_reply = False
         self._connect_lock = asyncio.Lock()
         self._is_closed = False
 
@@ -125,7 +199,7 @@ class ControlClient:
                 else ["-N", "-C", "attach-session", "-t", f"={SESSION}"]
             )  # fmt: skip
             loop = asyncio.get_running_loop()
-            hello = _Reply(loop.create_future())
+            first_reply = _Reply(loop.create_future())
             try:
                 process = await start(
                     ["tmux", "-u", "-L", self._socket, "-f", str(_CONF), *arguments],
@@ -138,14 +212,14 @@ class ControlClient:
                     "tmux is not installed on this machine: install it (apt install tmux)"
                 ) from None
             self._process = process
-            self._pending = deque([hello])
-            self._awaits_hello = True
-            self._reader = asyncio.create_task(self._read(process, hello), name="tmux client")
-            await asyncio.wait({hello.future}, timeout=_CONNECT_TIMEOUT)
-            if not hello.future.done():
+            self._pending = deque([first_reply])
+            self._awaits_first_reply = True
+            self._reader = asyncio.create_task(self._read(process, first_reply), name="tmux client")
+            await asyncio.wait({first_reply.future}, timeout=_CONNECT_TIMEOUT)
+            if not first_reply.future.done():
                 process.kill()
                 raise TmuxError("tmux did not start in time")
-            refusal = hello.future.exception()
+            refusal = first_reply.future.exception()
             if isinstance(refusal, _Disconnected):
                 raise TmuxGone("There is no tmux server")
             if refusal is not None and not create:  # a server that is about to end, or another's
@@ -206,7 +280,7 @@ class ControlClient:
             await process.wait()
         await asyncio.wait({reader}, timeout=5)
 
-    async def _read(self, process: Child, hello: _Reply) -> None:
+    async def _read(self, process: Child, first_reply: _Reply) -> None:
         """Read the client's output until it ends or is out of step.
 
         A client that was connected is replaced; one that could not connect is not, or a server
@@ -215,7 +289,7 @@ class ControlClient:
         assert process.stdout is not None
         try:
             await self._dispatch(_lines(process.stdout))
-        except _ProtocolError as error:
+        except ProtocolError as error:
             _log.error("tmux client terminated", socket=self._socket, reason=str(error))
         finally:
             process.kill()
@@ -225,55 +299,44 @@ class ControlClient:
                 _fail(reply, _Disconnected("The connection to tmux was lost"))
             self._pending.clear()
             self._reader = None
-        was_connected = hello.future.done() and hello.future.exception() is None
+        was_connected = first_reply.future.done() and first_reply.future.exception() is None
         if was_connected and not self._is_closed and self._has_subscribers():
             self._reconnect_task = asyncio.create_task(self._reconnect(), name="tmux reconnect")
 
     async def _dispatch(self, lines: AsyncIterator[str]) -> None:
-        """Sort lines into replies and signals.
+        """Pass replies to the callers that wait for them, and notifications to `notify`.
 
         Raises:
-            _ProtocolError: a reply has no command, or is that of another one.
+            ProtocolError: a reply has no command, or is that of another one.
         """
-        end: str | None = None  # what ends the reply that is being read
-        reply: _Reply | None = None
+        parser = LineParser()
+        reply: _Reply | None = None  # the one that has begun, if somebody waits for it
         async for line in lines:
-            kind, _, rest = line.partition(" ")
-            if end is not None:
-                if rest == end and kind in {"%end", "%error"}:
-                    end = None
-                    if reply is not None:
-                        _resolve(reply, failed=kind == "%error")
-                elif reply is not None:
-                    reply.lines.append(line)
-            elif kind == "%output":
-                self._notify(rest.partition(" ")[0])
-            elif kind == "%begin":
-                end, reply = rest, self._reply_to(rest)
-            elif kind in {"%end", "%error"}:
-                # A screen contained a line that looked like the end of the reply it was part of.
-                raise _ProtocolError(f"{line!r} ends no reply")
-            elif kind == "%subscription-changed":
-                self._notify(line.split(" ")[5])
-            elif kind in {"%window-close", "%unlinked-window-close"}:
-                self._notify(None)
+            match parser.parse(line):
+                case Begin() as begin:
+                    reply = self._pending_reply(begin)
+                case Text(text) if reply is not None:
+                    reply.lines.append(text)
+                case End(failed) if reply is not None:
+                    _resolve(reply, failed=failed)
+                case PaneChanged(pane):
+                    self._notify(pane)
 
-    def _reply_to(self, guard: str) -> _Reply | None:
-        """Return the reply that begins with this guard; None if it is not for this client.
+    def _pending_reply(self, begin: Begin) -> _Reply | None:
+        """Return the pending reply that begins; None for the reply to a hook.
 
-        The guard is time, number and flags. Flag 1 marks replies to commands of this client; the
-        first reply, to the command that connected it, and those to hooks do not have it.
+        Raises:
+            ProtocolError: this client has sent no command that it could reply to.
         """
-        is_for_us = guard.endswith(" 1")
-        if self._pending and (is_for_us or self._awaits_hello):
-            self._awaits_hello = False
+        if self._pending and (begin.is_to_this_client or self._awaits_first_reply):
+            self._awaits_first_reply = False
             return self._pending.popleft()
-        if is_for_us:
-            raise _ProtocolError(f"the reply {guard!r} has no command")
+        if begin.is_to_this_client:
+            raise ProtocolError(f"the reply {begin.mark!r} has no command")
         return None
 
     async def _reconnect(self) -> None:
-        """Connect again if the server still runs, and signal a change to all watchers."""
+        """Connect again if the server still runs, and notify all subscribers."""
         try:
             await self.connect(create=False)
             _log.info("tmux client reconnected", socket=self._socket)
@@ -285,7 +348,7 @@ class ControlClient:
 def _resolve(reply: _Reply, *, failed: bool) -> None:
     if reply.expected is not None and reply.lines != [reply.expected]:
         _fail(reply, _Disconnected("The connection to tmux was lost"))
-        raise _ProtocolError(f"another reply came where {reply.expected!r} was expected")
+        raise ProtocolError(f"another reply came where {reply.expected!r} was expected")
     if failed:
         text = " ".join(reply.lines)
         kind = WindowGone if text.startswith("can't find") else TmuxError
