@@ -15,25 +15,24 @@ def _wants_a_tool(command: str) -> str:
 class AgentKind:
     """One kind of agent: everything that the scenario, the same for all, must know of it.
 
-    `bin` is the folder of its command, below the one it is installed in. `seed` gives a HOME
-    what the agent would ask for at its first start in the project; `environment` is added
-    to a clean environment: both are told the stub model's URL.
-
-    `wants` is a message upon which the model wants to run a shell command, `offers` is
-    what the agent then lets the person choose from. `trusts` tells that it asks before it
-    works in a folder that it has not seen. `retries` tells that it tries again when the model
-    answers 500, until it is interrupted by the keys `interrupt`. `bad_request` stands in the
-    error that it shows when the model answers 400.
-
-    `trims` tells that it takes white space off both ends of a message itself. `silence` is for how
-    many seconds a model is silent that must not be taken for one that has finished. `seconds` is
-    how long it may take to do something, on a busy machine.
-
-    `resumes` tells that it can continue the chat of a session that has ended.
-
-    `found` is how long (seconds) a daemon that starts again may take to know what it is doing.
-
-    `cannot` has the tests that this agent cannot pass, with the reason.
+    Attributes:
+        seed: prepares a HOME for a project with the stub model's URL: answers what the agent would
+            ask for at its first start there.
+        environment: what is added to a clean environment, by the stub model's URL.
+        bin: the folder of its command, below the one it is installed in.
+        wants: returns a message upon which the model runs a shell command.
+        offers: what the agent then lets the person choose from.
+        records_tools: whether its transcript has tool calls with their results.
+        trusts: whether it asks before it works in a folder that it has not seen.
+        retries: whether it tries again when the model answers 500, until it is interrupted.
+        bad_request: a part of the error that it shows when the model answers 400.
+        interrupt: the keys that end a turn.
+        trims: whether it takes white space off both ends of a message itself.
+        silence: seconds for which a model may be silent without seeming to have finished.
+        seconds: how long it may take to do something, on a busy machine.
+        resumes: whether it can continue the chat of a session that has ended.
+        found: seconds that a restarted daemon may take to know what it is doing.
+        cannot: the tests that this agent cannot pass, with the reason.
     """
 
     type: str

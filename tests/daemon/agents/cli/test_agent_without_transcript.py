@@ -1,4 +1,4 @@
-"""An agent that only a TOML file describes: no reader, no code, no record of its own."""
+"""An agent that only a TOML file describes: no reader, no code, no transcript."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""llm chat, a real agent that keeps no record: its chat is read off its screen."""
+"""llm chat, a real agent without a transcript: its chat is read off its screen."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

@@ -25,8 +25,8 @@ HALF_DRAWN = Reading(None, None)
 
 
 @dataclass
-class Record:
-    """An agent's own record, of which the test says what stands there."""
+class ScriptedTranscript:
+    """An agent's transcript, of which the test says what stands there."""
 
     asks: list[str] = field(default_factory=list)
     prompts: int = 1
@@ -57,11 +57,11 @@ class Record:
 
 
 class Case:
-    """A decider over a record, at a time that the test sets."""
+    """A decider over a transcript, at a time that the test sets."""
 
     def __init__(self, *asks: str, resumed_after: int | None = None) -> None:
         self.now = 100.0
-        self.record = Record(list(asks))
+        self.transcript = ScriptedTranscript(list(asks))
         (file,) = (f for f in read_cli_specs([BUILT_IN_DIRECTORY]) if f.type == "gemini-cli")
         known = SessionRecord(
             id="session_x", kind="cli", type="gemini-cli", name="Gemini CLI", path="/", model=None,
@@ -70,7 +70,7 @@ class Case:
         if resumed_after is not None:
             CliState(known).set_resumed(now=1, prompts=resumed_after)
         self.decider = StatusDecider(
-            file, self.record, known, was_ready=True, clock=lambda: self.now
+            file, self.transcript, known, was_ready=True, clock=lambda: self.now
         )
 
     def sees(self, reading: Reading) -> str | None:
@@ -93,7 +93,7 @@ class Case:
 def test_a_question_whose_call_is_over_before_it_is_off_the_screen_is_not_asked_again() -> None:
     case = Case("first/0")
     assert case.sees(ASKS)
-    case.record.asks = ["first/1"]  # Gemini notes a refusal down, then draws
+    case.transcript.asks = ["first/1"]  # Gemini notes a refusal down, then draws
     case.answers()
     assert case.sees(ASKS) is None
     assert not case.decider.is_settled  # it is looked at again soon
@@ -105,7 +105,7 @@ def test_a_question_whose_call_is_over_before_it_is_off_the_screen_is_not_asked_
 def test_nor_is_one_that_a_person_has_answered_in_the_terminal() -> None:
     case = Case("first/0")
     assert case.sees(ASKS)
-    case.record.asks = ["first/1"]
+    case.transcript.asks = ["first/1"]
     assert case.sees(ASKS) is None
 
 
@@ -115,7 +115,7 @@ def test_while_it_is_on_its_way_off_the_screen_the_turn_goes_on() -> None:
     case.answers()
     assert case.status(ASKS) == []
     assert not case.decider.is_settled
-    case.record.asks = []
+    case.transcript.asks = []
     assert case.status(ASKS) == ["generating"]
 
 
@@ -132,7 +132,7 @@ def test_nor_is_one_that_is_drawn_once_more_on_its_way() -> None:
 def test_one_that_stays_is_another_one_with_the_same_words() -> None:
     case = Case("first/0")
     first = case.sees(ASKS)
-    case.record.asks = ["first/1"]
+    case.transcript.asks = ["first/1"]
     case.answers()
     case.sees(ASKS)
     case.now += DISMISS_GRACE
@@ -147,7 +147,7 @@ def test_the_same_one_in_the_next_turn_is_told_at_once() -> None:
     case.answers()
     case.sees(WORKS)
     case.decider.mark_prompts_observed()  # a message was sent
-    case.record.asks = ["second/1"]
+    case.transcript.asks = ["second/1"]
     assert case.sees(ASKS) not in {None, first}
 
 
@@ -161,18 +161,18 @@ def test_a_question_is_the_same_one_after_a_screen_that_was_half_drawn() -> None
 
 def test_a_turn_is_over_once_the_record_has_what_a_person_typed() -> None:
     case = Case()
-    case.record.does = "idle"
+    case.transcript.does = "idle"
     assert case.status(RESTS)[-1] == "idle"
     assert case.status(WORKS) == ["generating"]
-    assert case.status(RESTS) == []  # Claude Code writes its record a little later
+    assert case.status(RESTS) == []  # Claude Code writes its transcript a little later
     assert not case.decider.is_settled
-    case.record.prompts += 1
+    case.transcript.prompts += 1
     assert case.status(RESTS) == ["generating", "idle"]
 
 
 def test_nor_does_it_wait_for_ever_for_what_is_no_message() -> None:
     case = Case()
-    case.record.does = "idle"
+    case.transcript.does = "idle"
     case.status(RESTS)
     case.status(WORKS)
     assert case.status(RESTS) == []
@@ -183,22 +183,22 @@ def test_nor_does_it_wait_for_ever_for_what_is_no_message() -> None:
 
 def test_a_turn_that_the_record_knew_of_is_over_at_once() -> None:
     case = Case()
-    case.record.does = "idle"
+    case.transcript.does = "idle"
     case.status(RESTS)
-    case.record.prompts += 1
+    case.transcript.prompts += 1
     case.decider.mark_prompts_observed()  # a message was sent
     assert case.status(WORKS) == ["generating"]
     assert case.status(RESTS) == ["idle"]
 
 
 def test_the_quiet_after_a_turn_does_not_end_the_next_one() -> None:
-    """Claude Code records no end of a turn that was interrupted; only the quiet screen tells."""
+    """Claude Code writes no end of a turn that was interrupted; only the quiet screen tells."""
     case = Case()
     assert case.status(WORKS)[-1] == "generating"
     assert case.status(RESTS) == []
     case.now += 1
     assert case.status(RESTS) == ["idle"]
-    case.record.prompts += 1
+    case.transcript.prompts += 1
     case.decider.mark_prompts_observed()  # a message was delivered
     assert case.status(RESTS) == []
     case.now += 1
@@ -207,7 +207,7 @@ def test_the_quiet_after_a_turn_does_not_end_the_next_one() -> None:
 
 def test_a_turn_that_failed_before_a_resume_is_no_error_of_the_resumed_agent() -> None:
     case = Case(resumed_after=1)
-    case.record.does, case.record.failure = "idle", "the model was away"
+    case.transcript.does, case.transcript.failure = "idle", "the model was away"
     assert case.status(RESTS)[-1] == "idle"
-    case.record.prompts = 2
+    case.transcript.prompts = 2
     assert case.status(RESTS)[-1] == "error"

@@ -1,4 +1,8 @@
-"""The kinds of agents that the scenario runs with."""
+"""The kinds of agents that the scenario runs with.
+
+`llm_chat.py` is not one of them: that agent has no transcript, and tests of its own
+(`tests/daemon/agents/cli/test_llm_chat.py`). IDEs are in `tests/daemon/agents/ide/kinds.py`.
+"""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""llm chat, as the tests run it: an agent without a record, by a provider file alone."""
+"""llm chat, as the tests run it: an agent without a transcript, by a provider file alone."""
 
 from pathlib import Path
 from typing import Final
@@ -37,6 +37,7 @@ LLM_CHAT: Final = AgentKind(
     environment=lambda model: {"OPENAI_API_KEY": "stub"},
     offers=("allow_once", "reject_once"),
     records_tools=False,
+    resumes=False,
     trusts=False,
     retries=False,
     interrupt=("C-c",),

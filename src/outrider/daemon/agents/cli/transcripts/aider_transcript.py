@@ -104,7 +104,7 @@ class AiderTranscript(Reader):
             if self._answer and not self._answer[-1]:
                 # aider writes an answer in one piece: the blank line after it is its end.
                 self._end_answer()
-        for event in self._events.records(self._decoder):
+        for event in self._events.entries(self._decoder):
             if event.event == "message_send":
                 self._answer_times.append(event.time * 1000)
         return self._history.has_more or self._events.has_more

@@ -112,7 +112,7 @@ class ClaudeTranscript(Reader):
             if path is None:
                 return False
             self._tail = Tail(path, self._add_omission_note)
-        for entry in self._tail.records(self._entry_decoder):
+        for entry in self._tail.entries(self._entry_decoder):
             self._process_in_order(entry)
         missing = self._missing_parents
         while missing and self._clock() - missing[0][0] > ORPHAN_WAIT:

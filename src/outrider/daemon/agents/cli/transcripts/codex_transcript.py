@@ -98,9 +98,9 @@ class CodexTranscript(Reader):
             if path is None:
                 return False
             self._tail = Tail(path, self._add_omission_note)
-        for entry in self._tail.records(self._entry_decoder):
+        for entry in self._tail.entries(self._entry_decoder):
             self._process_entry(entry)
-        for name in self._names.records(self._name_decoder):
+        for name in self._names.entries(self._name_decoder):
             if name.id == self._thread:
                 self.title = name.thread_name or self.title
         return self._tail.has_more or self._names.has_more

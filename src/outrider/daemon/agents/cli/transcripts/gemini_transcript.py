@@ -95,7 +95,7 @@ class GeminiTranscript(Reader):
             if path is None:
                 return False
             self._tail = Tail(path, self._add_omission_note)
-        for entry in self._tail.records(self._decoder):
+        for entry in self._tail.entries(self._decoder):
             self._process_line(entry)
         return self._tail.has_more
 

@@ -37,7 +37,7 @@ RESUMED: Final = "resumed"
 An agent that was killed in a turn has not recorded its end: turns that began earlier are over.
 """
 
-Record = TypeVar("Record")
+Entry = TypeVar("Entry")
 
 MAX_MILLIS: Final = 2**53 - 1
 _MAX_POLLS: Final = 4096
@@ -300,16 +300,16 @@ class Tail:
             elif self._blank_lines or line.strip():
                 yield line
 
-    def records(self, decoder: msgspec.json.Decoder[Record]) -> Iterator[Record]:
-        """Return the new lines, decoded; lines that cannot be decoded are skipped."""
+    def entries(self, decoder: msgspec.json.Decoder[Entry]) -> Iterator[Entry]:
+        """Yield the new lines, decoded; lines that cannot be decoded are skipped."""
         skipped, reason = 0, ""
         for line in self.lines():
             try:
-                record = decoder.decode(line)
+                entry = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
                 skipped, reason = skipped + 1, str(error)
                 continue
-            yield record
+            yield entry
         if skipped:
             _log.warning("record lines skipped", file=self.path.name, count=skipped, error=reason)
 
