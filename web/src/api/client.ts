@@ -8,6 +8,7 @@ export { ApiError, BASE, BASE_PATH, UnreachableError };
 
 export type Session = Schemas["Session"];
 export type SessionStatus = Session["status"];
+export type EndReason = NonNullable<Session["endReason"]>;
 export type Daemon = Schemas["Daemon"];
 export type DaemonStatus = Schemas["DaemonStatus"];
 export type PendingAction = Schemas["PendingAction"];

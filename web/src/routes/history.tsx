@@ -2,7 +2,7 @@ import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-qu
 import { useNavigate } from "@tanstack/react-router";
 import { History as HistoryIcon, RotateCcw, SearchX } from "lucide-react";
 import { useEffect, useState } from "react";
-import { api, explain, type Session } from "@/api/client";
+import { api, explain, type EndReason, type Session } from "@/api/client";
 import { machineOf } from "@/api/places";
 import { machinesQuery, queryClient } from "@/api/queries";
 import { t, visible } from "@/text";
@@ -44,12 +44,16 @@ export function useResume() {
   return { busy, error, resume };
 }
 
-/** Return why a session ended, in words. */
+const ENDS: Record<EndReason, string> = {
+  stopped: t("history.stopped"),
+  exited: t("history.exited"),
+  crashed: t("history.crashed"),
+  machine_restarted: t("history.machine_restarted"),
+};
+
+/** Return why a session ended, in words; a newer service may have other reasons. */
 export function endOf(reason: Session["endReason"] | undefined): string | undefined {
-  if (reason === "stopped" || reason === "exited" || reason === "crashed" || reason === "machine_restarted") {
-    return t(`history.${reason}`);
-  }
-  return reason ?? undefined; // of a newer service
+  return reason ? (ENDS[reason] ?? reason) : undefined;
 }
 
 export function HistoryPage() {

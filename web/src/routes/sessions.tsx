@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import { ListTree, MonitorSmartphone, Plus, SearchX } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
-import { explain } from "@/api/client";
+import { explain, type SessionStatus } from "@/api/client";
 import { useFleet } from "@/api/fleet";
 import type { Place } from "@/api/places";
 import { loadCode } from "@/session/load";
@@ -15,7 +15,9 @@ import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
 
 const Launch = lazy(() => import("./launch"));
-const STATUSES = ["waiting_approval", "generating", "error", "idle"];
+const STATUSES = ["waiting_approval", "generating", "error", "idle"] as const satisfies readonly SessionStatus[];
+// A status that is missing above is an error of tsc here.
+({}) satisfies Record<Exclude<SessionStatus, (typeof STATUSES)[number]>, never>;
 
 /** Whether each word of the filter is in the session's title, type, directory or machine. */
 export function matches({ session, machine }: Place, text: string): boolean {

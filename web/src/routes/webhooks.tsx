@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Plus, Webhook as WebhookIcon } from "lucide-react";
 import { useEffect, useState, type FormEvent } from "react";
-import { api, explain, type Webhook } from "@/api/client";
+import { api, explain, type Delivery, type Webhook } from "@/api/client";
 import { queryClient, webhooksQuery } from "@/api/queries";
 import { keepDraft, keepForm, readDraft, readForm } from "@/session/drafts";
 import { t } from "@/text";
@@ -17,16 +17,19 @@ import { Age } from "@/ui/time";
 import { eventsOf, webhookState } from "./deliveries";
 import { SecretOnce } from "./secret";
 
-/** The events that can be chosen; `*` also takes those of later releases. */
+/** The events of the API that can be subscribed to: `webhook:test` is sent on request only. */
+type EventName = Exclude<Delivery["event"], "webhook:test">;
+
+/** The events that can be chosen, in groups; `*` also takes those of later releases. */
 const EVENTS = [
   ["agent:generating_started", "agent:generating_completed", "agent:waiting_approval", "agent:error"],
   ["approval:opened", "approval:resolved"],
   ["session:started", "session:ended", "session:updated"],
   ["chat:message", "queue:changed"],
   ["machine:connected", "machine:disconnected"],
-] as const;
-
-type EventName = (typeof EVENTS)[number][number];
+] as const satisfies readonly (readonly EventName[])[];
+// An event that is missing above is an error of tsc here.
+({}) satisfies Record<Exclude<EventName, (typeof EVENTS)[number][number]>, never>;
 
 interface Form {
   url: string;

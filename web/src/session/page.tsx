@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { ArrowLeft, CircleDashed, Play, Power } from "lucide-react";
 import { lazy, memo, Suspense, useMemo, useState } from "react";
-import { api, ApiError, explain, type Control } from "@/api/client";
+import { api, ApiError, explain, type Control, type EndReason } from "@/api/client";
 import { useFleet } from "@/api/fleet";
 import { machineOf } from "@/api/places";
 import { chatQuery, endedQuery, machineQuery, queryClient, statusQuery } from "@/api/queries";
@@ -182,12 +182,16 @@ function Header({ title, status, facts, action, children }: HeaderProps) {
   );
 }
 
+const ENDS: Record<EndReason, string> = {
+  stopped: t("session.ended.stopped"),
+  exited: t("session.ended.exited"),
+  crashed: t("session.ended.crashed"),
+  machine_restarted: t("session.ended.machine_restarted"),
+};
+
 /** Return in a sentence why a session ended; a newer service may have other reasons. */
-function endOf(reason: string | null | undefined): string {
-  if (reason === "stopped" || reason === "exited" || reason === "crashed" || reason === "machine_restarted") {
-    return t(`session.ended.${reason}`);
-  }
-  return t("session.endedSince");
+function endOf(reason: EndReason | null | undefined): string {
+  return (reason && ENDS[reason]) ?? t("session.endedSince");
 }
 
 /** A session that has ended: its chat stays, and it can be resumed where its agent can do that. */

@@ -1,11 +1,16 @@
 import { Circle, CircleCheck, CircleDashed, CircleHelp, CirclePause, CircleX, Loader, type LucideIcon } from "lucide-react";
+import type { Delivery, SessionStatus } from "@/api/client";
 import { t } from "@/text";
 import { cn } from "./cn";
 
 type Known = { icon: LucideIcon; look: string; hint?: string; turning?: boolean };
 
+type MachineState = "online" | "reconnecting" | "offline";
+type WebhookState = "active" | "paused" | "disabled";
+type State = SessionStatus | "ended" | Delivery["status"] | MachineState | WebhookState;
+
 /** Each state has its own shape and word; colour only repeats what they say. */
-const STATES: Record<string, Known> = {
+const STATES: Record<State, Known> = {
   waiting_approval: { icon: CircleHelp, look: "text-waiting", hint: t("status.waiting_approval") },
   generating: { icon: Loader, look: "text-working", hint: t("status.generating"), turning: true },
   error: { icon: CircleX, look: "text-bad", hint: t("status.error") },
@@ -22,9 +27,12 @@ const STATES: Record<string, Known> = {
   offline: { icon: CircleDashed, look: "text-faint" },
 };
 
-/** A state, by the word that the API has for it, which is also its accessible name. */
+/**
+ * A state, by the word that the API has for it, which is also its accessible name. A newer service
+ * may have others.
+ */
 export function Status({ value, className }: { value: string; className?: string }) {
-  const { icon: Icon, look, hint, turning } = STATES[value] ?? { icon: Circle, look: "text-soft" };
+  const { icon: Icon, look, hint, turning } = (STATES as Record<string, Known>)[value] ?? { icon: Circle, look: "text-soft" };
   return (
     <span
       role="status"
