@@ -23,11 +23,11 @@ from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core import AgentCore
 from outrider.daemon.agents.core_protocol import (
     AnswerRequest,
-    Command,
+    CoreCommand,
+    CoreEvent,
     Dequeue,
     Emit,
     Enqueue,
-    Event,
     Observed,
     Refuse,
     Reply,
@@ -54,7 +54,7 @@ class Journal:
     record: bytes
     queue: list[tuple[str, ChatInput]] = field(default_factory=list)
 
-    def take(self, command: Command, record: SessionRecord) -> None:
+    def take(self, command: CoreCommand, record: SessionRecord) -> None:
         """Carry out what a command writes."""
         match command:
             case Enqueue(message_id, message):
@@ -69,7 +69,7 @@ class Journal:
 class Like(Protocol):
     """A pattern that stands for a command."""
 
-    def matches(self, command: Command | None) -> bool:
+    def matches(self, command: CoreCommand | None) -> bool:
         """Return whether this is such a command."""
 
 
@@ -82,7 +82,7 @@ class Refused:
     words: str = ""
     code: str | None = None
 
-    def matches(self, command: Command | None) -> bool:
+    def matches(self, command: CoreCommand | None) -> bool:
         """Return whether this is such a refusal."""
         return (
             isinstance(command, Refuse)
@@ -98,7 +98,7 @@ class Emitted:
 
     name: str
 
-    def matches(self, command: Command | None) -> bool:
+    def matches(self, command: CoreCommand | None) -> bool:
         """Return whether this is such an event."""
         return isinstance(command, Emit) and command.event == f"agent:{self.name}"
 
@@ -116,7 +116,7 @@ class Playbook:
         self.now = now
         self._agents = agents or (ROBOT,)
         self._script: list[str] = []
-        self._came: list[Command] = []
+        self._came: list[CoreCommand] = []
         self.core = self._core()
 
     def restart(self) -> Self:
@@ -126,7 +126,7 @@ class Playbook:
         self.core = self._core()
         return self
 
-    def __rshift__(self, event: Event | float) -> Self:
+    def __rshift__(self, event: CoreEvent | float) -> Self:
         """Let an event happen, once every command so far has been expected."""
         self._expect_nothing()
         if isinstance(event, float | int):
@@ -138,7 +138,7 @@ class Playbook:
             self._came.append(command)
         return self
 
-    def __lshift__(self, expected: Command | Like | Sequence[Command | Like]) -> Self:
+    def __lshift__(self, expected: CoreCommand | Like | Sequence[CoreCommand | Like]) -> Self:
         """Expect this command next, or these; an empty list: no more of them."""
         commands = expected if isinstance(expected, Sequence) else [expected]
         if not commands:
@@ -154,10 +154,10 @@ class Playbook:
         self._expect_nothing()
         return True
 
-    def play(self, *events: Event | float) -> list[Command]:
+    def play(self, *events: CoreEvent | float) -> list[CoreCommand]:
         """Let events happen whose commands are not what the test is about; return these."""
         self._expect_nothing()
-        came: list[Command] = []
+        came: list[CoreCommand] = []
         for event in events:
             self >> event
             came += self._came
@@ -251,6 +251,6 @@ def resolved(
     return Reply(request, result)
 
 
-def emitted(commands: Iterable[Command]) -> list[str]:
+def emitted(commands: Iterable[CoreCommand]) -> list[str]:
     """Return the names of the events among these commands, without `agent:`."""
     return [one.event.removeprefix("agent:") for one in commands if isinstance(one, Emit)]

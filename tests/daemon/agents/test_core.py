@@ -30,14 +30,13 @@ from outrider.daemon.agents.core_protocol import (
     AnswerRequest,
     ChangeControls,
     Choose,
-    Close,
-    Command,
+    CoreCommand,
+    CoreEvent,
     Deliver,
     Dequeue,
     Done,
     Emit,
     Enqueue,
-    Event,
     Failed,
     InterruptAgent,
     InterruptRequest,
@@ -49,6 +48,7 @@ from outrider.daemon.agents.core_protocol import (
     Reply,
     Save,
     SetTimer,
+    Stopping,
     SubmitRequest,
     Tick,
     WithdrawRequest,
@@ -1038,7 +1038,7 @@ def test_close_refuses_who_waits_and_begins_nothing(idle: Playbook) -> None:
     idle.play(submit(1), SubmitRequest(2, "msg_2", None, controls={"mode": "plan"}))
     assert (
         idle
-        >> Close()
+        >> Stopping()
         << [SetTimer(None), Refused(1, 500, "stopped"), Refused(2, 500, "stopped")]
         >> Ready()
         << []
@@ -1085,10 +1085,10 @@ class World:
 
     def boot(self) -> None:
         self.core: AgentCore = Playbook(journal=self.journal).core
-        self.act: Command | None = None
+        self.act: CoreCommand | None = None
         self.happens(sees(self.status))
 
-    def happens(self, event: Event) -> None:
+    def happens(self, event: CoreEvent) -> None:
         for command in self.core.handle(event, 0):
             if self.budget == 0:
                 raise Killed

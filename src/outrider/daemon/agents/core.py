@@ -60,14 +60,13 @@ from outrider.daemon.agents.core_protocol import (
     AnswerRequest,
     ChangeControls,
     Choose,
-    Close,
-    Command,
+    CoreCommand,
+    CoreEvent,
     Deliver,
     Dequeue,
     Done,
     Emit,
     Enqueue,
-    Event,
     Failed,
     InterruptAgent,
     InterruptRequest,
@@ -81,6 +80,7 @@ from outrider.daemon.agents.core_protocol import (
     Request,
     Save,
     SetTimer,
+    Stopping,
     SubmitRequest,
     Tick,
     WithdrawRequest,
@@ -274,7 +274,7 @@ class AgentCore:
 
     # Events
 
-    def handle(self, event: Event, now: int) -> Iterator[Command]:
+    def handle(self, event: CoreEvent, now: int) -> Iterator[CoreCommand]:
         """Process an event at `now` (epoch milliseconds); yield the commands to execute, in order.
 
         Errors of requests become `Refuse` commands; nothing is raised.
@@ -296,11 +296,11 @@ class AgentCore:
                 yield from self._fail(error)
             case Tick():
                 yield from self._time_out()
-            case Close():
+            case Stopping():
                 yield from self._close()
         yield from self._begin_next()
 
-    def _request(self, event: Request) -> Iterator[Command]:
+    def _request(self, event: Request) -> Iterator[CoreCommand]:
         match event:
             case SubmitRequest():
                 yield from self._submit(event)
@@ -319,7 +319,7 @@ class AgentCore:
 
     # Observations
 
-    def _observe(self, event: Observed) -> Iterator[Command]:
+    def _observe(self, event: Observed) -> Iterator[CoreCommand]:
         agent, observation, agents_before = event.agent, event.observation, self.agents()
         self._observations[agent] = observation
         if agent != self.selected:
@@ -335,7 +335,7 @@ class AgentCore:
             yield SetTimer(None)
             yield from self._complete(job)
 
-    def _update(self, observation: Observation) -> Iterator[Command]:
+    def _update(self, observation: Observation) -> Iterator[CoreCommand]:
         """Set the selected agent's state; yield the events that follow from the change."""
         if observation == self.observation and not self._is_first:
             return
@@ -354,7 +354,7 @@ class AgentCore:
         self._retry_on_change = False
         yield Publish()
 
-    def _events(self, observation: Observation) -> Iterator[Command]:
+    def _events(self, observation: Observation) -> Iterator[CoreCommand]:
         """Yield the events of a status and record that they were emitted.
 
         A turn begins when an agent starts to generate and ends when it is idle again or fails; an
@@ -399,7 +399,7 @@ class AgentCore:
 
     # Messages
 
-    def _submit(self, event: SubmitRequest) -> Iterator[Command]:
+    def _submit(self, event: SubmitRequest) -> Iterator[CoreCommand]:
         yield from self._select(event.agent)
         if event.message is not None:
             self._check_can_submit(event)
@@ -409,7 +409,7 @@ class AgentCore:
         else:
             yield from self._accept_message(event)
 
-    def _select(self, wanted: str | None) -> Iterator[Command]:
+    def _select(self, wanted: str | None) -> Iterator[CoreCommand]:
         """Select the agent that messages and answers go to."""
         agent = self.agent(wanted)
         if agent == self.selected:
@@ -423,7 +423,7 @@ class AgentCore:
         yield Save()
         yield from self._update(self._observations.get(agent, Observation(status="idle")))
 
-    def _accept_message(self, event: SubmitRequest) -> Iterator[Command]:
+    def _accept_message(self, event: SubmitRequest) -> Iterator[CoreCommand]:
         """Deliver a message now, or queue it while the agent is generating."""
         if event.message is None:
             yield self._accepted(event.request, None)
@@ -455,7 +455,7 @@ class AgentCore:
         deliver = Deliver(self.selected, event.message_id, message)
         return _Job(deliver, event.request, submit=event)
 
-    def _enqueue(self, request: int, message_id: str, message: ChatInput) -> Iterator[Command]:
+    def _enqueue(self, request: int, message_id: str, message: ChatInput) -> Iterator[CoreCommand]:
         if len(self._queue) >= MAX_QUEUED:
             raise conflict(
                 f"{MAX_QUEUED} messages wait for this agent already: "
@@ -466,7 +466,7 @@ class AgentCore:
         self._retry_on_change = False
         yield self._accepted(request, message_id, queued=True)
 
-    def _withdraw(self, event: WithdrawRequest) -> Iterator[Command]:
+    def _withdraw(self, event: WithdrawRequest) -> Iterator[CoreCommand]:
         """Remove a message from the queue, unless its delivery is in progress."""
         is_in_progress = self._job is not None and self._job.message_id == event.message_id
         if is_in_progress or isinstance(self._turns.get(event.message_id), Turn):
@@ -525,7 +525,7 @@ class AgentCore:
 
     # Answers
 
-    def _answer(self, event: AnswerRequest) -> Iterator[Command]:
+    def _answer(self, event: AnswerRequest) -> Iterator[CoreCommand]:
         yield from self._select(event.answer.agent_type)
         pending, option = self._find_answer(event.answer)
         # From here on other answers are refused. The question disappears for clients at once, and
@@ -554,7 +554,7 @@ class AgentCore:
 
     # Acts
 
-    def _begin_next(self) -> Iterator[Command]:
+    def _begin_next(self) -> Iterator[CoreCommand]:
         """Start the next act: requests first, then the oldest message of the queue."""
         if self._job is not None or self._is_closed:
             return
@@ -570,7 +570,7 @@ class AgentCore:
         act = self._job.act
         yield Prepare(act.agent, for_message=isinstance(act, Deliver))
 
-    def _act_if_valid(self) -> Iterator[Command]:
+    def _act_if_valid(self) -> Iterator[CoreCommand]:
         """Yield the act if it is still valid; the agent has just been observed again."""
         job = self._job
         if job is None:
@@ -597,7 +597,7 @@ class AgentCore:
                 self._end_turn(act)
             yield act
 
-    def _done(self, *, offered: bool) -> Iterator[Command]:
+    def _done(self, *, offered: bool) -> Iterator[CoreCommand]:
         job = self._job
         if job is None:
             return
@@ -625,7 +625,7 @@ class AgentCore:
         pending = None if observation is None else observation.pending
         return pending is not None and pending.id == choice.action.id
 
-    def _complete(self, job: _Job) -> Iterator[Command]:
+    def _complete(self, job: _Job) -> Iterator[CoreCommand]:
         """End an act whose effect was observed; reply, or continue with its message."""
         self._job = None
         act, submit, request = job.act, job.submit, job.request
@@ -673,7 +673,7 @@ class AgentCore:
             status=self.observation.status,
         )
 
-    def _fail(self, error: ApiError) -> Iterator[Command]:
+    def _fail(self, error: ApiError) -> Iterator[CoreCommand]:
         job, self._job = self._job, None
         if job is None:
             return
@@ -687,7 +687,7 @@ class AgentCore:
         elif isinstance(job.act, Deliver):
             yield from self._postpone(job.act.message_id, error)
 
-    def _postpone(self, message_id: str, error: ApiError) -> Iterator[Command]:
+    def _postpone(self, message_id: str, error: ApiError) -> Iterator[CoreCommand]:
         """Retry the oldest queued message later, or drop it if the agent will never accept it.
 
         Dropping it is an error, and makes room for the messages behind it. A conflict (409) or an
@@ -706,7 +706,7 @@ class AgentCore:
         self._remember(message_id, conflict(dropped))
         yield from self._update(replace(self.observation, status="error", error=dropped))
 
-    def _time_out(self) -> Iterator[Command]:
+    def _time_out(self) -> Iterator[CoreCommand]:
         if self._retry_timer:
             self._retry_timer = self._retry_on_change = False
             return
@@ -722,7 +722,7 @@ class AgentCore:
             )
         yield from self._fail(ApiError(500, error))
 
-    def _close(self) -> Iterator[Command]:
+    def _close(self) -> Iterator[CoreCommand]:
         self._is_closed = True
         jobs = [*([self._job] if self._job else []), *self._jobs]
         self._job = None

@@ -87,12 +87,12 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Close:
+class Stopping:
     """The session or the daemon is stopping: no further act is started."""
 
 
 Request = SubmitRequest | AnswerRequest | InterruptRequest | WithdrawRequest
-Event = Observed | Request | Ready | Done | Failed | Tick | Close
+CoreEvent = Observed | Request | Ready | Done | Failed | Tick | Stopping
 
 
 # Commands
@@ -215,6 +215,6 @@ class Postpone:
 
 
 Act = Deliver | Choose | ChangeControls | InterruptAgent
-Command = (
+CoreCommand = (
     Prepare | Act | SetTimer | Enqueue | Dequeue | Save | Emit | Publish | Reply | Refuse | Postpone
 )

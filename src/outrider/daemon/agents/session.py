@@ -53,14 +53,13 @@ from outrider.daemon.agents.core_protocol import (
     AnswerRequest,
     ChangeControls,
     Choose,
-    Close,
-    Command,
+    CoreCommand,
+    CoreEvent,
     Deliver,
     Dequeue,
     Done,
     Emit,
     Enqueue,
-    Event,
     Failed,
     InterruptAgent,
     InterruptRequest,
@@ -74,6 +73,7 @@ from outrider.daemon.agents.core_protocol import (
     Request,
     Save,
     SetTimer,
+    Stopping,
     SubmitRequest,
     Tick,
     WithdrawRequest,
@@ -460,7 +460,7 @@ class AgentSession:
             del self._requests[event.request]
 
     async def _stop(self) -> None:
-        self._handle(Close())
+        self._handle(Stopping())
         self._turn_spans.close()
         if self._state_timer is not None:
             self._state_timer.cancel()
@@ -483,7 +483,7 @@ class AgentSession:
         if observation.gone:
             self._on_gone(self, observation.end_reason)
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: CoreEvent) -> None:
         was_interrupting = self._core.is_interrupting  # this event may complete it
         for command in self._core.handle(event, self._clock()):
             self._carry_out(command)
@@ -554,7 +554,7 @@ class AgentSession:
         if has_emitted:
             self._journal.save_session(record)
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: CoreCommand) -> None:
         match command:
             case Prepare() | Deliver() | Choose() | ChangeControls() | InterruptAgent():
                 name = f"{type(command).__name__} {self.record.id}"
@@ -602,7 +602,7 @@ class AgentSession:
             broken = ApiError(500, "The machine agent failed: its log on the machine tells why")
             self._handle(Failed(broken))
 
-    async def _call_adapter(self, command: Prepare | Act) -> Event:
+    async def _call_adapter(self, command: Prepare | Act) -> CoreEvent:
         agents = self.adapter.agents
         match command:
             case Prepare(agent, for_message):
