@@ -33,8 +33,8 @@ from outrider.contract.link.machine import (
     CommandReceived,
     CommandsLost,
     Connect,
+    LinkRefused,
     MachineLink,
-    Refused,
     SendHello,
     Welcomed,
 )
@@ -153,7 +153,7 @@ class SimulatedMachine:
                 case CommandsLost() if self._is_connected:
                     self._is_connected, self._lost_at = False, time.monotonic()
                     self._fleet.lost()
-                case Refused():
+                case LinkRefused():
                     self._fleet.status.refused += 1
         while (batch := self._link.next_batch(time.monotonic())) is not None:
             number, frames = batch

@@ -51,8 +51,8 @@ Millis = Annotated[int, Meta(ge=0, le=24 * 3600 * 1000)]
 """A duration in milliseconds, at most a day."""
 
 
-ProviderList = Annotated[list[Provider], Meta(max_length=MAX_PROVIDERS)]
-SessionList = Annotated[list[Session], Meta(max_length=MAX_SESSIONS)]
+ReportedProviders = Annotated[list[Provider], Meta(max_length=MAX_PROVIDERS)]
+ReportedSessions = Annotated[list[Session], Meta(max_length=MAX_SESSIONS)]
 
 
 class CloseCode(IntEnum):
@@ -84,8 +84,8 @@ class Hello(Wire, tag="hello", kw_only=True):
     protocol: int
     version: ShortName
     machine: Machine
-    providers: ProviderList = []
-    sessions: SessionList = []
+    providers: ReportedProviders = []
+    sessions: ReportedSessions = []
     last_event: EventNumber = 0
     terminals: bool = False
 
@@ -110,14 +110,14 @@ class Snapshot(Wire, tag="snapshot", kw_only=True):
     """Daemon → service: the complete state of the machine; it replaces the previous one."""
 
     machine: Machine
-    providers: ProviderList
-    sessions: SessionList
+    providers: ReportedProviders
+    sessions: ReportedSessions
 
 
 class Change(Wire, tag="change", kw_only=True):
     """Daemon → service: changed and removed sessions, and the machine with its current load."""
 
-    sessions: SessionList = []
+    sessions: ReportedSessions = []
     removed: Annotated[list[Id], Meta(max_length=MAX_SESSIONS)] = []
     machine: Machine | None = None
 

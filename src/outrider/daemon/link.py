@@ -42,9 +42,9 @@ from outrider.contract.link.machine import (
     ConnectionEnded,
     GoodbyeReceived,
     LinkEvent,
+    LinkRefused,
     LinkTiming,
     MachineLink,
-    Refused,
     SendHello,
     StreamEvents,
     StreamsLost,
@@ -242,7 +242,7 @@ class Link:
                 self._log.info("the service says goodbye", reason=reason)
             case ConnectionEnded():
                 self._log_end(event)
-            case Refused(code):
+            case LinkRefused(code):
                 self._fail(_REFUSALS[code]())
         self._output.set()  # it may be possible to send again
 

@@ -70,7 +70,7 @@ _MISSING_FIELD: Final = re.compile(r"missing required field `(\w+)`")
 
 _log = structlog.get_logger(__name__)
 
-Reply = Callable[[CommandResult], None]
+ReplyCallback = Callable[[CommandResult], None]
 """Receives the result of a command, at most once, on the event loop's thread."""
 
 Handler = Callable[[Any, float], Awaitable[Result]]
@@ -82,7 +82,7 @@ class _Running:
     """A command that is running. `reply` is None once the service does not wait for it."""
 
     task: asyncio.Task[None]
-    reply: Reply | None
+    reply: ReplyCallback | None
     is_cancellable: bool
 
 
@@ -99,7 +99,7 @@ class Router:
         self._in_flight: dict[str, _Running] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
 
-    def submit(self, command: Command, reply: Reply) -> None:
+    def submit(self, command: Command, reply: ReplyCallback) -> None:
         """Start a command; `reply` receives its result. A repeated command id is ignored."""
         if command.id in self._seen:
             _log.warning("repeated command ignored", id=command.id, command=command.command)

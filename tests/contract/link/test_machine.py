@@ -38,9 +38,9 @@ from outrider.contract.link.machine import (
     ConnectionEnded,
     GoodbyeReceived,
     LinkEvent,
+    LinkRefused,
     LinkTiming,
     MachineLink,
-    Refused,
     SendHello,
     StreamEvents,
     StreamsLost,
@@ -217,7 +217,7 @@ def test_a_welcome_of_another_version_stops_the_link() -> None:
     book.start()
     book.open(1)
     output = book.receive(1, msgspec.structs.replace(WELCOME, protocol=PROTOCOL_VERSION + 1))
-    assert Refused(CloseCode.UNSUPPORTED_VERSION) in output
+    assert LinkRefused(CloseCode.UNSUPPORTED_VERSION) in output
     assert not any(isinstance(one, Connect) for one in output)
 
 
@@ -367,7 +367,7 @@ def test_a_lost_connection_gives_up_commands_and_results(book: Playbook) -> None
 )
 def test_a_refusal_stops_the_link(book: Playbook, code: CloseCode) -> None:
     output = book.lose(1, code)
-    assert Refused(code) in output
+    assert LinkRefused(code) in output
     assert not any(isinstance(one, Connect) for one in output)
     assert book.link.deadline(book.now) is None
 

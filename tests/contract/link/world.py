@@ -310,7 +310,7 @@ class MachineProcess:
                         self.world.executed(command.id)
                 case machine_side.CommandsLost():
                     self.waiting.clear()
-                case machine_side.Refused(code):
+                case machine_side.LinkRefused(code):
                     self.refused = code
 
     def connect(self, node: Node | None) -> None:

@@ -181,7 +181,7 @@ class StreamsLost:
 
 
 @dataclass(frozen=True)
-class Refused:
+class LinkRefused:
     """The service refuses this machine permanently; the link is stopped."""
 
     code: CloseCode
@@ -196,7 +196,7 @@ LinkEvent = (
     | ConnectionEnded
     | StreamEvents
     | StreamsLost
-    | Refused
+    | LinkRefused
 )
 
 
@@ -574,7 +574,7 @@ class MachineLink:
             self._events.append(StreamsLost())
 
     def _refuse(self, code: CloseCode) -> None:
-        self._events.append(Refused(code))
+        self._events.append(LinkRefused(code))
         self.stop()
 
     def _close(

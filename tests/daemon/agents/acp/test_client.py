@@ -12,7 +12,7 @@ from acp import RequestError
 from outrider.contract.commands import StopCli
 from outrider.daemon.agents.acp.client import MAX_FILE, Files, OutsideError
 from outrider.daemon.agents.acp.output_tail import OutputTail
-from outrider.daemon.agents.acp.terminals import MAX_TERMINALS, Terminals
+from outrider.daemon.agents.acp.terminals import MAX_TERMINALS, AgentTerminals
 from tests.daemon.agents.machine import Agent, Machine, running_in, until
 
 
@@ -154,7 +154,7 @@ async def test_what_a_command_leaves_behind_ends_with_its_terminal(box: Machine,
 
 
 async def test_a_terminal_that_is_being_opened_when_all_are_closed(tmp_path: Path) -> None:
-    terminals = Terminals(str(tmp_path), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    terminals = AgentTerminals(str(tmp_path), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
     opening = asyncio.create_task(terminals.create("sleep 300", [], {}, None, None))
     await asyncio.sleep(0)
     opening.cancel()

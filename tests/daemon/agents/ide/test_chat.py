@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from outrider.daemon.agents.chat_log import ChatLog
-from outrider.daemon.agents.ide.chat import Chat, Row
+from outrider.daemon.agents.ide.chat import IdeChat, Row
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 
@@ -16,8 +16,8 @@ def answered(key: str, content: str) -> Row:
     return Row(key=key, role="assistant", content=content)
 
 
-def chat(folder: Path, journal: Journal) -> Chat:
-    return Chat("session_1", "alpha", ChatLog(folder / "alpha.jsonl", lambda: 1), journal)
+def chat(folder: Path, journal: Journal) -> IdeChat:
+    return IdeChat("session_1", "alpha", ChatLog(folder / "alpha.jsonl", lambda: 1), journal)
 
 
 def journal_of(folder: Path) -> Journal:
@@ -31,7 +31,7 @@ def journal_of(folder: Path) -> Journal:
     return journal
 
 
-def contents(of: Chat) -> list[str]:
+def contents(of: IdeChat) -> list[str]:
     return [message.content for message in of.messages()]
 
 

@@ -16,7 +16,7 @@ from acp.schema import PromptResponse
 from outrider.contract.commands import ChatInput
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, AgentStatus, Message, PendingAction
-from outrider.daemon.agents.acp.chat import Chat, SessionUpdates
+from outrider.daemon.agents.acp.chat import AcpChat, SessionUpdates
 from outrider.daemon.agents.acp.client import Approvals, Client, Files
 from outrider.daemon.agents.acp.connection import AgentConnection
 from outrider.daemon.agents.acp.content import error_text
@@ -24,7 +24,7 @@ from outrider.daemon.agents.acp.controls import Controls, Value, summary
 from outrider.daemon.agents.acp.login import Login
 from outrider.daemon.agents.acp.process import AgentLifecycle
 from outrider.daemon.agents.acp.spec import AcpSpec, Timeouts
-from outrider.daemon.agents.acp.terminals import Terminals
+from outrider.daemon.agents.acp.terminals import AgentTerminals
 from outrider.daemon.agents.acp.turn import Turn, prompt_of
 from outrider.daemon.agents.adapter import ChatObserver, NoteRefusal, Observation, Observer
 from outrider.daemon.agents.chat_log import ChatLog
@@ -59,9 +59,9 @@ class AcpAgent:
         self.name = record.name
         self.agents = {record.type: self}
         self._chat_log = chat_log
-        terminals = Terminals(record.path, environment)
+        terminals = AgentTerminals(record.path, environment)
         self._approvals = Approvals(self._notify)
-        self._chat = Chat(
+        self._chat = AcpChat(
             chat_log, spec.notices_pattern(), terminals.text, on_change=self._chat_changed
         )
         self._client = Client(

@@ -74,7 +74,7 @@ class _Tool:
         )
 
 
-class Chat:
+class AcpChat:
     """Writes what the user and the agent say to the chat log.
 
     Args:
@@ -244,7 +244,7 @@ class SessionUpdates:
 
     def __init__(
         self,
-        chat: Chat,
+        chat: AcpChat,
         controls: Controls,
         *,
         session: Callable[[], str | None],

@@ -1,6 +1,6 @@
 """What an agent may request of its client: approvals, files of its directory, terminals.
 
-The SDK calls `Client`, which passes requests on to `Files`, `Approvals` and `Terminals`.
+The SDK calls `Client`, which passes requests on to `Files`, `Approvals` and `AgentTerminals`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from acp.schema import (
 
 from outrider.contract.ids import new_id
 from outrider.contract.resources import ActionOption, PendingAction
-from outrider.daemon.agents.acp.terminals import Terminals
+from outrider.daemon.agents.acp.terminals import AgentTerminals
 from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
 
 REFUSALS_KEPT: Final = 20
@@ -218,7 +218,7 @@ class Client:
     def __init__(
         self,
         files: Files,
-        terminals: Terminals,
+        terminals: AgentTerminals,
         approvals: Approvals,
         approval_text: Callable[[ToolCallUpdate], str],
         note_refusal: Callable[[str, str], None],

@@ -30,7 +30,7 @@ from outrider.daemon.agents.acp.spec import (
     Timeouts,
     cannot_reopen_message,
 )
-from outrider.daemon.agents.acp.terminals import Terminals
+from outrider.daemon.agents.acp.terminals import AgentTerminals
 from outrider.daemon.agents.failure import NOTHING, output_end, start_failure
 from outrider.daemon.child import Child, start
 from outrider.daemon.session_record import SessionRecord
@@ -297,7 +297,7 @@ class AgentLifecycle:
         environment: Mapping[str, str],
         *,
         login: Login,
-        terminals: Terminals,
+        terminals: AgentTerminals,
         client: Client,
         on_update: Callable[[Any], None],
         on_change: Callable[[], None],

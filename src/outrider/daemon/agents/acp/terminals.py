@@ -25,7 +25,7 @@ _KILL_TIMEOUT: Final = 2.0
 _START_TIMEOUT: Final = 3.0
 
 
-class Terminals:
+class AgentTerminals:
     """The terminals of one agent.
 
     Args:

@@ -21,7 +21,7 @@ from acp.schema import (
 
 from outrider.contract.commands import ChatInput, ImagePart
 from outrider.contract.errors import bad_request
-from outrider.daemon.agents.acp.chat import Chat
+from outrider.daemon.agents.acp.chat import AcpChat
 from outrider.daemon.agents.acp.content import Block, error_text
 from outrider.daemon.agents.acp.login import Login
 from outrider.daemon.agents.acp.spec import DEFAULT_TIMEOUTS, AcpSpec
@@ -49,7 +49,7 @@ class Turn:
         connection_error: why the agent could no longer be reached.
     """
 
-    def __init__(self, message_id: str, text: str, chat: Chat, login: Login) -> None:
+    def __init__(self, message_id: str, text: str, chat: AcpChat, login: Login) -> None:
         self._unaccepted: tuple[str, str] | None = (message_id, text)
         self._chat = chat
         self._login = login

@@ -1,6 +1,6 @@
 """The chats of an IDE's agents: read from the page, and messages written into the page.
 
-    page ─ rows ─▶ Chats.read ─▶ Chat.merge ─▶ chat log      (a row's key ─▶ message id: journal)
+    page ─ rows ─▶ Chats.read ─▶ IdeChat.merge ─▶ chat log      (a row's key ─▶ message id: journal)
     write_message ─▶ type ─▶ send ─▶ read until the expected row has arrived
 
 The page's rows have keys of their own; the journal keeps which message each key stands for, so
@@ -49,7 +49,7 @@ class Row(msgspec.Struct, kw_only=True):
     content: str
 
 
-class Chat:
+class IdeChat:
     """The messages of one agent.
 
     Args:
@@ -188,7 +188,7 @@ class Chats:
         self._monitor = monitor
         self._session_id = record.id
         self._chats = {
-            kind: Chat(record.id, kind, ChatLog(folder / f"{kind}.jsonl", clock), journal)
+            kind: IdeChat(record.id, kind, ChatLog(folder / f"{kind}.jsonl", clock), journal)
             for kind in monitor.panels
         }
         self._observer: ChatObserver | None = None
@@ -196,7 +196,7 @@ class Chats:
         self._must_read_again = False
         self._catch_up_task: asyncio.Task[None] | None = None
 
-    def __getitem__(self, kind: str) -> Chat:
+    def __getitem__(self, kind: str) -> IdeChat:
         return self._chats[kind]
 
     def observe(self, observer: ChatObserver) -> None:
@@ -288,7 +288,7 @@ async def show_chat(monitor: StatusMonitor, window: Window, agent: Agent) -> Non
 async def write_message(
     window: Window,
     agent: Agent,
-    chat: Chat,
+    chat: IdeChat,
     read: Callable[[], Awaitable[None]],
     *,
     message_id: str,
@@ -366,7 +366,7 @@ async def _press(window: Window, key: str) -> None:
         raise WindowError(f"the key {key} could not be pressed") from error
 
 
-async def _wait_arrived(chat: Chat, read: Callable[[], Awaitable[None]]) -> None:
+async def _wait_arrived(chat: IdeChat, read: Callable[[], Awaitable[None]]) -> None:
     deadline = time.monotonic() + ARRIVAL_TIMEOUT
     while not chat.has_arrived:
         if time.monotonic() > deadline:
