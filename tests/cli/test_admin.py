@@ -1,6 +1,6 @@
 """`outrider admin`: what each command prints and what it refuses.
 
-Holds contract.md, "Command line and settings": the JSON of every command, exactly.
+The JSON of every command, exactly; docs/access.md has the commands.
 """
 
 import time
@@ -86,7 +86,7 @@ class TestKey:
 
 class TestEnroll:
     def test_enroll(self, operator: Operator, account: str) -> None:
-        """contract.md: a one-time code, good for ten minutes."""
+        """docs/access.md, Connecting machines: a one-time code is valid for ten minutes."""
         made = operator.succeeds("enroll", "--account", account, "--nickname", "Bench")
         assert made.keys() == {"code", "expiresAt"}
         assert abs(made["expiresAt"] / 1000 - time.time() - 600) < 60

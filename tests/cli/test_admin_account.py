@@ -1,6 +1,6 @@
 """`outrider admin account`: what each command prints, changes and refuses.
 
-Holds contract.md, "Command line and settings", and contract-2.md, "Accounts".
+Holds docs/access.md, "Accounts".
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class TestCreate:
     def test_the_password(
         self, operator: Operator, monkeypatch: pytest.MonkeyPatch, given: str
     ) -> None:
-        """contract.md: OUTRIDER_PASSWORD may stand for --password; only argon2id is kept."""
+        """OUTRIDER_PASSWORD may stand for --password; only argon2id is kept (SECURITY.md)."""
         arguments = ["account", "create", "--email", EMAIL]
         if given == "option":
             arguments += ["--password", PASSWORD]

@@ -1,6 +1,6 @@
 """The warning for environment variables that look like settings and are none, and wrong settings.
 
-Holds issue 12, A9: one sentence each.
+One sentence each.
 """
 
 from collections.abc import Callable

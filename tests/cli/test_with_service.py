@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_an_installation_from_nothing(tmp_path: Path) -> None:
-    """contract.md: account, key, enrollment and revocation, each seen by the running service."""
+    """Account, key, enrollment and revocation: each is seen by the running service."""
     async with Serving(tmp_path / "data") as service:
         account = await service.admin(
             "account", "create", "--email", "a@example.org", password="correct horse"

@@ -1,4 +1,4 @@
-"""A service below a path. Holds contract-2.md, "Base path"."""
+"""A service below a path. Holds OUTRIDER_BASE_PATH of docs/settings.md."""
 
 import re
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Which hosts a request may name. Holds contract-2.md, "Allowed hosts"."""
+"""Which hosts a request may name. Holds OUTRIDER_ALLOWED_HOSTS of docs/settings.md."""
 
 import asyncio
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""Settings that cannot work are refused in a sentence. Holds contract.md, "Settings"."""
+"""Settings that cannot work are refused in a sentence. Holds docs/settings.md."""
 
 from pathlib import Path
 
@@ -94,12 +94,12 @@ def test_the_public_url_has_one_form() -> None:
 def test_private_webhooks_are_only_for_a_service_that_nobody_else_reaches(
     changes: dict[str, object], allowed: bool
 ) -> None:
-    """contract-2.md, "Changes to part 1": refused behind a proxy, or with a public URL."""
+    """docs/settings.md: refused behind a proxy, or with a public URL."""
     assert Settings(**changes).allow_private_webhooks is allowed  # type: ignore[arg-type]
 
 
 class TestSecretKey:
-    """contract.md: made on first start, mode 0600 in the data directory."""
+    """docs/settings.md: made on first start, mode 0600 in the data directory."""
 
     def test_made_once(self, tmp_path: Path) -> None:
         made = secret_key(None, tmp_path / "data")

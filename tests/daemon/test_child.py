@@ -191,7 +191,7 @@ def test_one_that_is_cancelled_leaves_nothing(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_loop_goes_on_between_many_starts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 12: 256 commands at once held it up for two seconds."""
+    """256 commands at once held it up for two seconds."""
     popen, begun = subprocess.Popen, list[int]()
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What the demo agent does for each message. Holds contract-2.md, "Demo agent"."""
+"""What the demo agent does for each message. Holds docs/demo.md."""
 
 import asyncio
 import json

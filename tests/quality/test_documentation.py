@@ -1,10 +1,11 @@
-"""Every page is in the navigation, and every link leads to a file and a heading.
+"""Every page is in the navigation, and every link and citation leads to a file and a heading.
 
 `make docs` checks the built site as well; this needs no generator.
 """
 
 import re
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,11 @@ def _anchors(page: Path) -> set[str]:
     """Return the anchors of the headings, as GitHub and the site make them."""
     text = _FENCE.sub("", page.read_text())
     headings = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {_anchor(heading) for heading in headings}
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -65,3 +70,22 @@ def test_its_links_lead_somewhere(page: Path) -> None:
         assert target in PAGES or DOCS in target.parents, f"{link} is not part of the site"
         if anchor:
             assert anchor in _anchors(target), link
+
+
+def _sources() -> Iterator[Path]:
+    for folder in ("src", "tests", "benchmarks"):
+        yield from (ROOT / folder).rglob("*.py")
+
+
+def test_the_pages_that_the_code_cites_exist() -> None:
+    """A citation is a path below docs/, and perhaps the beginning of a heading in quotes."""
+    wrong = []
+    for path in _sources():
+        text = " ".join(path.read_text().split())
+        for page, heading in re.findall(r"\b(docs/[\w/-]+\.md)\b(?:, \"([^\"]+)\")?", text):
+            anchor = _anchor(heading)
+            if not (ROOT / page).is_file() or not any(
+                one.startswith(anchor) for one in _anchors(ROOT / page)
+            ):
+                wrong.append(f"{_name(path)}: {page} {heading}")
+    assert wrong == []

@@ -1,4 +1,4 @@
-"""Filling the audit with refusals. Issue 12, B15."""
+"""Filling the audit with refusals."""
 
 import asyncio
 

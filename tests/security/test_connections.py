@@ -1,7 +1,4 @@
-"""Attacks on a connection, mostly before anybody knows who is at its other end.
-
-Holds issue 12, B1 to B4 and B17.
-"""
+"""Attacks on a connection, mostly before anybody knows who is at its other end."""
 
 import asyncio
 from contextlib import suppress
@@ -50,7 +47,7 @@ async def until_ended(reader: asyncio.StreamReader) -> bytes:
 
 
 class TestWhatFollowsTheHead:
-    """B1: trailers of one connection took the service from 105 to 1,975 MB."""
+    """Trailers of one connection took the service from 105 to 1,975 MB."""
 
     @pytest.mark.parametrize(
         ("begin", "endless"),
@@ -96,7 +93,7 @@ class TestWhatFollowsTheHead:
 
 
 class TestSlow:
-    """B1: every connection has a time limit for a request's head and for its body's progress."""
+    """Every connection has a time limit for a request's head and for its body's progress."""
 
     BEGUN = (
         b"",
@@ -128,7 +125,7 @@ class TestSlow:
 
 
 class TestFramesWithoutACredential:
-    """B2 and B3: what is sent on a socket whose token is worth nothing is not even read."""
+    """What is sent on a socket whose token is worth nothing is not even read."""
 
     @pytest.mark.parametrize("token", [None, "omt_" + "x" * 43], ids=["none", "unknown"])
     async def test_tiny_frames(self, target: Target, token: str | None) -> None:
@@ -174,7 +171,7 @@ class TestFramesWithoutACredential:
 
 
 class TestFramesOfAMachine:
-    """B2 and B3, by a machine with a token: it is bounded, too, before its welcome and after."""
+    """By a machine with a token: it is bounded, too, before its welcome and after."""
 
     async def test_tiny_frames(self, target: Target) -> None:
         machine = await target.machine()
@@ -239,7 +236,7 @@ class TestUnreadResponses:
 
 
 class TestDocuments:
-    """B4: `/docs` took 22 ms each time it was asked for, by anybody."""
+    """`/docs` took 22 ms each time it was asked for, by anybody."""
 
     async def test_a_thousand_times(self, target: Target) -> None:
         client = target.site.client()
@@ -255,7 +252,7 @@ class TestDocuments:
 
 
 class TestRebinding:
-    """B17: a page whose name leads here, with the credential of a user of this machine."""
+    """A page whose name leads here, with the credential of a user of this machine."""
 
     @pytest.mark.parametrize("path", ["/", "/docs", "/device", "/api/v1/daemons", "/api/v1/x"])
     async def test_another_host(self, target: Target, path: str) -> None:

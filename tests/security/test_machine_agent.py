@@ -1,6 +1,6 @@
 """Attacks on a machine agent: by names, commands, records, files and secrets.
 
-Issue 12, B8 to B11 and B18. `tests/daemon` has each in detail.
+`tests/daemon` has each in detail.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a machine of any tenant sends costs the service and its database little (issue B5, B6)."""
+"""What a machine of any tenant sends costs the service and its database little."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,4 @@
-"""Guessing a password: from one address, from ever new ones, and with a stolen session.
-
-Issue 12, B13.
-"""
+"""Guessing a password: from one address, from ever new ones, and with a stolen session."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Webhooks as a way into the operator's network. Issue 12, B14."""
+"""Webhooks as a way into the operator's network."""
 
 import asyncio
 from collections.abc import AsyncIterator

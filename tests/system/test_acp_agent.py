@@ -161,7 +161,7 @@ async def test_a_conversation(agent: Agent) -> None:
 
 
 async def test_a_turn_is_interrupted_and_the_queue_goes_on(agent: Agent) -> None:
-    """contract-2.md, "More for a session" and "Chat"."""
+    """Holds docs/control.md, over ACP."""
     call, path = agent.up.call, f"/shortcuts/{agent.target}"
     refused = await call("POST", f"{path}/interrupt", None, 409)
     assert refused["code"] == "NOT_GENERATING"
@@ -201,7 +201,7 @@ async def test_a_turn_is_interrupted_and_the_queue_goes_on(agent: Agent) -> None
 
 
 async def test_a_session_is_resumed(agent: Agent) -> None:
-    """contract-2.md, launch {type, resume}."""
+    """docs/sessions.md, "Resume a session that has ended"."""
     call, path = agent.up.call, f"/shortcuts/{agent.target}"
     launch = f"/shortcuts/{agent.machine}/launch"
     body = {"type": "scripted", "resume": agent.session}
@@ -225,7 +225,7 @@ async def test_a_session_is_resumed(agent: Agent) -> None:
 
 
 async def test_a_session_in_a_worktree(agent: Agent, tmp_path: Path) -> None:
-    """contract-2.md, launch {…, worktree} and stop {…, removeWorktree}."""
+    """docs/sessions.md, "Launch a session in a git worktree of its own"."""
     repo = repository(tmp_path / "repo")
     repo.commit(file="x\n")
     call, launch = agent.up.call, f"/shortcuts/{agent.machine}/launch"
@@ -269,7 +269,7 @@ async def test_a_message_of_ten_megabytes(agent: Agent) -> None:
 
 
 async def test_a_message_reaches_the_session_that_it_names_or_none(agent: Agent) -> None:
-    """contract-2.md, Targets."""
+    """docs/api.md, Targets."""
     up, machine, older = agent.up, agent.machine, agent.session
     body = {"type": "scripted", "dir": "~/project"}
     newer = (await up.call("POST", f"/shortcuts/{machine}/launch", body))["sessionId"]
@@ -305,7 +305,7 @@ async def test_a_message_reaches_the_session_that_it_names_or_none(agent: Agent)
 
 
 async def test_its_events_reach_a_webhook(agent: Agent) -> None:
-    """contract-2.md, Live events: from the agent through the machine's journal to a receiver."""
+    """docs/webhooks.md: from the agent through the machine's journal to a receiver."""
     up, target = agent.up, agent.target
     async with receiving() as receiver:
         headers = {"Authorization": f"Bearer {await agent.token()}"}

@@ -1,4 +1,4 @@
-"""A browser's own EventSource, over a restart of the service. Issue 14."""
+"""A browser's own EventSource, over a restart of the service."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """A service whose disk is full: it says so, changes nothing, and goes on reading.
 
 The disk of the process is bounded by RLIMIT_FSIZE: its files cannot grow any more, until the test
-lifts the bound. Issue 12, B15.
+lifts the bound.
 """
 
 import resource

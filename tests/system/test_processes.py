@@ -1,7 +1,7 @@
 """The service and machines as real processes: killed, frozen, stopped, started wrongly.
 
-Holds issue "main job", Done means: each of 404/500/503/504 happens for real (kill -9 the
-daemon, SIGSTOP it, kill the service mid-command).
+Each of 404, 500, 503 and 504 (docs/api.md, Errors) happens for real: `kill -9` of the daemon, a
+SIGSTOP, a service that is killed while it waits for a result.
 """
 
 import asyncio

@@ -218,7 +218,7 @@ async def test_two_at_once(running: Running) -> None:
 
 
 async def test_a_named_terminal_from_its_first_command_to_its_end(running: Running) -> None:
-    """contract-2.md, Terminals: DELETE ends it, for whoever may run commands there."""
+    """DELETE ends it, for whoever may run commands there."""
     call = running.up.call
     terminal, one = f"/daemons/{running.machine}/terminal", {"name": "build", "command": "x=5"}
     await call("POST", terminal, one)
@@ -244,7 +244,7 @@ async def test_odd_characters_are_a_400_with_a_sentence(running: Running) -> Non
 
 
 async def test_ones_own_laptop_is_not_limited_by_address(env: dict[str, str]) -> None:
-    """contract-2.md, Limits: neither are wrong credentials; an API key still is."""
+    """docs/access.md, Limits: neither are wrong credentials; an API key still is."""
     env |= {"OUTRIDER_RATE_LIMIT_IP": "2", "OUTRIDER_RATE_LIMIT_AUTH": "2"}
     async with Up("-m", "outrider", "up", env=env | {"OUTRIDER_RATE_LIMIT_KEY": "10"}) as up:
         await up.greeting()

@@ -1,6 +1,6 @@
 """What the operator changes of an account, or deletes, holds on a running service at once.
 
-Holds contract-2.md, "Accounts", and issue 12, B13.
+Holds docs/access.md, "Accounts".
 """
 
 import time

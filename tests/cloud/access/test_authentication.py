@@ -1,4 +1,4 @@
-"""Who gets in, and with which scope. Holds spec.md, "Authentication" and "Endpoints"."""
+"""Who gets in, and with which scope. Holds docs/access.md, "Credentials"."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.rig.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# Written by hand from the tables of spec.md: method, path, scope, body, status with the scope.
+# Written by hand, not from the table of the API: method, path, scope, body, status with the scope.
 ENDPOINTS: list[tuple[str, str, str, Any, int]] = [
     ("GET", "/daemons", "ide:read", None, 200),
     ("GET", "/daemons/{daemon}/status", "ide:read", None, 200),
@@ -36,7 +36,7 @@ class TestEachEndpoint:
     async def test_takes_a_key_with_just_its_scope(
         self, owner: Owner, method: str, path: str, scope: str, body: Any, status: int
     ) -> None:
-        """spec.md, Endpoints: the scope that each requires is enough."""
+        """The scope that each requires is enough."""
         machine = (await owner.machine(session())).obliges()
         target = f"{machine.id}:cli:claude-code"
         client = await owner.may(scope)
@@ -51,7 +51,7 @@ class TestEachEndpoint:
     async def test_refuses_a_key_with_every_other_scope(
         self, owner: Owner, method: str, path: str, scope: str, body: Any, status: int
     ) -> None:
-        """spec.md, Authentication 2: a key lacking the scope of the route, 403."""
+        """docs/access.md, Credentials: a key lacking the scope of the route, 403."""
         client = await owner.may(*(ALL_SCOPES - {scope}))
         response = await client.request(
             method, "/api/v1" + path.format(daemon="machine_x", target="machine_x:cli:x"), json=body
@@ -61,7 +61,7 @@ class TestEachEndpoint:
     async def test_refuses_no_key(
         self, site: Site, method: str, path: str, scope: str, body: Any, status: int
     ) -> None:
-        """spec.md, Authentication 2: no header, 401 AUTH_REQUIRED."""
+        """docs/access.md, Credentials: no header, 401 AUTH_REQUIRED."""
         response = await site.client().request(
             method, "/api/v1" + path.format(daemon="machine_x", target="machine_x:cli:x"), json=body
         )
@@ -103,7 +103,7 @@ def _mistyped(key: str) -> str:
     ],
 )
 async def test_a_credential_that_does_not_work(site: Site, header: str) -> None:
-    """contract.md: unknown, expired, revoked or malformed credentials are AUTH_INVALID."""
+    """docs/access.md: unknown, expired, revoked or malformed credentials are AUTH_INVALID."""
     response = await site.client().get(
         "/api/v1/daemons", headers={b"Authorization": header.encode("latin-1")}
     )
@@ -119,7 +119,7 @@ async def test_the_scheme_is_case_insensitive(owner: Owner, site: Site) -> None:
 
 
 async def test_an_expired_key(owner: Owner, site: Site) -> None:
-    """spec.md, Authentication 2: an expired key, 401 AUTH_INVALID."""
+    """docs/access.md, Credentials: an expired key, 401 AUTH_INVALID."""
     expired = site.client(await site.key(owner.id, lifetime=-1))
     assert_error(await expired.get("/api/v1/daemons"), 401, "AUTH_INVALID")
     fresh = site.client(await site.key(owner.id, lifetime=60_000))
@@ -128,7 +128,7 @@ async def test_an_expired_key(owner: Owner, site: Site) -> None:
 
 @pytest.mark.one_store
 async def test_only_the_hash_of_a_key_is_kept(owner: Owner, site: Site) -> None:
-    """contract.md: a key is stored as SHA-256."""
+    """SECURITY.md: a key is stored as SHA-256."""
     found = await api_keys.by_hash(site.database, credentials.digest(owner.key))
     assert found is not None
     assert found.account_id == owner.id

@@ -47,7 +47,7 @@ async def decide(owner: Owner, user_code: str, action: str = "approve") -> Any:
 
 class TestOneTimeCode:
     async def test_one_of_fifty_wins(self, user: Owner) -> None:
-        """Issue 3: a code works once, even when two use it at the same moment."""
+        """A code works once, even when two use it at the same moment."""
         code = (await (await dashboard(user)).post(f"{V1}/auth/enroll/code")).json()["code"]
         client = user.site.client()
         answers = await asyncio.gather(
@@ -229,7 +229,7 @@ class TestDeviceCode:
 
 class TestRevocation:
     async def test_revoke_ends_the_socket_and_the_token(self, user: Owner) -> None:
-        """spec.md, States: its connection token is permanently revoked."""
+        """docs/access.md: its connection token is permanently revoked."""
         enrolled = await user.enrolls()
         machine = await user.machine(enrolled=enrolled)
         page = await dashboard(user)

@@ -1,4 +1,4 @@
-"""The form of the secrets that the service hands out. Holds contract.md, "Authentication"."""
+"""The form of the secrets that the service hands out."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from outrider.cloud.access import credentials
 
 
 def test_a_typed_key_is_checked_without_a_look_up() -> None:
-    """contract.md: ork_, 32 base62 characters, 6 of CRC32: any one wrong character is seen."""
+    """ork_, 32 base62 characters, 6 of CRC32: any one wrong character is seen."""
     key = credentials.new_key()
     assert len(key) == len("ork_") + 32 + 6
     assert credentials.is_key(key)

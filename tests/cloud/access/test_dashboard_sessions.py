@@ -160,7 +160,7 @@ class TestLife:
         assert renewed.json()["expiresAt"] // 1000 == first.expires_at // 1000
 
     async def test_recent_is_600_seconds(self, user: Owner) -> None:
-        """contract.md: `authTime` at most 600 s old."""
+        """docs/access.md, Sessions: `authTime` at most 600 s old."""
         path = f"{V1}/daemons/machine_x/revoke"
         assert_error(await (await dashboard(user, age=590)).post(path), 404)
         assert_error(
@@ -252,7 +252,7 @@ class TestForgery:
         ],
     )
     async def test_a_token_that_the_service_did_not_make(self, user: Owner, forge: str) -> None:
-        """contract.md: malformed credentials, key or JWT: 401 AUTH_INVALID."""
+        """docs/access.md, Credentials: malformed, key or JWT: 401 AUTH_INVALID."""
         token = (await logged_in(user)).token
         header, payload, signature = token.split(".")
         claims = jwt.decode(token, options={"verify_signature": False})
@@ -297,7 +297,7 @@ class TestForgery:
         ids=str,
     )
     async def test_a_claim_of_another_type(self, user: Owner, wrong: dict[str, Any]) -> None:
-        """contract.md: malformed credentials are 401 AUTH_INVALID, also ones with our signature."""
+        """docs/access.md: malformed credentials are 401, also ones with our signature."""
         token = (await logged_in(user)).token
         claims = jwt.decode(token, options={"verify_signature": False})
         chosen = user.site.settings
@@ -308,7 +308,7 @@ class TestForgery:
 
 class TestCookie:
     async def test_its_attributes(self, user: Owner) -> None:
-        """contract.md: HttpOnly, SameSite=Strict, Secure under https."""
+        """docs/access.md, Sessions: HttpOnly, SameSite=Strict, Secure under https."""
         cookie = (await login(user.site, user.email)).headers["set-cookie"]
         name, *attributes = cookie.split("; ")
         assert name.startswith(f"{COOKIE}=eyJ")

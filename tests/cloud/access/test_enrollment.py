@@ -1,4 +1,4 @@
-"""How a machine joins with a one-time code. Holds contract.md, "Authentication", Enrollment."""
+"""How a machine joins with a one-time code. Holds docs/access.md, "Connecting machines"."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ async def test_a_code_works_once_however_it_is_typed(owner: Owner, site: Site) -
 
 
 async def test_a_code_expires(owner: Owner, site: Site) -> None:
-    """contract.md: ten minutes."""
+    """docs/access.md, Connecting machines: ten minutes."""
     an_hour_ago = Enrollment(site.database, clock=lambda: 1_000_000.0)
     code = (await an_hour_ago.new_code(owner.id, None)).code
     response = await site.client().post(PATH, json=MACHINE | {"code": code})

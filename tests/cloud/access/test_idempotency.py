@@ -64,7 +64,7 @@ class TestAtMostOnce:
         assert machine.heard(Command) == []
 
     async def test_a_client_that_goes_away_and_retries_sends_once(self, user: Owner) -> None:
-        """Issue 3: a client that times out and retries a chat never sends it twice."""
+        """A client that times out and retries a chat never sends it twice."""
         machine = await user.machine(session())
         chat = f"{V1}/shortcuts/{machine.id}:cli:claude-code/chat"
         request = asyncio.create_task(user.api.post(chat, json=HELLO, headers=key()))

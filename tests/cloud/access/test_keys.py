@@ -54,7 +54,7 @@ class TestLookingUp:
         return Authenticator(site.database, sessions_of(site), clock, **options)
 
     async def test_what_is_no_key_costs_no_look_up(self, user: Owner, clock: Clock) -> None:
-        """contract.md: a typo is refused without a look-up."""
+        """A typo is refused without a look-up."""
         authenticator = await self._authenticator(user.site, clock)
         typo = user.key[:-7] + ("a" if user.key[-7] != "a" else "b") + user.key[-6:]
         with statements(user.site.database) as asked:
@@ -140,7 +140,7 @@ class TestLookingUp:
 
 class TestRevoking:
     async def test_by_the_command_line_within_a_second(self, start_site: StartSite) -> None:
-        """Issue 3: by another process, within a second."""
+        """docs/access.md, Credentials: by another process, within a second."""
         owner = await person(await start_site())
         assert (await owner.api.get(f"{V1}/daemons")).status_code == 200
         process = await asyncio.create_subprocess_exec(

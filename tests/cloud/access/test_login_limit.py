@@ -1,6 +1,6 @@
 """The limit on logins to one account: strangers share it, and nobody is locked out by them.
 
-Holds issue 12, B13; docs/access.md says why it is so.
+Holds docs/access.md, "Limits", which says why it is so.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What may become a password, changing it, and setting it by a one-time link.
 
-Holds contract-2.md, "Changes to part 1", accounts.
+Holds docs/access.md, "Accounts".
 """
 
 import asyncio

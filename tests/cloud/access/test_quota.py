@@ -113,7 +113,7 @@ async def test_kill_9_loses_one_percent_at_the_most_and_admits_no_more(
 async def test_the_month_is_the_calendar_month(
     database: Database, clock: Clock, plan: Plan
 ) -> None:
-    """contract.md: the calendar month, UTC. Retry-After leads into the next one."""
+    """docs/access.md, Limits: the calendar month, UTC. Retry-After leads into the next one."""
     clock.now = datetime(2026, 12, 31, 23, 59, 30, tzinfo=UTC).timestamp()
     account_id = (await new_account(database, plan)).id
     limit = PLANS[plan].calls_per_month

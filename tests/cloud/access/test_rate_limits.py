@@ -53,7 +53,7 @@ def limits(response: httpx.Response) -> dict[str, tuple[int, int, int]]:
 
 class TestHeaders:
     async def test_every_limited_response_has_them(self, start_site: StartSite) -> None:
-        """contract.md, Limits: RateLimit-Policy and RateLimit."""
+        """docs/access.md, Limits: RateLimit-Policy and RateLimit."""
         owner = await person(
             await start_site(rate_limit_ip=100, rate_limit_key=50, rate_limit_session=20)
         )
@@ -70,7 +70,7 @@ class TestHeaders:
         assert limits(await stranger.put(f"{V1}/daemons")) == {"ip": (100, 60, 95)}
 
     async def test_a_refusal_tells_when_to_come_back(self, start_site: StartSite) -> None:
-        """contract.md: 429 adds Retry-After in whole seconds."""
+        """docs/access.md, Limits: 429 adds Retry-After in whole seconds."""
         stranger = (await start_site(rate_limit_ip=1)).client()
         await stranger.get(f"{V1}/daemons")
         for path in ("/daemons", "/nothing"):
@@ -81,7 +81,7 @@ class TestHeaders:
             assert int(refused.headers["retry-after"]) <= 61
 
     async def test_what_is_outside_the_api_is_not_limited(self, start_site: StartSite) -> None:
-        """contract.md: static files, health and the daemon's WebSocket aside."""
+        """Not those for static files, health and the daemon's WebSocket."""
         site = await start_site(rate_limit_ip=1)
         owner = await person(site)
         for _ in range(3):
@@ -109,7 +109,7 @@ class TestCounting:
     async def test_a_session_counts_for_itself_and_not_for_its_address(
         self, start_site: StartSite
     ) -> None:
-        """contract-2.md, Limits."""
+        """docs/access.md, Limits."""
         site = await start_site(rate_limit_ip=1, rate_limit_session=10, rate_limit_key=100)
         owner = await person(site)
         one, two = await dashboard(owner), await dashboard(owner)
@@ -153,7 +153,7 @@ class TestCounting:
         assert (await site.client(token).get(f"{V1}/daemons")).status_code == 200
 
     async def test_routes_that_take_credentials(self, start_site: StartSite) -> None:
-        """spec.md, Limits: 10 per 5 minutes; contract.md: every /auth route, and enrollment."""
+        """docs/access.md, Limits: 10 in 5 minutes on every /auth route, with enrollment."""
         site = await start_site(rate_limit_auth=10)
         stranger = site.client()
         for number in range(10):
@@ -335,7 +335,7 @@ class TestAddresses:
         assert not behind("10.0.0.0/8").is_https(request("10.0.0.1", x_forwarded_proto="http"))
 
     async def test_who_is_counted_together(self) -> None:
-        """contract.md and issue 3: IPv6 by /64; IPv4 by address, mapped or not."""
+        """docs/access.md, Limits: IPv6 by /64; IPv4 by address, mapped or not."""
         assert network_of("2001:db8:1:2:3:4:5:6") == "2001:db8:1:2::/64"
         assert network_of("2001:db8:1:2::1") == "2001:db8:1:2::/64"
         assert network_of("2001:db8:1:3::1") != network_of("2001:db8:1:2::1")
@@ -403,8 +403,8 @@ class TestSettings:
         with pytest.raises(ValidationError):
             Settings()
 
-    async def test_the_defaults_are_the_specification_s(self) -> None:
-        """spec.md, Limits; contract.md, Command line and settings."""
+    async def test_the_default_limits(self) -> None:
+        """docs/access.md, Limits."""
         defaults = Settings()
         assert (defaults.rate_limit_key, defaults.rate_limit_ip) == (120, 60)
         assert (defaults.rate_limit_auth, defaults.recent_login) == (10, 600)

@@ -1,6 +1,6 @@
 """The sessions in which a user is signed in: listed, ended, and ended by wrong passwords.
 
-Holds contract-2.md, "Changes to part 1", accounts, and issue 12, B13.
+Holds docs/access.md, "Sessions".
 """
 
 import asyncio

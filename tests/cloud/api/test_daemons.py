@@ -1,6 +1,6 @@
 """The routes of "Daemons": what each takes, refuses and answers.
 
-Holds spec.md, "Daemons", and contract.md, "Responses of each endpoint".
+The fields of each response: `/docs`, and `outrider.contract.resources`.
 """
 
 from typing import Any
@@ -70,7 +70,7 @@ class TestList:
         assert (await owner.api.get("/api/v1/daemons")).json() == {"daemons": []}
 
     async def test_fields_of_a_machine_and_its_entries(self, owner: Owner) -> None:
-        """spec.md, Resources; contract.md, GET /daemons."""
+        """Exactly these, with null for what is not known."""
         cli, acp = session(), session("acp", "claude-acp")
         ide = session(
             "ide",
@@ -113,7 +113,7 @@ class TestList:
     async def test_an_entry_is_the_most_recently_used_session_of_its_type(
         self, owner: Owner
     ) -> None:
-        """contract.md: one entry per running type, the most recently used."""
+        """One entry for each running type: the session used last."""
         old, new = session(last_activity_at=1000), session(last_activity_at=2000)
         other = session(type="codex", last_activity_at=500)
         machine = await owner.machine(new, old, other)
@@ -138,7 +138,7 @@ ACTION = PendingAction(
 
 
 class TestAll:
-    """contract-2.md, "Account-wide views": `?state=all`."""
+    """`?state=all`: the machines that are offline too."""
 
     async def test_offline_machines_are_listed_and_say_so(self, owner: Owner, site: Site) -> None:
         shelf = await owner.enrolls(nickname="Shelf")
@@ -179,7 +179,7 @@ class TestAll:
 
 
 class TestApprovals:
-    """contract-2.md, "Account-wide views": `GET /approvals`."""
+    """docs/control.md, "See what all agents ask"."""
 
     async def test_nothing_is_asked(self, owner: Owner) -> None:
         await owner.machine(session())
@@ -225,7 +225,7 @@ def waiting(**fields: Any) -> Session:
 
 class TestStatus:
     async def test_fields(self, owner: Owner) -> None:
-        """contract.md, GET /daemons/{id}/status."""
+        """Exactly these fields, with null for what is not known."""
         running = session(model="big")
         machine = await owner.machine(running)
         shown = (await owner.api.get(f"/api/v1/daemons/{machine.id}/status")).json()
@@ -269,7 +269,7 @@ class TestStatus:
         }
 
     async def test_a_machine_that_never_connected(self, owner: Owner) -> None:
-        """contract.md: known but offline, 200 with connected false and the last state."""
+        """A machine that is known but offline: 200, `connected` false, and its last state."""
         enrolled = await owner.enrolls(nickname="Shelf")
         shown = (await owner.api.get(f"/api/v1/daemons/{enrolled.daemon_id}/status")).json()
         assert shown.keys() == STATUS_FIELDS
@@ -308,7 +308,7 @@ class TestCommand:
     async def test_reaches_the_machine_and_its_result_comes_back(
         self, owner: Owner, kind: str, payload: dict[str, Any]
     ) -> None:
-        """spec.md, command types; contract.md: {success: true, …result}."""
+        """The response is the machine's result, with `success: true`."""
         machine = await owner.machine()
         request = owner.sends(
             "POST",
@@ -404,7 +404,7 @@ class TestCommand:
         ],
     )
     async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:
-        """contract.md, 400; details name the field."""
+        """docs/api.md, Errors: `details` name the field."""
         machine = await owner.machine()
         response = await owner.api.post(f"/api/v1/daemons/{machine.id}/command", content=body)
         assert paths(response) == [blamed]
@@ -426,7 +426,7 @@ class TestCommand:
     async def test_what_the_machine_blames_is_named_as_it_was_sent(
         self, owner: Owner, kind: str, payload: dict[str, str], field: str, blamed: str
     ) -> None:
-        """contract.md, Errors: `details` has the path in the request, as in `payload.message`."""
+        """docs/api.md, Errors: `details` has the path in the request, as in `payload.message`."""
         machine = await owner.machine()
         path = f"/api/v1/daemons/{machine.id}/command"
         request = owner.sends("POST", path, {"type": kind, "payload": payload})
@@ -458,7 +458,6 @@ class TestCommand:
 
 class TestListTerminals:
     async def test_happy_path(self, owner: Owner) -> None:
-        """contract-2.md, Account-wide views."""
         machine = await owner.machine()
         request = owner.sends("GET", f"/api/v1/daemons/{machine.id}/terminals")
         await machine.answers(await machine.takes("list_terminals"))
@@ -467,7 +466,6 @@ class TestListTerminals:
 
 class TestCloseTerminal:
     async def test_happy_path(self, owner: Owner) -> None:
-        """contract-2.md, Terminals."""
         machine = await owner.machine()
         request = owner.sends("DELETE", f"/api/v1/daemons/{machine.id}/terminals/build-1.x_y")
         await machine.answers(await machine.takes("close_terminal", name="build-1.x_y"))
@@ -485,7 +483,6 @@ class TestCloseTerminal:
 
 class TestTerminal:
     async def test_happy_path(self, owner: Owner) -> None:
-        """contract.md, POST /daemons/{id}/terminal."""
         machine = await owner.machine()
         body = {"command": "echo hi", "name": "build-1.x_y", "cwd": "/srv"}
         request = owner.sends("POST", f"/api/v1/daemons/{machine.id}/terminal", body)

@@ -1,7 +1,6 @@
 """GET and POST …/chat/debug through the service.
 
-Holds spec.md, "Chat debug response", and contract.md, `GET|POST …/chat/debug`. What is in a
-bundle is the machine's business: tests/daemon/debug.
+Holds docs/debug.md. What is in a bundle is the machine's business: tests/daemon/debug.
 """
 
 import json
@@ -79,7 +78,7 @@ async def test_what_reaches_the_machine(
     ],
 )
 async def test_bad_bodies(owner: Owner, body: bytes, blamed: str) -> None:
-    """contract.md, 400: not JSON, not an object, a field of the wrong type."""
+    """Not JSON, not an object, a field of the wrong type: 400."""
     machine = await owner.machine()
     assert paths(await owner.api.post(path(machine.id), content=body)) == [blamed]
     assert machine.heard_nothing()
@@ -93,7 +92,7 @@ async def test_a_body_of_more_than_1_mib(owner: Owner) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_reading_is_enough(owner: Owner, method: str) -> None:
-    """spec.md: both need `agent:read`, and no more."""
+    """docs/debug.md: both need `agent:read`, and no more."""
     machine = (await owner.machine(session())).obliges()
     reader = await owner.may("agent:read")
     assert (await reader.request(method, path(machine.id))).status_code == 200

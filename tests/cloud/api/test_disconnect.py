@@ -1,4 +1,4 @@
-"""Disconnect and revoke, which only a recent login may do. Holds spec.md, "States"."""
+"""Disconnect and revoke, which only a recent login may do."""
 
 import httpx
 import pytest
@@ -43,7 +43,7 @@ async def setting(site: Site, owner: Owner) -> Setting:
 
 
 async def test_disconnect(setting: Setting) -> None:
-    """spec.md: disconnected at once; the daemon may reconnect by itself."""
+    """Disconnected at once; the daemon may reconnect by itself (docs/protocol.md, Close codes)."""
     request = setting.owner.sends("GET", setting.status)
     await setting.machine.takes("agent_status")
     response = await setting.api.post(f"{setting.path}/disconnect")
@@ -57,7 +57,7 @@ async def test_disconnect(setting: Setting) -> None:
 
 
 async def test_revoke(setting: Setting, site: Site) -> None:
-    """spec.md: the token is revoked for good; the setup command must be run again."""
+    """docs/access.md: the token is revoked for good; setup must be run again."""
     response = await setting.api.post(f"{setting.path}/revoke")
     assert (response.status_code, response.json()["success"]) == (200, True)
     code, reason = await setting.machine.closed()
@@ -81,7 +81,7 @@ class TestRefused:
         assert response.status_code == 200
 
     async def test_of_another_account(self, setting: Setting, owner: Owner, action: str) -> None:
-        """spec.md: another account's machine is a 404, and stays as it was."""
+        """docs/access.md: another account's machine is a 404, and stays as it was."""
         theirs = (await owner.machine()).obliges()
         assert_error(await setting.api.post(f"/api/v1/daemons/{theirs.id}/{action}"), 404)
         assert_error(await setting.api.post(f"/api/v1/daemons/machine_x/{action}"), 404)
@@ -89,7 +89,7 @@ class TestRefused:
         assert (await owner.api.get(path)).status_code == 200
 
     async def test_with_a_key(self, setting: Setting, action: str) -> None:
-        """spec.md, Authentication 4."""
+        """docs/access.md, Sessions: the login must be recent."""
         response = await setting.owner.api.post(f"{setting.path}/{action}")
         assert_error(response, 403, "RECENT_LOGIN_REQUIRED")
         setting.machine.obliges()

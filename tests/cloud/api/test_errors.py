@@ -1,6 +1,6 @@
 """The shape of errors, the order of checks, and what no endpoint answers.
 
-Holds contract.md, "Errors", and spec.md, "Errors" and "Authentication".
+Holds docs/api.md, "Errors", and docs/access.md, "Credentials".
 """
 
 import asyncio
@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 
 
 async def test_every_response_has_a_request_id_of_its_own(owner: Owner, site: Site) -> None:
-    """contract.md, Errors: every response carries X-Request-Id."""
+    """docs/api.md, Errors: every response carries X-Request-Id."""
     machine = await owner.machine()
     responses = [
         await owner.api.get("/api/v1/daemons"),
@@ -56,7 +56,7 @@ async def test_who_is_not_let_in_is_told_how_to_be(owner: Owner, site: Site) -> 
 async def test_a_bug_in_the_service_is_a_500_without_its_trace(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """contract.md, Errors: a 500 too has the error body and a request id."""
+    """docs/api.md, Errors: a 500 too has the error body and a request id."""
 
     def broken(*_: object, **__: object) -> DaemonStatus:
         raise ZeroDivisionError("secret detail")
@@ -83,7 +83,7 @@ async def test_a_bug_in_the_service_is_a_500_without_its_trace(
     ],
 )
 async def test_unknown_route(owner: Owner, path: str) -> None:
-    """contract.md, 404: unknown route."""
+    """An unknown route is a 404."""
     assert_error(await owner.api.get(path), 404)
 
 
@@ -114,14 +114,14 @@ async def test_unknown_page_is_html_for_a_browser(owner: Owner) -> None:
     ],
 )
 async def test_wrong_method(owner: Owner, method: str, path: str, allow: str) -> None:
-    """contract.md, 405: wrong method; the header tells the right ones (RFC 9110)."""
+    """A wrong method is a 405; its header has the right ones (RFC 9110)."""
     response = await owner.api.request(method, path, content=b"{}")
     assert_error(response, 405)
     assert response.headers["allow"] == allow
 
 
 async def test_a_body_of_one_mebibyte_is_taken_and_a_larger_one_is_not(owner: Owner) -> None:
-    """contract.md, 413: body over 1 MiB."""
+    """A body over 1 MiB is a 413."""
     machine = (await owner.machine()).obliges()
     path = f"/api/v1/daemons/{machine.id}/terminal"
     frame = len(json.dumps({"command": ""}))
@@ -132,7 +132,7 @@ async def test_a_body_of_one_mebibyte_is_taken_and_a_larger_one_is_not(owner: Ow
 
 
 async def test_a_chunked_body_is_counted_as_it_comes(owner: Owner) -> None:
-    """contract.md, 413: a body that does not tell its length is limited as well."""
+    """A body that does not tell its length is limited as well."""
     machine = await owner.machine()
     sent = 0
 
@@ -197,7 +197,7 @@ _KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 async def test_what_never_becomes_a_request_is_refused_in_the_same_form(
     site: Site, sent: str, status: int
 ) -> None:
-    """contract.md, Errors: every response has the error body and an X-Request-Id."""
+    """docs/api.md, Errors: every response has the error body and an X-Request-Id."""
     address = urlparse(site.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(sent.encode())
@@ -213,7 +213,7 @@ async def test_what_never_becomes_a_request_is_refused_in_the_same_form(
 
 
 class TestOrderOfChecks:
-    """contract.md: authentication → scope → recent login → body → ownership → action."""
+    """docs/access.md, Limits: credential → scope → recent login → body → ownership → action."""
 
     BAD_BODY = b"not json"
 
@@ -234,7 +234,7 @@ class TestOrderOfChecks:
 
     @pytest.mark.parametrize("action", ["disconnect", "revoke"])
     async def test_recent_login_before_ownership(self, owner: Owner, action: str) -> None:
-        """spec.md, Authentication 4: these routes refuse every API key."""
+        """docs/access.md, Sessions: these routes refuse every API key."""
         for machine_id in ("machine_x", (await owner.machine()).id):
             response = await owner.api.post(f"/api/v1/daemons/{machine_id}/{action}")
             assert_error(response, 403, "RECENT_LOGIN_REQUIRED")
@@ -258,7 +258,7 @@ class TestOrderOfChecks:
 
 
 class TestAnotherAccounts:
-    """spec.md, Authentication 6: another account's ids are as unknown as any."""
+    """docs/access.md, Credentials: another account's ids are as unknown as any."""
 
     REQUESTS = [
         ("GET", "/api/v1/daemons/{daemon}/status", None),

@@ -1,4 +1,4 @@
-"""GET /api/v1/events over real connections. Holds contract-2.md, "Live events"."""
+"""GET /api/v1/events over real connections. Holds docs/events.md."""
 
 import asyncio
 import json

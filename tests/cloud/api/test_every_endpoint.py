@@ -1,7 +1,7 @@
 """Every endpoint of the table against every kind of credential, and against another account.
 
 Generated from the table: a new endpoint is in here by being in there. One that the rules
-below cannot judge fails, until they can. Holds spec.md, "Authentication".
+below cannot judge fails, until they can. Holds docs/access.md, "Credentials".
 """
 
 import re
@@ -25,7 +25,7 @@ from tests.rig.site import Owner, Site
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
-# Written by hand from spec.md, Authentication 4, and issue 3: only after a recent login.
+# Written by hand: only after a recent login.
 RECENT_LOGIN: Final = {
     "POST /api/v1/webhooks",
     "PATCH /api/v1/webhooks/{webhookId}",
@@ -34,11 +34,9 @@ RECENT_LOGIN: Final = {
     "POST /api/v1/daemons/{daemonId}/disconnect",
     "POST /api/v1/daemons/{daemonId}/revoke",
     "DELETE /api/v1/account/keys/{keyId}",
-    # Beyond the specification, and as sensitive as the six.
     "POST /api/v1/webhooks/{webhookId}/deliveries/{deliveryId}/resend",
     "POST /api/v1/webhooks/{webhookId}/replay",
     "POST /api/v1/webhooks/{webhookId}/rotate-secret",
-    # contract-2.md, "Changes to part 1".
     "POST /api/v1/auth/password",
 }
 # Written by hand: what a stranger may call, and what gives nothing but a code or a token.
@@ -85,7 +83,7 @@ CREDENTIALS: Final = [
 
 
 def verdict(endpoint: Endpoint[Any], credential: str) -> Verdict:
-    """Return what the specification says of a request; fail where it says nothing."""
+    """Return how a request has to be refused; fail where no rule says it."""
     assert (endpoint.who == "scope") == (endpoint.scope is not None), "who, and which scope?"
     assert endpoint.who in {"scope", "principal", "session", "anyone"}, "a new kind of caller"
     if endpoint.who == "anyone":
@@ -199,7 +197,7 @@ async def test_a_credential_at_an_endpoint(caller: Caller, endpoint: Endpoint[An
             raise
 
 
-async def test_the_table_is_the_specification_s() -> None:
+async def test_the_sensitive_rows_of_the_table() -> None:
     """The rules above go by the table; what it says of the sensitive ones is checked here."""
     table = {name(endpoint): endpoint for endpoint in ENDPOINTS}
     assert len(table) == len(ENDPOINTS)
@@ -244,7 +242,7 @@ OWNED: Final = [endpoint for endpoint in ENDPOINTS if "{" in endpoint.path]
 async def test_another_account_s_is_as_what_does_not_exist(
     site: Site, user: Owner, endpoint: Endpoint[Any]
 ) -> None:
-    """contract.md, Errors: 404 for anything another account owns, on every route."""
+    """docs/access.md, Credentials: 404 for anything another account owns, on every route."""
     body = None
     if endpoint.method != "GET":
         assert endpoint.operation in BODIES, "give it a body above"

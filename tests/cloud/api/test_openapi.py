@@ -1,6 +1,6 @@
 """The API's own description: valid, complete, and true.
 
-Holds contract.md, "Also served": /openapi.json is OpenAPI 3.1 of all of this.
+Holds docs/api.md: /openapi.json is an OpenAPI 3.1 document of every endpoint.
 """
 
 import html
@@ -21,7 +21,7 @@ from outrider.cloud.api.request_body import decode_body
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.contract.commands import COMMANDS, PUBLIC_COMMANDS, CommandType, ResolveAction
 from outrider.contract.events import EventName
-from tests.cloud.access.test_authentication import ENDPOINTS as OF_THE_SPECIFICATION
+from tests.cloud.access.test_authentication import ENDPOINTS as WITH_SCOPES
 from tests.rig.site import Owner, Site
 
 DOCUMENT = describe(ENDPOINTS)
@@ -120,7 +120,7 @@ def test_what_may_be_left_out_of_a_request_has_no_default() -> None:
 
 
 def test_what_a_response_always_has_is_required() -> None:
-    """contract.md: a field named here is always present (null where it has no value)."""
+    """Such a field is always present (null where it has no value)."""
     schemas = DOCUMENT["components"]["schemas"]
     for name in ("Session", "AgentState", "DaemonStatus", "DebugBundle", "Webhook", "Control"):
         assert set(schemas[name]["required"]) == set(schemas[name]["properties"])
@@ -175,9 +175,9 @@ def test_a_post_that_may_not_be_repeated_takes_an_idempotency_key() -> None:
         )
 
 
-def test_it_has_every_route_of_the_specification() -> None:
-    """spec.md, Endpoints: each method and path, with its scope."""
-    for method, path, scope, _, _ in OF_THE_SPECIFICATION:
+def test_it_has_the_routes_of_the_tests_of_scopes() -> None:
+    """Each method and path, with its scope."""
+    for method, path, scope, _, _ in WITH_SCOPES:
         full = "/api/v1" + path.format(daemon="{daemonId}", target="{ideId}")
         operation = DOCUMENT["paths"][full][method.lower()]
         assert operation.get("security", DOCUMENT["security"])
@@ -203,7 +203,7 @@ def test_a_field_that_may_be_absent_is_not_required() -> None:
     ],
 )
 def test_it_has_the_query_parameters_that_are_taken(path: str, names: set[str]) -> None:
-    """contract.md, Responses of each endpoint: no parameter that would do nothing."""
+    """No parameter that would do nothing."""
     parameters = DOCUMENT["paths"][path]["get"]["parameters"]
     assert {one["name"] for one in parameters if one["in"] == "query"} == names
 
@@ -251,7 +251,7 @@ class TestServed:
                 assert json.dumps(example, indent=2, ensure_ascii=False) in page
 
     async def test_health(self, site: Site) -> None:
-        """contract.md: /healthz the process lives, /readyz the database answers."""
+        """docs/deploy.md: /healthz the process lives, /readyz the database answers."""
         client = site.client()
         assert (await client.get("/healthz")).status_code == 200
         ready = await client.get("/readyz")

@@ -1,6 +1,6 @@
 """The order of the checks: where two of them fail, the first one tells.
 
-contract.md, Errors: IP limit → authentication → key limit → scope → recent login → monthly
+docs/access.md, Limits: IP limit → authentication → key limit → scope → recent login → monthly
 quota → body → ownership (404) → action. One test for each pair of neighbours.
 """
 
@@ -85,7 +85,7 @@ async def test_ownership_before_action(site: Site, user: Owner) -> None:
 
 
 async def test_what_counts_against_the_month(start_site: StartSite) -> None:
-    """contract.md: a request refused before the quota check does not; only keys' ones do."""
+    """docs/access.md, Limits: one refused before the quota check does not; only keys' do."""
     owner = await person(await start_site(rate_limit_key=4), "free")
     page, reader = await dashboard(owner), await owner.may("agent:read")
     assert_error(await reader.get(f"{V1}/daemons"), 403, "AUTH_FORBIDDEN")

@@ -1,6 +1,6 @@
 """The routes of "Shortcuts": what each takes, refuses and answers.
 
-Holds spec.md, "Shortcuts", and contract.md, "Identifiers" and "Responses of each endpoint".
+Holds docs/api.md, docs/control.md, docs/sessions.md and docs/changes.md.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ class TestTargets:
     async def test_each_form_raw_and_encoded(
         self, owner: Owner, method: str, action: str, body: Any, command: str
     ) -> None:
-        """contract.md, Identifiers: a target arrives raw or percent-encoded; both work."""
+        """A target arrives raw or percent-encoded; both work."""
         running = session()
         machine = await owner.machine(running)
         for form in ("cli:claude-code", "acp:x", "ide:vscode", f"session:{running.id}"):
@@ -101,7 +101,7 @@ class TestSend:
         ],
     )
     async def test_both_forms(self, owner: Owner, body: dict[str, Any]) -> None:
-        """spec.md, POST …/chat: `message` or `input`; image parts by contract.md."""
+        """`message` or `input`, also with image parts."""
         machine = await owner.machine()
         request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}:cli:x/chat", body)
         taken = await machine.takes("send_chat")
@@ -152,7 +152,7 @@ class TestSend:
         ],
     )  # fmt: skip
     async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:
-        """contract.md, 400: an empty message, a field missing or of the wrong type."""
+        """An empty message, a field missing or of the wrong type: 400."""
         machine = await owner.machine()
         response = await owner.api.post(f"/api/v1/shortcuts/{machine.id}:cli:x/chat", content=body)
         assert paths(response) == [blamed]
@@ -201,7 +201,7 @@ class TestRead:
         ],
     )
     async def test_bad_query(self, owner: Owner, query: str, blamed: str) -> None:
-        """contract.md, 400: a bad query value."""
+        """A bad query value: 400."""
         machine = await owner.machine()
         response = await owner.api.get(f"/api/v1/shortcuts/{machine.id}:cli:x/chat?{query}")
         assert paths(response) == [blamed]
@@ -223,7 +223,7 @@ class TestApprove:
         ],
     )
     async def test_bad_bodies(self, owner: Owner, body: bytes, blamed: str) -> None:
-        """contract.md, 400: an action other than approve or reject."""
+        """An action other than approve or reject: 400."""
         machine = await owner.machine()
         response = await owner.api.post(
             f"/api/v1/shortcuts/{machine.id}:cli:x/approve", content=body
@@ -248,7 +248,7 @@ class TestLaunch:
     async def test_every_kind(
         self, owner: Owner, body: dict[str, Any], command: str, payload: dict[str, Any]
     ) -> None:
-        """spec.md, POST …/launch: an IDE, CLI or ACP, of the machine's own providers too."""
+        """An IDE, CLI or ACP, of the machine's own providers too."""
         machine = await owner.machine()
         request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/launch", body)
         await machine.answers(await machine.takes(command, **payload))
@@ -256,7 +256,7 @@ class TestLaunch:
 
     @pytest.mark.parametrize("kind", ["claude-code", "gemini-acp", "kiro"])
     async def test_resume(self, owner: Owner, kind: str) -> None:
-        """contract-2.md, launch {type, resume}."""
+        """docs/sessions.md, "Resume a session that has ended"."""
         machine = await owner.machine()
         body = {"type": kind, "resume": "session_1"}
         request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/launch", body)
@@ -265,7 +265,7 @@ class TestLaunch:
         assert (await request).json() == RESULTS["resume"]
 
     async def test_a_worktree(self, owner: Owner) -> None:
-        """contract-2.md, launch {…, worktree}: older machines would ignore it."""
+        """docs/sessions.md, worktrees: older machines would ignore it."""
         machine = await owner.machine()
         for worktree in ({"branch": "topic"}, {"branch": "topic", "base": "main"}):
             body = {"type": "codex", "dir": "/srv", "model": "big", "worktree": worktree}
@@ -311,7 +311,7 @@ class TestLaunch:
         assert paths(response) == [f"payload.{blamed}"]
 
     async def test_not_resumable(self, owner: Owner) -> None:
-        """contract-2.md: 409 `NOT_RESUMABLE` saying why."""
+        """docs/sessions.md: 409 `NOT_RESUMABLE` saying why."""
         machine = await owner.machine()
         body = {"type": "codex", "resume": "session_1"}
         request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/launch", body)
@@ -362,7 +362,7 @@ class TestLaunch:
         assert error == "Expected text without control characters (at `model`)"
 
     async def test_an_unknown_type_is_told_the_known_ones(self, owner: Owner) -> None:
-        """contract.md, 400: an unknown provider type."""
+        """An unknown provider type: 400."""
         machine = await owner.machine()
         response = await owner.api.post(
             f"/api/v1/shortcuts/{machine.id}/launch", json={"type": "emacs"}
@@ -385,7 +385,7 @@ class TestLaunch:
 async def test_what_the_machine_blames_is_named_as_it_was_sent(
     owner: Owner, action: str, kind: str, field: str, blamed: str
 ) -> None:
-    """contract.md, Errors: `details` has the path in the request."""
+    """docs/api.md, Errors: `details` has the path in the request."""
     machine = await owner.machine()
     request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/{action}", {"type": kind})
     details = [ErrorDetail(path=field, message="It is wrong")]
@@ -396,7 +396,7 @@ async def test_what_the_machine_blames_is_named_as_it_was_sent(
 
 class TestStop:
     async def test_happy_path(self, owner: Owner) -> None:
-        """contract.md, POST …/stop {type, sessionId?, dir?}."""
+        """`POST …/stop {type, sessionId?, dir?}`."""
         machine = await owner.machine()
         body = {"type": "codex", "sessionId": "session_1", "dir": "/srv"}
         request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/stop", body)
@@ -405,7 +405,7 @@ class TestStop:
         assert (await request).json() == {"success": True, "stopped": ["session_1"]}
 
     async def test_with_its_worktree(self, owner: Owner) -> None:
-        """contract-2.md, stop {…, removeWorktree}: older machines would ignore it."""
+        """docs/sessions.md, worktrees: older machines would ignore it."""
         machine = await owner.machine()
         body = {"type": "codex", "sessionId": "session_1", "removeWorktree": True}
         request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/stop", body)
@@ -436,7 +436,7 @@ class TestStop:
 
 
 class TestControl:
-    """contract-2.md, "More for a session" and "Chat"."""
+    """docs/control.md and docs/changes.md, and the parameters of reading a chat."""
 
     @pytest.mark.parametrize(
         ("delivery", "command"),

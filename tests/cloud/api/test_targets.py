@@ -1,6 +1,6 @@
 """Which session a request reaches: the path's, and never another one than the body names.
 
-Holds contract-2.md, "Changes to part 1", Targets.
+Holds docs/api.md, "Targets".
 """
 
 import asyncio
@@ -149,7 +149,7 @@ class TestShortcuts:
         assert await took_nothing(other)
 
     async def test_another_account_s_machine_is_a_404(self, owner: Owner, site: Site) -> None:
-        """spec.md, Authentication 6: as one that does not exist."""
+        """docs/access.md: as one that does not exist."""
         theirs = await (await site.account()).machine()
         machine = await owner.machine()
         sentences = []
@@ -326,7 +326,7 @@ class TestMisspeltFields:
     async def test_other_unknown_fields_and_free_form_objects_are_left_alone(
         self, owner: Owner
     ) -> None:
-        """contract.md: unknown request fields are ignored."""
+        """docs/api.md, Requests: unknown fields are ignored."""
         machine = (await owner.machine()).obliges()
         target = f"/api/v1/shortcuts/{machine.id}:cli:x"
         for path, body in (

@@ -1,6 +1,6 @@
 """Waiting for an agent: what is asked of the machine, and when the wait ends.
 
-Holds contract-2.md, "Waiting". Whether a turn is over is the machine's: tests/daemon/agents.
+Holds docs/waiting.md. Whether a turn is over is the machine's: tests/daemon/agents.
 """
 
 import asyncio

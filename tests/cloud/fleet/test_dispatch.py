@@ -1,7 +1,6 @@
 """Commands on their way: answers, silence, drops, clients that go, machines that hang.
 
-Holds spec.md, "Errors" (500, 503, 504), contract.md, "Errors" and "Presence and events", and
-docs/protocol.md.
+Holds docs/api.md, "Errors" (500, 503, 504), and docs/protocol.md.
 """
 
 import asyncio
@@ -72,7 +71,7 @@ class TestAnswers:
     async def test_a_failure_is_passed_on(
         self, owner: Owner, failure: Failure, status: int
     ) -> None:
-        """contract.md, 500: the machine answered that it broke; its message is passed on."""
+        """The machine answered with a 500: its message is passed on."""
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
         await machine.fails(await machine.takes(), failure)
@@ -93,7 +92,7 @@ class TestAnswers:
         [ErrorCode.NO_PENDING_ACTION, ErrorCode.APPROVAL_PENDING, ErrorCode.AMBIGUOUS_TARGET],
     )
     async def test_a_409_keeps_its_code(self, owner: Owner, code: ErrorCode) -> None:
-        """contract.md, 409."""
+        """docs/api.md, Errors: 409."""
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
         await machine.fails(
@@ -113,7 +112,7 @@ class TestAnswers:
     async def test_a_code_that_is_not_the_machine_s_to_say(
         self, owner: Owner, status: int, shown: int, code: ErrorCode
     ) -> None:
-        """contract.md, Errors: `code` is present exactly where it says so."""
+        """docs/api.md, Errors: `code` is present exactly where it says so."""
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
         failure = Failure(status=status, message="What the machine says", code=code)
@@ -125,7 +124,7 @@ class TestAnswers:
         [None, [], "text", 5, {}, STATE | {"status": "sleeping"}, STATE | {"updatedAt": "now"}],
     )
     async def test_a_malformed_result(self, owner: Owner, result: Any) -> None:
-        """contract.md, 500: what the machine says is not what a client was promised."""
+        """A result that is not what a client was promised is a 500."""
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
         taken = await machine.takes()
@@ -176,7 +175,7 @@ class TestAnswers:
 
 class TestSilence:
     async def test_no_answer_in_time(self, start_site: StartSite) -> None:
-        """spec.md, 504; contract.md: the command is cancelled, a late reply is dropped."""
+        """docs/protocol.md, cancel: the command is cancelled, a late result is dropped."""
         owner = await (await start_site(command_timeout=0.2)).account()
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
@@ -291,7 +290,7 @@ async def test_a_machine_that_is_listed_takes_commands(owner: Owner) -> None:
 
 class TestGracePeriod:
     async def test_a_command_under_way_when_the_socket_drops(self, owner: Owner) -> None:
-        """contract.md, 503: at once, not at the timeout."""
+        """503 at once, not at the timeout."""
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
         await machine.takes()
@@ -300,7 +299,7 @@ class TestGracePeriod:
             assert_error(await request, 503)
 
     async def test_within_it_the_machine_counts_as_connected(self, owner: Owner) -> None:
-        """contract.md: listed, `connected`, and 503 for commands."""
+        """Listed, `connected`, and 503 for commands."""
         running = session()
         machine = await owner.machine(running)
         await machine.drops()
@@ -317,7 +316,7 @@ class TestGracePeriod:
     async def test_after_it_the_machine_is_offline_with_its_last_state(
         self, start_site: StartSite
     ) -> None:
-        """contract.md: 500 for commands, not listed, `connected` false with the last state."""
+        """500 for commands, not listed, `connected` false with the last state."""
         owner = await (await start_site(grace_period=0.05)).account()
         first, last = session(), session(type="codex", status="generating")
         machine = await owner.machine(first)
@@ -348,7 +347,7 @@ class TestGracePeriod:
         assert (await owner.api.get(status_of(again.id))).status_code == 200
 
     async def test_a_restart_of_the_service_begins_one(self, start_site: StartSite) -> None:
-        """contract.md: a machine that was connected counts as connected for its time."""
+        """A machine that was connected counts as connected for its time."""
         site = await start_site()
         owner = await site.account()
         enrolled, running = await owner.enrolls(), session()

@@ -1,6 +1,6 @@
 """The machines' sockets: who may connect, how they are refused, and what a report changes.
 
-Holds docs/protocol.md, and contract.md, "Presence and events".
+Holds docs/protocol.md.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class TestHandshake:
         ids=["none", "empty", "nonsense", "unknown", "an API key"],
     )
     async def test_wrong_token(self, site: Site, token: str | None) -> None:
-        """contract.md, Authentication: a token that does not work is refused with 4401."""
+        """docs/protocol.md, Close codes: a token that does not work is refused with 4401."""
         code, reason = await refusal(site, token, text(hello()))
         assert code == 4401
         assert "outrider setup" in reason
@@ -116,7 +116,7 @@ class TestHandshake:
         assert (await refusal(site, owner.key, text(hello())))[0] == 4401
 
     async def test_enrolling_again_replaces_the_token(self, owner: Owner, site: Site) -> None:
-        """contract.md: the machine keeps its id, the old token is worthless."""
+        """docs/access.md: the machine keeps its id, the old token is worthless."""
         first = await owner.enrolls()
         second = await owner.enrolls(daemon_id=first.daemon_id)
         assert second.daemon_id == first.daemon_id
@@ -511,7 +511,7 @@ async def test_a_binary_frame_is_read_too(owner: Owner) -> None:
 
 
 async def test_two_accounts_do_not_see_each_other(owner: Owner, site: Site) -> None:
-    """spec.md: routes act only on machines that the account owns."""
+    """docs/access.md: routes act only on machines that the account owns."""
     other = await site.account()
     mine, theirs = await owner.machine(), await other.machine()
     for account, own in ((owner, mine), (other, theirs)):

@@ -1,4 +1,4 @@
-"""Who may use `/mcp`, how much, and what is refused. Holds contract-2.md, "MCP"."""
+"""Who may use `/mcp`, how much, and what is refused. Holds docs/mcp.md."""
 
 import asyncio
 import re

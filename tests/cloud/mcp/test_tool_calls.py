@@ -1,4 +1,4 @@
-"""Tool calls: the request of each, its result, its errors. Holds contract-2.md, "MCP"."""
+"""Tool calls: the request of each, its result, its errors. Holds docs/mcp.md."""
 
 import asyncio
 from dataclasses import replace

@@ -1,11 +1,11 @@
-"""The list of tools. Holds contract-2.md, "MCP"."""
+"""The list of tools. Holds docs/mcp.md."""
 
 import pytest
 
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.mcp.tools import BY_NAME, TOOLS, input_schema, output_schema
 
-# By hand, from the contract: arguments (`?` marks an optional one), scope, effect.
+# By hand, as docs/mcp.md has them: arguments (`?` marks an optional one), scope, effect.
 CONTRACT = {
     "list_machines": ("", "ide:read", "read"),
     "list_agents": ("machine?", "agent:read", "read"),

@@ -137,7 +137,7 @@ async def test_a_database_of_a_newer_outrider(database: Database) -> None:
 async def test_a_webhook_for_all_events_keeps_those_that_there_were(
     tmp_path: Path, store: Store
 ) -> None:
-    """contract-2.md: a wildcard from before the release with the live events keeps six names."""
+    """docs/webhooks.md: a `*` from before the release with the live events keeps six names."""
     database = Database(Settings(data_dir=tmp_path, **store.empty()).sqlalchemy_url)
     async with database.engine.begin() as connection:
         await connection.run_sync(upgrade, "0005")

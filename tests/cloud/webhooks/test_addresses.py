@@ -1,4 +1,4 @@
-"""Where a webhook may not go. Holds contract.md, "Webhook deliveries", addresses."""
+"""Where a webhook may not go. Holds docs/webhooks.md, "Limits"."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""At least once, whoever is killed. Holds contract.md, "Webhook deliveries"."""
+"""At least once, whoever is killed. Holds docs/webhooks.md."""
 
 import asyncio
 import os

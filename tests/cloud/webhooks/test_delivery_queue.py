@@ -1,4 +1,4 @@
-"""The queue: lanes, claims, several nodes, and the end. Holds issue 4, "Delivery"."""
+"""The queue: lanes, claims, several nodes, and the end. Holds docs/webhooks.md."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,7 @@
-"""From a machine's events, and its comings and goings, to deliveries. Holds contract.md."""
+"""From a machine's events, and its comings and goings, to deliveries.
+
+Holds docs/webhooks.md, "Subscribe".
+"""
 
 from typing import Any
 
@@ -140,7 +143,7 @@ async def test_over_a_restart_of_the_service(
 
 
 async def test_disconnect_fires_at_once(me: Subscriber, receiver: Receiver) -> None:
-    """contract.md, Presence: no grace period."""
+    """The grace period is for machines that are lost, not for those that are disconnected."""
     await me.creates(receiver.url, "machine:disconnected")
     machine = await me.owner.machine()
     await me.api.post(f"/api/v1/daemons/{machine.id}/disconnect")
@@ -218,7 +221,7 @@ ANSWER = Answer(action="approve", option_id="yes", by=BY)
 
 
 async def test_the_further_events_of_a_machine(me: Subscriber, receiver: Receiver) -> None:
-    """contract-2.md, Live events: what each has in its payload. One without it is dropped."""
+    """docs/webhooks.md: what each has in its payload. One without it is dropped."""
     machine = await me.owner.machine()
     assert set(machine.welcome.events) == NEGOTIATED_EVENTS
     await me.creates(receiver.url, "*")

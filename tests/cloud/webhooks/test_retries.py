@@ -1,4 +1,4 @@
-"""When a delivery is tried again, and when no more. Holds contract.md, "Webhook deliveries"."""
+"""When a delivery is tried again, and when no more. Holds docs/webhooks.md."""
 
 from datetime import UTC, datetime
 from email.utils import format_datetime

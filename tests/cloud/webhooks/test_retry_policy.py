@@ -1,4 +1,4 @@
-"""A delivery's life, attempt by attempt. Holds contract.md, "Webhook deliveries"."""
+"""A delivery's life, attempt by attempt. Holds docs/webhooks.md."""
 
 import pytest
 

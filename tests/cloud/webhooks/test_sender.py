@@ -1,4 +1,4 @@
-"""What is read of a receiver's answer, and for how long. Holds contract.md, deliveries."""
+"""What is read of a receiver's answer, and for how long. Holds docs/webhooks.md."""
 
 import asyncio
 import gzip

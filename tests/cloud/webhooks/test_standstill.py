@@ -1,4 +1,4 @@
-"""A node that stood still longer than its claims last: another has what it held. Issue 8."""
+"""A node that stood still longer than its claims last: another has what it held."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""The API of webhooks. Holds spec.md, "Webhooks", and contract.md, "Responses"."""
+"""The API of webhooks. Holds docs/webhooks.md."""
 
 import asyncio
 from pathlib import Path
@@ -145,7 +145,7 @@ async def test_private_addresses_need_the_operators_leave(start_site: Any) -> No
 async def test_plans_hold_with_fifty_at_once(
     site: Site, owner: Owner, plan: Plan, most: int
 ) -> None:
-    """spec.md, Limits: maximum webhooks by plan."""
+    """docs/webhooks.md, Limits: maximum webhooks by plan."""
     me = await subscriber(site, plan)
     body = {"url": "http://127.0.0.1:9/", "events": ["*"]}
     answers = await asyncio.gather(*(me.api.post(PATH, json=body) for _ in range(most + 5)))
@@ -208,7 +208,7 @@ async def test_what_another_account_owns_is_not_there(
 async def test_test_reaches_an_inactive_webhook_and_no_other(
     me: Subscriber, receiver: Receiver
 ) -> None:
-    """Also of those that are subscribed to it: contract-2.md, Webhooks."""
+    """docs/webhooks.md, Subscribe: also of those that are subscribed to it."""
     webhook = await me.creates(receiver.url + "/this", "agent:error")
     await me.creates(receiver.url + "/wildcard", "*")
     subscribed = await me.creates(receiver.url + "/subscribed", "webhook:test")
@@ -281,7 +281,7 @@ def contents(directory: Path) -> bytes:
 async def test_secrets_are_sealed_in_the_file(
     me: Subscriber, site: Site, receiver: Receiver
 ) -> None:
-    """contract.md: encrypted at rest, in the write-ahead log too."""
+    """SECURITY.md: encrypted at rest, in the write-ahead log too."""
     webhook = await me.creates(receiver.url)
     rotated = (await me.api.post(f"{PATH}/{webhook['id']}/rotate-secret")).json()
     data = contents(site.settings.data_dir)
@@ -391,7 +391,7 @@ async def test_delete_takes_its_history_along(
 
 
 async def test_the_body_has_both_shapes(me: Subscriber, receiver: Receiver) -> None:
-    """contract.md, "Webhook deliveries": flat and envelope in one object."""
+    """docs/webhooks.md, The request: flat and envelope in one object."""
     await me.creates(receiver.url, "agent:generating_completed", "agent:error")
     machine = await me.owner.machine()
     ide = f"{machine.id}:cli:claude-code"

@@ -117,7 +117,7 @@ class TestSecrets:
     async def test_the_whole_corpus_is_gone_from_every_part(
         self, bench: Bench, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        """Issue 5, point 5: gone from bundle and text, and from whatever is logged."""
+        """docs/debug.md, Secrets: gone from bundle and text, and from whatever is logged."""
         texts = [secret.text for secret in CORPUS]
         lines = "\n".join(f"$ {text}" for text in texts)
         await bench.launch()
@@ -158,7 +158,7 @@ ALPHABETS = {"ascii": "word ", "quotes": '"\\', "control": "\x07\n", "boxes": "â
 class TestBounds:
     @pytest.mark.parametrize("alphabet", ALPHABETS)
     async def test_the_whole_response_has_256_kib(self, bench: Bench, alphabet: str) -> None:
-        """contract.md: at most 256 KiB in all, whatever its parts are full of."""
+        """docs/debug.md: at most 256 KiB in all, whatever its parts are full of."""
         much = ALPHABETS[alphabet] * 60_000
         await bench.launch()
         bench.agent.proof = {"screen": much, "updates": [much] * 20, "deep": {"a": {"b": much}}}
@@ -246,7 +246,7 @@ def redacts(process: psutil.Process) -> bool:
 
 
 class TestCost:
-    """Issue 12: two bundles at once delayed the daemon's other work 89-fold."""
+    """Two bundles at once delayed the daemon's other work 89-fold."""
 
     async def test_the_daemon_itself_redacts_nothing(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Two nodes whose clocks are five minutes apart: nobody notices. Issue 8."""
+"""Two nodes whose clocks are five minutes apart: nobody notices. Holds docs/nodes.md, "Clocks"."""
 
 import asyncio
 import os

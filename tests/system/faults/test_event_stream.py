@@ -1,6 +1,7 @@
-"""Nodes, Redis and the machine agent are killed while a client follows the events. Issue 14.
+"""Nodes, Redis and the machine agent are killed while a client follows the events.
 
-A client that resumes gets every event once, in order, and misses none.
+Holds docs/events.md, "Resume". A client that resumes gets every event once, in order, and misses
+none.
 """
 
 import asyncio

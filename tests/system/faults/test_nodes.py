@@ -1,4 +1,4 @@
-"""A node that is killed, or stands still and goes on; two sockets of one machine. Issue 8."""
+"""A node is killed, or stands still and goes on; two sockets of one machine (docs/nodes.md)."""
 
 import asyncio
 

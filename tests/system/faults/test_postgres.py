@@ -1,4 +1,4 @@
-"""PostgreSQL is restarted, gone, or stands still: requests fail for the moment. Issue 8."""
+"""PostgreSQL is restarted, gone, or stands still: requests fail for the moment (docs/nodes.md)."""
 
 import asyncio
 import itertools
@@ -132,7 +132,7 @@ class Work:
         self._numbers = itertools.count(1)
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Make them. Each that is no success must be a 503 as the contract has it."""
+        """Make them. Each that is no success must be a 503 in the shape of docs/api.md."""
         async with asyncio.TaskGroup() as group:
             for client, machine in self._asking:
                 group.create_task(self._ask(client, machine, stop))

@@ -1,4 +1,4 @@
-"""Redis is restarted, gone, or stands still: what needs one node alone goes on. Issue 8."""
+"""Redis is restarted, gone, or stands still: what needs one node alone goes on (docs/nodes.md)."""
 
 import asyncio
 from collections.abc import Callable

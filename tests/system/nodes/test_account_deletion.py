@@ -1,4 +1,4 @@
-"""An account that the operator deletes is gone on every node. Issue 12, B13."""
+"""An account that the operator deletes is gone on every node (docs/access.md, Accounts)."""
 
 import time
 from functools import partial

@@ -1,4 +1,4 @@
-"""An event stream on one node, the machine on another. Holds contract-2.md, "Live events"."""
+"""An event stream on one node, the machine on another. Holds docs/events.md."""
 
 import asyncio
 from collections.abc import AsyncIterator

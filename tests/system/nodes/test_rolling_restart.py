@@ -1,4 +1,7 @@
-"""Three nodes are restarted one after the other under load, and no command fails. Issue 8."""
+"""Three nodes are restarted one after the other under load, and no command fails.
+
+Holds docs/deploy.md, "Rolling restart".
+"""
 
 import asyncio
 import signal

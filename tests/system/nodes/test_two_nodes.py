@@ -1,4 +1,4 @@
-"""A request on one node, a machine on another: what holds on one node holds here. Issue 8."""
+"""A request on one node, a machine on another: what holds on one node holds here."""
 
 import asyncio
 import time
