@@ -17,6 +17,7 @@ from benchmarks.processes import LOADING, MEGABYTE, SERVING, Program
 from benchmarks.programs.attacks import MAX_SECONDS, Aim, Attack
 from benchmarks.report import NONE, Figure, Measure, Section, Target, counted, percentile
 from benchmarks.service import Installation, Server, start_scripted_machine, status_path
+from benchmarks.terminals import SHELL
 from outrider.contract.errors import OutriderError
 
 _INTERVAL: Final = 0.02
@@ -39,18 +40,6 @@ _MEASURES: Final = (
 )
 
 _ATTACKER: Final = "attacker@outrider.invalid"
-_PYTHON_AGENT: Final = """
-type = "python"
-display_name = "Python"
-command = ["python3", "-q", "-i", "-S"]
-args = []
-install = "apt install python3"
-[[rules]]
-name = "prompt"
-status = "idle"
-screen = '^>>>\\Z'
-"""
-"""An agent that every machine has; its status is requested."""
 
 
 class _Attacked(NamedTuple):
@@ -96,10 +85,10 @@ def _attack_on_machine(name: str, bench: Bench) -> Section:
     """Measure with a real machine agent; commands time out after 2 s."""
     installation = Installation(bench.stage, name, settings={"OUTRIDER_COMMAND_TIMEOUT": "2"})
     with machine_agent(
-        installation, providers={"python": _PYTHON_AGENT}, service_cpus=LOADING, cpus=SERVING
+        installation, providers={"shell": SHELL}, service_cpus=LOADING, cpus=SERVING
     ) as machine:
         with suppress(OutriderError):  # it may take longer than commands may
-            machine.launch("python")
+            machine.launch("shell")
 
         def is_idle() -> bool:
             return any(one.status == "idle" for one in machine.sessions())
