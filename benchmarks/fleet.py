@@ -1,24 +1,22 @@
-"""What thousands of simulated machines cost one node; and how benchmarks direct them."""
+"""What thousands of simulated machines cost one node; and how benchmarks enroll them."""
 
 import resource
-import socket
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import msgspec
 from sqlalchemy import insert
 
 from benchmarks.bench import Bench, Sections
 from benchmarks.load import Request, Run, load
-from benchmarks.processes import LOADING, SERVING, BenchmarkError, Program, Stage
+from benchmarks.processes import SERVING, BenchmarkError, Program
 from benchmarks.report import Figure, Measure, Section, Target, plural
 from benchmarks.service import Installation, Server, status_path
-from benchmarks.simulator import Enrolled, FleetStatus, Order
+from benchmarks.simulator import Fleet, simulated
 from outrider.cloud.access import credentials
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
+from outrider.contract.enrollment import Enrolled
 from outrider.contract.ids import new_id
 
 MACHINES: Final = 10_000
@@ -29,7 +27,6 @@ PER_ACCOUNT: Final = 100
 _FEW: Final = 10
 _CONNECTIONS: Final = (1, 32)
 _FILES_BESIDE: Final = 500
-_ANSWER_SECONDS: Final = 30.0
 _SETTLE_SECONDS: Final = 25
 """Beyond one round of load reports."""
 
@@ -49,17 +46,18 @@ def fleet(bench: Bench) -> Sections:
     """Measure with ten machines, then with all of them."""
     count = bench.machines or MACHINES
     bench.progress(f"{count:,} machines are enrolled")
-    _, server, machines, simulator = start_fleet(bench.stage, count)
-    simulator.connect(_FEW)
-    request = machines.status_request(_FEW)
-    few = _latencies(server, simulator, request, f"{_FEW} machines", bench)
-    at_rest, costs = _costs(server, simulator, count, bench)
-    yield Section(f"{count:,} machines on one node, SQLite", costs)
-    request = machines.status_request()
-    many = _latencies(server, simulator, request, f"{count:,} machines", bench)
-    status = simulator.order()
-    if status.connected < count or status.closed:
-        raise BenchmarkError(f"machines were lost: {status}")
+    installation = Installation(bench.stage, "fleet")
+    account, key = installation.new_account()
+    machines = enroll(installation, account, count)
+    server = installation.serve(key, SERVING)
+    with simulated(machines, server) as fleet:
+        fleet.connect(_FEW)
+        few = _latencies(server, machines[:_FEW], f"{_FEW} machines", bench)
+        at_rest, costs = _costs(server.program, fleet, count, bench)
+        yield Section(f"{count:,} machines on one node, SQLite", costs)
+        many = _latencies(server, machines[:PER_ACCOUNT], f"{count:,} machines", bench)
+        if fleet.status.connected < count or fleet.status.closed:
+            raise BenchmarkError(f"machines were lost: {fleet.status}")
     figures = []
     for number in _CONNECTIONS:
         name = f", {plural(number, 'connection')}"
@@ -73,14 +71,12 @@ def fleet(bench: Bench) -> Sections:
     yield Section(f"GET …/status with {count:,} machines, the baseline being with {_FEW}", figures)
 
 
-def _costs(
-    server: Server, simulator: "Simulator", count: int, bench: Bench
-) -> tuple[float, list[Figure]]:
+def _costs(program: Program, fleet: Fleet, count: int, bench: Bench) -> tuple[float, list[Figure]]:
     """Connect every machine; return what they cost at rest, and all their costs."""
-    program, new = server.program, count - _FEW
+    new = count - _FEW
     before, cpu = program.memory(), program.cpu_seconds()
     bench.progress(f"{count:,} machines connect")
-    seconds = simulator.connect(count)
+    seconds = fleet.connect(count)
     connecting = program.cpu_seconds() - cpu
     bench.progress("they are at rest")
     time.sleep(_SETTLE_SECONDS)
@@ -89,9 +85,8 @@ def _costs(
         (now - then) / new * 1000 for now, then in zip(program.memory(), before, strict=True)
     )
     bench.progress("they are at work")
-    simulator.order(Order(turns=count / _TURN_SECONDS))
-    at_work = [_busy(program) for _ in range(2)]
-    simulator.order(Order(turns=0))
+    with fleet.at_work(turns=count / _TURN_SECONDS):
+        at_work = [_busy(program) for _ in range(2)]
     work = f"at work: a turn begins or ends every {_TURN_SECONDS} s"
     return sum(at_rest) / len(at_rest), [
         Figure("memory of a machine (RSS)", "KB", [resident], target=_MEMORY),
@@ -111,18 +106,16 @@ def _busy(program: Program) -> float:
 
 
 def _latencies(
-    server: Server, simulator: "Simulator", request: Request, name: str, bench: Bench
+    server: Server, machines: list[Enrolled], name: str, bench: Bench
 ) -> dict[int, list[Run]]:
-    """Request the status of machines' agents in turns, on each number of connections."""
+    """Request the status of these machines' agents in turns, on each number of connections."""
+    request = status_request(machines)
     runs: dict[int, list[Run]] = {}
     for connections in _CONNECTIONS:
         run = partial(load, server, request, connections=connections)
-        try:
-            run(seconds=1)  # warm up
-            rounds = bench.each_round(f"{name}, connections: {connections}")
-            runs[connections] = [run(seconds=bench.seconds) for _ in rounds]
-        except BenchmarkError as error:
-            raise BenchmarkError(f"{error}\n{simulator.order()}") from error
+        run(seconds=1)  # warm up
+        rounds = bench.each_round(f"{name}, connections: {connections}")
+        runs[connections] = [run(seconds=bench.seconds) for _ in rounds]
     return runs
 
 
@@ -137,120 +130,56 @@ def _own_cost(run: Run, at_rest: float) -> float:
 # The machines, for other benchmarks too
 
 
-def start_fleet(here: Stage, count: int) -> tuple[Installation, Server, "Machines", "Simulator"]:
-    """Start a single node with SQLite, and the simulator of its machines, none connected yet."""
-    installation = Installation(here, "fleet")
-    account, key = installation.new_account()
-    machines = Machines(installation, account, count)
-    server = installation.serve(key, SERVING)
-    return installation, server, machines, machines.simulated(server)
+def status_request(machines: list[Enrolled]) -> Request:
+    """Return the request for the status of these machines' agents, in turns."""
+    first, *others = (status_path(machine.daemon_id) for machine in machines)
+    return Request("GET", first, others=tuple(others))
 
 
-class Machines:
-    """Enrolled machines, the first `PER_ACCOUNT` in a given account, the others in further ones."""
-
-    def __init__(self, installation: Installation, account: str, count: int) -> None:
-        raise_file_limit(count + _FILES_BESIDE)
-        self._here = installation.stage
-        self.all = [
-            Enrolled(new_id("machine"), credentials.new_machine_token()) for _ in range(count)
-        ]
-        accounts = [account, *(new_id("acct") for _ in range((count - 1) // PER_ACCOUNT))]
-        installation.in_database(partial(_insert, accounts, self.all))
-        self._file = self._here.directory / "machines.jsonl"
-        self._file.touch(mode=0o600)
-        self._file.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in self.all))
-
-    def status_request(self, count: int = PER_ACCOUNT) -> Request:
-        """Return the request for the status of the first machines' agents, in turns."""
-        first, *others = (status_path(machine.daemon_id) for machine in self.all[:count])
-        return Request("GET", first, others=tuple(others))
-
-    def simulated(self, *servers: Server) -> "Simulator":
-        """Start the simulator, with no machine connected yet."""
-        control = self._here.directory / "simulator.sock"
-        control.unlink(missing_ok=True)
-        urls = [server.websocket_url for server in servers]
-        arguments = ["-m", "benchmarks.simulator", str(self._file), str(control), *urls]
-        program = self._here.start("simulator", arguments, cpus=LOADING)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(_ANSWER_SECONDS)
-        program.wait_until(
-            lambda: connection.connect_ex(str(control)) == 0, "listening", _ANSWER_SECONDS
-        )
-        return Simulator(program, connection)
-
-
-async def _insert(accounts: list[str], machines: list[Enrolled], database: Database) -> None:
-    now = int(time.time() * 1000)
-    others = [{"id": one, "plan": "enterprise", "created_at": now} for one in accounts[1:]]
-    rows = [
-        {
-            "id": machine.daemon_id,
-            "account_id": accounts[number // PER_ACCOUNT],
-            "nickname": f"worker {number}",
-            "hostname": f"worker-{number:05}",
-            "platform": "linux",
-            "version": "0",
-            "token_hash": credentials.digest(machine.token),
-            "created_at": now,
-            "connected": False,
-        }
-        for number, machine in enumerate(machines)
-    ]
-    async with database.begin() as transaction:
-        if others:
-            await transaction.execute(insert(tables.accounts), others)
-        await transaction.execute(insert(tables.machines), rows)
-
-
-class Simulator:
-    """Directs the running simulator."""
-
-    def __init__(self, program: Program, connection: socket.socket) -> None:
-        self._program = program
-        self._socket = connection
-        self._lines = connection.makefile("rb")
-
-    def order(self, order: Order | None = None) -> FleetStatus:
-        """Send an order; return the status after it."""
-        self._socket.sendall(msgspec.json.encode(order or Order()) + b"\n")
-        return msgspec.json.decode(self._lines.readline(), type=FleetStatus)
-
-    def wait_for(self, condition: Callable[[FleetStatus], bool], seconds: float) -> FleetStatus:
-        """Return the status once it satisfies `condition`.
-
-        Raises:
-            BenchmarkError: it does not within `seconds`.
-        """
-        deadline = time.monotonic() + seconds
-        while not condition(status := self.order()):
-            self._program.check()
-            if time.monotonic() >= deadline:
-                raise BenchmarkError(f"the fleet after {seconds:g} s: {status}")
-            time.sleep(0.05)
-        return status
-
-    def connect(self, count: int) -> float:
-        """Connect machines until `count` are connected; return how long that took."""
-        began = time.perf_counter()
-        self.order(Order(connect=count))
-        self.wait_for(lambda status: status.connected >= count, 300)
-        return time.perf_counter() - began
-
-    def end(self) -> None:
-        """End the simulator."""
-        self._lines.close()
-        self._socket.close()
-        self._program.end()
-
-
-def raise_file_limit(wanted: int) -> None:
-    """Let this process and those that it starts open so many files.
+def enroll(installation: Installation, account: str, count: int) -> list[Enrolled]:
+    """Enroll machines, the first `PER_ACCOUNT` in a given account, the others in further ones.
 
     Raises:
-        BenchmarkError: the system does not allow it.
+        BenchmarkError: they need more open files than the system allows this process.
     """
+    _raise_file_limit(count + _FILES_BESIDE)
+    accounts = [account, *(new_id("acct") for _ in range((count - 1) // PER_ACCOUNT))]
+    machines = [
+        Enrolled(
+            daemon_id=new_id("machine"),
+            token=credentials.new_machine_token(),
+            nickname=f"worker {number}",
+        )
+        for number in range(count)
+    ]
+
+    async def insert_rows(database: Database) -> None:
+        now = int(time.time() * 1000)
+        others = [{"id": one, "plan": "enterprise", "created_at": now} for one in accounts[1:]]
+        rows = [
+            {
+                "id": machine.daemon_id,
+                "account_id": accounts[number // PER_ACCOUNT],
+                "nickname": machine.nickname,
+                "hostname": f"worker-{number:05}",
+                "platform": "linux",
+                "version": "0",
+                "token_hash": credentials.digest(machine.token),
+                "created_at": now,
+                "connected": False,
+            }
+            for number, machine in enumerate(machines)
+        ]
+        async with database.begin() as transaction:
+            if others:
+                await transaction.execute(insert(tables.accounts), others)
+            await transaction.execute(insert(tables.machines), rows)
+
+    installation.in_database(insert_rows)
+    return machines
+
+
+def _raise_file_limit(wanted: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted or soft == resource.RLIM_INFINITY:
         return

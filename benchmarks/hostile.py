@@ -104,7 +104,7 @@ def _measure(name: str, target: _Attacked, bench: Bench) -> Section:
     server, pid = target.server, target.victim.process.pid
     counts = Counter[str]()
 
-    def in_peace() -> _Prober:
+    def in_peace() -> Clients:
         # The run before may have been an attack.
         server.program.wait_until(
             lambda: server.answers(target.path), "answering again", _RECOVERY_SECONDS
@@ -112,7 +112,7 @@ def _measure(name: str, target: _Attacked, bench: Bench) -> Section:
         time.sleep(_SETTLE_SECONDS)
         return _probe(target, bench.seconds)
 
-    def attacked() -> _Prober:
+    def attacked() -> Clients:
         result = bench.stage.directory / f"{name}-{time.monotonic_ns()}.json"
         lasting = min(bench.seconds + 1, MAX_SECONDS)
         program = bench.stage.start(
@@ -146,31 +146,22 @@ def _measure(name: str, target: _Attacked, bench: Bench) -> Section:
     )
 
 
-class _Prober(Clients):
-    """One connection that GETs `path` every 20 ms, for so many seconds.
+def _probe(target: _Attacked, seconds: float) -> Clients:
+    """GET the path every 20 ms, for so many seconds; return the client with its latencies.
 
     A request that is due while an answer is outstanding is sent late, and its latency counts from
     when it was due: otherwise a service that stands still for a second would show in one request.
     """
+    client = Clients(target.server, _TIMEOUT)
 
-    def __init__(self, server: Server, path: str, seconds: float) -> None:
-        super().__init__(server, _TIMEOUT)
-        self._url = server.url + path
-        self._seconds = seconds
-
-    async def work(self) -> None:
-        """Make the requests that are due."""
+    async def request_when_due() -> None:
         begin = time.monotonic()
-        for number in range(int(self._seconds / _INTERVAL)):
+        for number in range(int(seconds / _INTERVAL)):
             due = begin + number * _INTERVAL
             await asyncio.sleep(due - time.monotonic())
-            await self.request("status", "GET", self._url, due)
-            if time.monotonic() - begin > self._seconds + _TIMEOUT:
+            await client.request("status", "GET", target.path, due)
+            if time.monotonic() - begin > seconds + _TIMEOUT:
                 break
 
-
-def _probe(target: _Attacked, seconds: float) -> _Prober:
-    """Probe for so many seconds; return the prober with its latencies."""
-    prober = _Prober(target.server, target.path, seconds)
-    prober.run()
-    return prober
+    client.run(request_when_due())
+    return client

@@ -3,13 +3,13 @@
 import asyncio
 import shutil
 import subprocess
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import aiohttp
 import httpx
@@ -110,8 +110,8 @@ def _refusals(server: Server) -> str:
     return "\n".join(line for line in counts if 'status="2' not in line)
 
 
-class Clients(ABC):
-    """Clients of a server that make requests for the length of a context, in a thread, or of `run`.
+class Clients:
+    """Clients of a server, whose work makes requests of it with `request`.
 
     Args:
         timeout: seconds after which a request counts as not answered.
@@ -119,39 +119,44 @@ class Clients(ABC):
     Attributes:
         outcomes: how many requests of each kind had each outcome, such as "status: 200".
         latencies: the seconds of each request.
-        is_ending: whether the context is ending: `work` returns soon.
+        is_ending: whether work in the background is to return soon.
     """
 
     def __init__(self, server: Server, timeout: float) -> None:
-        self._headers = server.headers
+        self._server = server
         self._timeout = timeout
-        self._thread = threading.Thread(target=self._run, name="clients", daemon=True)
-        self._failure: BaseException | None = None
         self._client: aiohttp.ClientSession
+        self._running: Future[None]
         self.outcomes: Counter[str] = Counter()
         self.latencies: list[float] = []
         self.is_ending = False
 
-    @abstractmethod
-    async def work(self) -> None:
-        """Make requests with `request` until `is_ending`."""
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work in this thread, to its end."""
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+        async def run() -> None:
+            url, headers = self._server.url, self._server.headers
+            timeout = aiohttp.ClientTimeout(total=self._timeout)
+            async with aiohttp.ClientSession(url, headers=headers, timeout=timeout) as self._client:
+                await work
 
-    def __exit__(self, *_: object) -> None:
-        self.is_ending = True
-        self._thread.join(self._timeout + 10)
+        asyncio.run(run())
+
+    @contextmanager
+    def running(self, work: Coroutine[Any, Any, None]) -> Iterator[None]:
+        """Do some work in a thread, until the end of this block."""
+        with ThreadPoolExecutor(1, "clients") as thread:
+            self._running = thread.submit(self.run, work)
+            try:
+                yield
+            finally:
+                self.is_ending = True
+        self._running.result()
 
     def check(self) -> None:
-        """Raise the error that ended the thread, if there was one."""
-        if self._failure is not None:
-            raise self._failure
-
-    def run(self) -> None:
-        """Make the requests in this thread; return when `work` does."""
-        asyncio.run(self._main())
+        """Raise the error that ended the work in the background, if there was one."""
+        if self._running.done():
+            self._running.result()
 
     async def request(
         self, kind: str, method: str, url: str, due: float | None = None, **options: Any
@@ -159,6 +164,7 @@ class Clients(ABC):
         """Send a request; return the answer's body, an empty one if it failed.
 
         Args:
+            url: a path of the server, or a whole address.
             due: the `time.monotonic` from which its latency counts; now by default.
         """
         began = time.monotonic() if due is None else due
@@ -174,14 +180,3 @@ class Clients(ABC):
         finally:
             self.latencies.append(time.monotonic() - began)
         return {}
-
-    def _run(self) -> None:
-        try:
-            self.run()
-        except BaseException as error:  # noqa: BLE001  # `check` raises it
-            self._failure = error
-
-    async def _main(self) -> None:
-        timeout = aiohttp.ClientTimeout(total=self._timeout)
-        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout) as self._client:
-            await self.work()

@@ -19,7 +19,7 @@ from tests.servers.redis import Redis
 from tests.servers.server import NotInstalledError, free_port
 
 from benchmarks.bench import Bench, Sections
-from benchmarks.fleet import MACHINES, PER_ACCOUNT, Machines
+from benchmarks.fleet import MACHINES, PER_ACCOUNT, enroll, status_request
 from benchmarks.load import Clients, load
 from benchmarks.report import (
     NONE,
@@ -31,8 +31,8 @@ from benchmarks.report import (
     not_measured,
     plural,
 )
-from benchmarks.service import Installation, Server, status_path
-from benchmarks.simulator import Order
+from benchmarks.service import Installation, status_path
+from benchmarks.simulator import simulated
 from outrider.cloud.store.database import Database
 
 _COMMAND_TIMEOUT: Final = 10.0
@@ -65,7 +65,7 @@ class Cluster:
         ]
         self._first = installations[0]
         account, key = self._first.new_account()
-        self.machines = Machines(self._first, account, bench.machines or MACHINES)
+        self.machines = enroll(self._first, account, bench.machines or MACHINES)
         self.one = installations[0].serve(key)
         (self.node,) = self.rows("SELECT id FROM nodes")[0]
         self.other = installations[1].serve(key)
@@ -95,51 +95,59 @@ def nodes(bench: Bench) -> Sections:
 
 def _crossing(cluster: Cluster, bench: Bench) -> Section:
     """Request the status of machines of one node through that one and the other, in turns."""
-    fleet = cluster.machines.simulated(cluster.one)
-    fleet.connect(PER_ACCOUNT)
-    request = cluster.machines.status_request()
+    request = status_request(cluster.machines[:PER_ACCOUNT])
     figures = []
-    for connections in (1, 32):
-        name = plural(connections, "connection")
-        settings = {"connections": connections, "seconds": bench.seconds, "cpus": ()}
-        other, one = (
-            partial(load, node, request, **settings)  # type: ignore[arg-type]
-            for node in (cluster.other, cluster.one)
-        )
-        runs = bench.in_turns(f"across nodes, {name}", other, one)
-        figures += [measure.of(runs, f", {name}") for measure in _CROSSING]
-    fleet.end()
+    with simulated(cluster.machines, cluster.one) as fleet:
+        fleet.connect(PER_ACCOUNT)
+        for connections in (1, 32):
+            name = plural(connections, "connection")
+            run = partial(
+                load, request=request, connections=connections, seconds=bench.seconds, cpus=()
+            )
+            runs = bench.in_turns(
+                f"across nodes, {name}", partial(run, cluster.other), partial(run, cluster.one)
+            )
+            figures += [measure.of(runs, f", {name}") for measure in _CROSSING]
     return Section("GET …/status by another node, the baseline being the machine's own", figures)
 
 
 def _killed(cluster: Cluster, bench: Bench) -> Section:
     """Kill a node that has half of the machines, while commands go on."""
-    count = len(cluster.machines.all)
+    count = len(cluster.machines)
     bench.progress(f"{count:,} machines connect to two nodes")
     # A webhook that nothing listens on, so that the account's events are stored.
     url = f"http://127.0.0.1:{free_port()}/"
     cluster.other.add_webhook(cluster.other.log_in(), url, "machine:disconnected")
-    fleet = cluster.machines.simulated(cluster.one, cluster.other)
-    seconds = fleet.connect(count)
-    query = f"SELECT id FROM machines WHERE node = '{cluster.node}'"
-    held = {row[0] for row in cluster.rows(query)}
-    asked = [machine.daemon_id for machine in cluster.machines.all[:PER_ACCOUNT]]
-    away = [daemon_id for daemon_id in asked if daemon_id in held][:_NOT_RECONNECTING]
-    fleet.order(Order(away=away))
-    staying = [daemon_id for daemon_id in asked if daemon_id not in away]
-    with _StatusClients([cluster.one, cluster.other], staying) as clients:
-        time.sleep(2)
-        bench.progress(f"a node with {len(held):,} machines is killed")
-        cluster.one.program.process.kill()
-        began = time.monotonic()
-        time.sleep(1)  # until the simulator has noticed
-        status = fleet.wait_for(
-            lambda status: status.connected >= count - len(away), _RECONNECT_SECONDS
-        )
-        seconds_away = time.monotonic() - began
-        bench.progress("waiting for the events of those that do not reconnect")
-        events = _disconnected(cluster, len(away))
-    clients.check()
+    with simulated(cluster.machines, cluster.one, cluster.other) as fleet:
+        seconds = fleet.connect(count)
+        query = f"SELECT id FROM machines WHERE node = '{cluster.node}'"
+        held = {row[0] for row in cluster.rows(query)}
+        asked = [machine.daemon_id for machine in cluster.machines[:PER_ACCOUNT]]
+        away = [daemon_id for daemon_id in asked if daemon_id in held][:_NOT_RECONNECTING]
+        fleet.away = away
+        staying = [status_path(daemon_id) for daemon_id in asked if daemon_id not in away]
+        clients = Clients(cluster.one, 3 * _COMMAND_TIMEOUT)
+
+        async def request_statuses() -> None:
+            while not clients.is_ending:
+                node = random.choice([cluster.one, cluster.other])
+                await clients.request("commands", "GET", node.url + random.choice(staying))
+                await asyncio.sleep(0.02)
+
+        async def commands() -> None:
+            await asyncio.gather(*(request_statuses() for _ in range(_CLIENTS)))
+
+        with clients.running(commands()):
+            time.sleep(2)
+            bench.progress(f"a node with {len(held):,} machines is killed")
+            cluster.one.program.process.kill()
+            began = time.monotonic()
+            time.sleep(1)  # until the machines have noticed
+            fleet.wait_until_connected(count - len(away), _RECONNECT_SECONDS)
+            seconds_away = time.monotonic() - began
+            longest_away = fleet.status.longest_away
+            bench.progress("waiting for the events of those that do not reconnect")
+            events = _disconnected(cluster, len(away))
     not_once = sum(events[machine] != 1 for machine in away)
     others = events.total() - sum(events[machine] for machine in away)
     once = f"of {len(away)} that do not reconnect, without exactly one event"
@@ -148,32 +156,13 @@ def _killed(cluster: Cluster, bench: Bench) -> Section:
         [
             Figure("connect, until all are welcome", "1/s", [count / seconds]),
             Figure("until all have reconnected", "s", [seconds_away], target=_RECONNECTED),
-            Figure("longest absence of a machine", "s", [status.longest_away]),
+            Figure("longest absence of a machine", "s", [longest_away]),
             Figure("slowest answer to a command", "s", [max(clients.latencies)], target=_ANSWERED),
             *counted(clients.outcomes),
             Figure(once, "machines", [not_once], target=NONE),
             Figure("events of machines that reconnected", "", [others], target=NONE),
         ],
     )
-
-
-class _StatusClients(Clients):
-    """Clients that request machines' status through any of these nodes."""
-
-    def __init__(self, servers: list[Server], machines: list[str]) -> None:
-        super().__init__(servers[0], 3 * _COMMAND_TIMEOUT)
-        self._urls = [server.url for server in servers]
-        self._machines = machines
-
-    async def work(self) -> None:
-        """Make requests on `_CLIENTS` connections."""
-        await asyncio.gather(*(self._ask() for _ in range(_CLIENTS)))
-
-    async def _ask(self) -> None:
-        while not self.is_ending:
-            url = random.choice(self._urls) + status_path(random.choice(self._machines))
-            await self.request("commands", "GET", url)
-            await asyncio.sleep(0.02)
 
 
 def _disconnected(cluster: Cluster, expected: int) -> Counter[str]:

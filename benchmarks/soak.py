@@ -11,14 +11,22 @@ import aiohttp
 from sqlalchemy import func, select
 
 from benchmarks.bench import Bench, Sections
-from benchmarks.fleet import PER_ACCOUNT, start_fleet
+from benchmarks.fleet import PER_ACCOUNT, enroll
 from benchmarks.load import Clients
-from benchmarks.processes import MEGABYTE, BenchmarkError
+from benchmarks.processes import MEGABYTE, SERVING, BenchmarkError
 from benchmarks.report import NONE, Figure, Section, Target, counted
-from benchmarks.service import EMAIL, PASSWORD, Server, start_receiver, status_path
-from benchmarks.simulator import Enrolled, Order
+from benchmarks.service import (
+    EMAIL,
+    PASSWORD,
+    Installation,
+    Server,
+    start_receiver,
+    status_path,
+)
+from benchmarks.simulator import simulated
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.tables import metadata
+from outrider.contract.enrollment import Enrolled
 
 _MACHINES: Final = 2_000
 _REQUESTS_PER_SECOND: Final = 40
@@ -50,31 +58,35 @@ def soak(bench: Bench) -> Sections:
     minutes: list[Sample] = []
     rows: list[dict[str, int]] = []
     bench.progress(f"{count:,} machines are enrolled and connect")
-    installation, server, machines, fleet = start_fleet(bench.stage, count)
+    installation = Installation(bench.stage, "soak")
+    account, key = installation.new_account()
+    machines = enroll(installation, account, count)
+    server = installation.serve(key, SERVING)
     receiver = start_receiver(bench.stage)
     session = server.log_in()
     for path in ("well", "flaky"):  # the second one fails now and then
         server.add_webhook(session, f"{receiver.url}/{path}")
-    fleet.connect(count)
-    fleet.order(Order(turns=count / _TURN_SECONDS, drops=count * _FAULTS / 60, late_share=_FAULTS))
-    with _Load(server, machines.all[:PER_ACCOUNT]) as load:
-        begin = time.monotonic()
-        for minute in range(1, bench.minutes + 1):
-            samples = []
-            while time.monotonic() < begin + 60 * minute:
-                time.sleep(_SAMPLE_SECONDS)
-                samples.append(_sample(server))
-                load.check()
-                receiver.program.check()
-            minutes.append(_typical(samples))
-            rows.append(installation.in_database(_rows))
-            held = ", ".join(f"{name} {value:.0f}" for name, value in minutes[-1].items())
-            total = sum(rows[-1].values())
-            bench.progress(f"minute {minute} of {bench.minutes}: {held}, rows {total}")
-    fleet.order(Order(turns=0, drops=0, late_share=0))
-    status = fleet.wait_for(
-        lambda status: status.connected >= count and not status.waiting_events, _BACK_SECONDS
-    )
+    load = _Load(server, machines[:PER_ACCOUNT])
+    with simulated(machines, server) as fleet:
+        fleet.connect(count)
+        with (
+            fleet.at_work(count / _TURN_SECONDS, drops=count * _FAULTS / 60, late_share=_FAULTS),
+            load.running(load.work()),
+        ):
+            begin = time.monotonic()
+            for minute in range(1, bench.minutes + 1):
+                samples = []
+                while time.monotonic() < begin + 60 * minute:
+                    time.sleep(_SAMPLE_SECONDS)
+                    samples.append(_sample(server))
+                    load.check()
+                    receiver.program.check()
+                minutes.append(_typical(samples))
+                rows.append(installation.in_database(_rows))
+                held = ", ".join(f"{name} {value:.0f}" for name, value in minutes[-1].items())
+                total = sum(rows[-1].values())
+                bench.progress(f"minute {minute} of {bench.minutes}: {held}, rows {total}")
+        fleet.wait_until_connected(count, _BACK_SECONDS, stored=True)
     title = f"{count:,} machines: the last of {bench.minutes} minutes, the baseline being minute"
     growth = [
         Figure(name, "", [value], [minutes[early][name]], _NO_GROWTH)
@@ -85,15 +97,15 @@ def soak(bench: Bench) -> Sections:
     yield Section("Rows; events, deliveries, audit and usage are history, kept by age", history)
     failed = sum(n for name, n in load.outcomes.items() if name.endswith((": 500", ": 502")))
     counts = {
-        "sockets dropped": status.closed,
-        "machines that came back": status.reconnected,
-        "commands answered by machines": status.answered,
-        "of them late": status.delayed,
+        "sockets dropped": fleet.status.closed,
+        "machines that came back": fleet.status.reconnected,
+        "commands answered by machines": fleet.status.answered,
+        "of them late": fleet.status.late,
         "webhook attempts received": int(receiver.get("/count")),
     }
     happened = [
         Figure("requests answered with 500", "", [failed], target=NONE),
-        Figure("machines refused for good", "", [status.refused], target=NONE),
+        Figure("machines refused for good", "", [fleet.status.refused], target=NONE),
         *(Figure(name, "", [number]) for name, number in counts.items()),
         *counted(load.outcomes, "requests, "),
     ]
@@ -105,11 +117,10 @@ class _Load(Clients):
 
     def __init__(self, server: Server, machines: list[Enrolled]) -> None:
         super().__init__(server, _LONGEST)
-        self._url = server.url
         self._machines = machines
 
     async def work(self) -> None:
-        """Make random requests at random times."""
+        """Make random requests at random times, until the load is to end."""
         kinds: list[tuple[float, Callable[[], Coroutine[Any, Any, object]]]] = [
             (60, self._status),
             (10, lambda: self._send("list", "GET", "/daemons")),
@@ -140,7 +151,7 @@ class _Load(Clients):
         return f"/daemons/{self._machine}/command"
 
     async def _status(self, kind: str = "status", **options: Any) -> None:
-        await self.request(kind, "GET", self._url + status_path(self._machine), **options)
+        await self.request(kind, "GET", status_path(self._machine), **options)
 
     async def _cancelled(self) -> None:
         await self._status("cancelled", timeout=aiohttp.ClientTimeout(total=_CANCEL_SECONDS))
@@ -174,7 +185,7 @@ class _Load(Clients):
         await self._send("wrong key", "GET", "/daemons", headers=headers)
 
     async def _send(self, kind: str, method: str, path: str, **options: Any) -> dict[str, Any]:
-        return await self.request(kind, method, f"{self._url}/api/v1{path}", **options)
+        return await self.request(kind, method, f"/api/v1{path}", **options)
 
 
 def _sample(server: Server) -> Sample:
