@@ -73,14 +73,13 @@ class Attack:
 
     async def pings(self) -> None:
         """Send empty WebSocket pings on sockets without a token."""
-        await self._at_once(4, lambda: self._flood_socket(b"", PINGS))
+        await self._at_once(4, lambda: self._flood(b"", PINGS, upgraded=True))
 
     async def sockets(self) -> None:
         """Hold sockets without a token, each with a megabyte of a frame that does not end."""
+        block = b"a" * _BLOCK
         await self._at_once(
-            150,
-            lambda: self._flood_socket(_LARGE_FRAME, b"a" * _BLOCK, most=1_000_000),
-            pause=1,
+            150, lambda: self._flood(_LARGE_FRAME, block, 1_000_000, upgraded=True), pause=1
         )
 
     async def titles(self) -> None:
@@ -178,9 +177,6 @@ class Attack:
         finally:
             writer.transport.abort()
 
-    async def _flood_socket(self, head: bytes, block: bytes, most: float = math.inf) -> None:
-        await self._flood(head, block, most, upgraded=True)
-
     async def _as_machine(
         self, flood: Callable[[ClientConnection, Welcome], Awaitable[None]]
     ) -> None:
@@ -196,24 +192,22 @@ class Attack:
             await asyncio.sleep(_PAUSE)
 
 
-async def run(name: str, seconds: float, aim: Aim) -> Counter[str]:
-    """Run an attack for so many seconds, at most `MAX_SECONDS`; return its counts."""
-    attack = Attack(aim)
+async def run(attack: Attack, name: str, seconds: float) -> None:
+    """Run an attack for so many seconds, at most `MAX_SECONDS`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(min(seconds, MAX_SECONDS)):
             await getattr(attack, name)()
-    return attack.counts
 
 
 def main(name: str, seconds: str, result: Path) -> None:
     """Run an attack at a low priority, so that the prober is not delayed by it on its processor."""
     os.nice(10)
-    aim = msgspec.json.decode(os.environ["AIM"], type=Aim)
+    attack = Attack(msgspec.json.decode(os.environ["AIM"], type=Aim))
     result.touch()
     began = time.monotonic()
-    counts = asyncio.run(run(name, float(seconds), aim))
-    counts["milliseconds"] = int((time.monotonic() - began) * 1000)
-    result.write_bytes(msgspec.json.encode(counts))
+    asyncio.run(run(attack, name, float(seconds)))
+    attack.counts["milliseconds"] = int((time.monotonic() - began) * 1000)
+    result.write_bytes(msgspec.json.encode(attack.counts))
 
 
 if __name__ == "__main__":
