@@ -80,13 +80,13 @@ def _costs(program: Program, fleet: Fleet, count: int, bench: Bench) -> tuple[fl
     connecting = program.cpu_seconds() - cpu
     bench.progress("they are at rest")
     time.sleep(_SETTLE_SECONDS)
-    at_rest = [_busy(program) for _ in range(2)]
+    at_rest = [program.busy(_ROUND_SECONDS) for _ in range(2)]
     resident, shared = (
         (now - then) / new * 1000 for now, then in zip(program.memory(), before, strict=True)
     )
     bench.progress("they are at work")
     with fleet.at_work(turns=count / _TURN_SECONDS):
-        at_work = [_busy(program) for _ in range(2)]
+        at_work = [program.busy(_ROUND_SECONDS) for _ in range(2)]
     work = f"at work: a turn begins or ends every {_TURN_SECONDS} s"
     return sum(at_rest) / len(at_rest), [
         Figure("memory of a machine (RSS)", "KB", [resident], target=_MEMORY),
@@ -96,13 +96,6 @@ def _costs(program: Program, fleet: Fleet, count: int, bench: Bench) -> tuple[fl
         Figure("at rest: load reports and pings", "% of a processor", at_rest),
         Figure(work, "% of a processor", at_work),
     ]
-
-
-def _busy(program: Program) -> float:
-    """Return the share of a processor (in percent) that a program uses for a while."""
-    before, began = program.cpu_seconds(), time.perf_counter()
-    time.sleep(_ROUND_SECONDS)
-    return (program.cpu_seconds() - before) / (time.perf_counter() - began) * 100
 
 
 def _latencies(
