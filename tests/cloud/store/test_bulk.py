@@ -31,6 +31,13 @@ async def test_more_rows_than_a_statement_takes(database: Database) -> None:
     assert await stored(database) == rows(0, 1234)
 
 
+async def test_rows_that_are_added_are_counted(database: Database) -> None:
+    async with database.begin() as transaction:
+        assert await bulk.insert(transaction, _TABLE, rows(0, 26)) == 26
+        assert await bulk.insert(transaction, _TABLE, rows(20, 620)) == 594
+        assert await bulk.insert(transaction, _TABLE, rows(0, 620)) == 0
+
+
 async def test_rows_that_are_there_stay_as_they_are(database: Database) -> None:
     async with database.begin() as transaction:
         await bulk.insert(transaction, _TABLE, rows(500, 510))

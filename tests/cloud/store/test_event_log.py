@@ -68,6 +68,15 @@ async def test_an_event_is_in_the_log_once(database: Database) -> None:
     ]
 
 
+async def test_an_event_of_another_account_is_not_new(database: Database) -> None:
+    one, other = await new_account(database), await new_account(database)
+    first = event(one)
+    await append(database, first)
+    second = event(other)
+    assert await append(database, first._replace(account_id=other), second) == {second.id}
+    assert await cursors(database, one) == [1]
+
+
 async def test_a_reader_misses_nothing_of_concurrent_writers(database: Database) -> None:
     """Each read continues after the last cursor of the one before."""
     accounts = [await new_account(database) for _ in range(3)]

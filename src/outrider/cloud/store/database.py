@@ -345,9 +345,10 @@ def _engine(url: URL, patience: float | None) -> AsyncEngine:
             pool_timeout=10,
             connect_args=bounds if url.get_driver_name() == "asyncpg" else {},
         )
-    # No overflow: each connection is a thread, and starting many at once is slow.
+    # No overflow: each connection is a thread, and starting many at once is slow. The newest is
+    # used first: it has the statements and the pages of the file in its caches.
     options = {"timeout": _SQLITE_WAIT, "async_creator_fn": sqlite_driver.connect}
-    engine = create_async_engine(url, max_overflow=0, connect_args=options)
+    engine = create_async_engine(url, max_overflow=0, pool_use_lifo=True, connect_args=options)
 
     @event.listens_for(engine.sync_engine, "connect")
     def _set_up(connection: DBAPIConnection, _record: object) -> None:

@@ -212,7 +212,7 @@ async def finish(
     ]
     async with database.begin() as connection:
         await bulk.update(connection, _deliveries, _FINISHED, rows, where=_NOT_FINISHED)
-        await connection.execute(webhooks.RESULT_STATEMENT, webhooks.result_rows(results))
+        await webhooks.store_results(connection, results)
         failed = [result.webhook_id for result in results if result.failed_at is not None]
         if not failed:
             return {}

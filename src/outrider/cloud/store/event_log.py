@@ -61,9 +61,6 @@ async def append(transaction: Transaction, events: Sequence[Event]) -> set[str]:
     """
     if not events:
         return set()
-    if transaction.dialect == "sqlite":  # no other writer: what is missing now is missing later
-        existing = await bulk.existing(transaction, _events, [event.id for event in events])
-        events = [event for event in events if event.id not in existing]
     counts = Counter(event.account_id for event in events)
     if len(counts) > 1 and transaction.dialect != "sqlite":
         await transaction.execute(
@@ -79,10 +76,18 @@ async def append(transaction: Transaction, events: Sequence[Event]) -> set[str]:
         # Of an account that has been deleted, the foreign key refuses the event below.
         cursor = following[event.account_id] = following.get(event.account_id, 0) + 1
         rows.append((*event[:-1], cursor))
-    if transaction.dialect == "sqlite":  # all are new: see above
-        await bulk.insert(transaction, _events, rows)
-        return {event.id for event in events}
-    return await bulk.insert_new(transaction, _events, rows)
+    if transaction.dialect != "sqlite":
+        return await bulk.insert_new(transaction, _events, rows)
+    # SQLite would return the ids one by one. They are known if all events are new, as usual; else
+    # the new ones are those that have the cursor from here.
+    ids = {event.id for event in events}
+    if await bulk.insert(transaction, _events, rows) == len(ids):
+        return ids
+    stored = select(_events.c.id, _events.c.account_id, _events.c.cursor).where(
+        _events.c.id.in_(ids)
+    )
+    numbered = {(row[0], row[1], row[-1]) for row in rows}
+    return {row[0] for row in await transaction.execute(stored) if tuple(row) in numbered}
 
 
 async def extent(database: Database, account_id: str) -> Extent:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, case, delete, func, insert, select, update
+import msgspec
+from sqlalchemy import delete, func, insert, select, update
 
-from outrider.cloud.store import tables
+from outrider.cloud.store import bulk, tables
 from outrider.cloud.store.database import Database
+from outrider.cloud.store.transaction import Transaction
 
 _webhooks = tables.webhooks
 _DELETE_BATCH = 500
@@ -105,35 +107,41 @@ class Result(NamedTuple):
     webhook_id: str
     last_delivery: dict[str, Any]
     failed_at: int | None
-    """When a delivery failed with none succeeding after it; None after a success."""
+    """When a delivery failed; None if none has."""
     succeeded: bool
 
 
-RESULT_STATEMENT = (
-    update(_webhooks)
-    .where(_webhooks.c.id == bindparam("webhook"))
-    .values(
-        last_delivery=bindparam("last", type_=_webhooks.c.last_delivery.type),
-        failing_since=case(
-            (bindparam("succeeded", type_=_webhooks.c.active.type), None),
-            else_=func.coalesce(_webhooks.c.failing_since, bindparam("failed")),
-        ),
+_FAILING_SINCE = """
+CASE new.failing_since WHEN 0 THEN NULL
+ELSE COALESCE(webhooks.failing_since, new.failing_since) END
+"""
+
+
+async def store_results(transaction: Transaction, results: Sequence[Result]) -> None:
+    """Store the newest delivery of webhooks, and since when all of theirs have failed."""
+    if len(results) > 1 and transaction.dialect != "sqlite":
+        # Other nodes have deliveries of the same webhooks: lock them in one order.
+        ids = [result.webhook_id for result in results]
+        await transaction.execute(
+            select(_webhooks.c.id)
+            .where(_webhooks.c.id.in_(ids))
+            .order_by(_webhooks.c.id)
+            .with_for_update(key_share=True)
+        )
+    await bulk.update(
+        transaction,
+        _webhooks,
+        ("last_delivery", "failing_since"),
+        [
+            (
+                result.webhook_id,
+                msgspec.json.encode(result.last_delivery).decode(),
+                0 if result.succeeded else result.failed_at,
+            )
+            for result in results
+        ],
+        changes=f"last_delivery = new.last_delivery, failing_since = {_FAILING_SINCE}",
     )
-)
-"""The statement that stores results; see `deliveries.finish`."""
-
-
-def result_rows(results: Sequence[Result]) -> list[dict[str, object]]:
-    """Return the parameters of `RESULT_STATEMENT`."""
-    return [
-        {
-            "webhook": result.webhook_id,
-            "last": result.last_delivery,
-            "succeeded": result.succeeded,
-            "failed": result.failed_at,
-        }
-        for result in results
-    ]
 
 
 async def disable(database: Database, webhook_id: str, reason: str, now: int) -> None:

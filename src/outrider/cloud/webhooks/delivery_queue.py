@@ -440,20 +440,28 @@ class _OutcomeBuffer:
 
 def _results(completed: Sequence[_Completed]) -> list[webhooks.Result]:
     """Return the effect of the deliveries on each webhook; they are in order."""
-    results: dict[str, webhooks.Result] = {}
-    for delivery, _, status_code, at in completed:
-        earlier = results.get(delivery.webhook_id)
-        failed = delivery.status == "failed"
-        results[delivery.webhook_id] = webhooks.Result(
-            webhook_id=delivery.webhook_id,
+    newest: dict[str, _Completed] = {}
+    failed_at: dict[str, int] = {}
+    succeeded: set[str] = set()
+    for one in completed:
+        webhook_id, status = one.delivery.webhook_id, one.delivery.status
+        newest[webhook_id] = one
+        if status == "succeeded":
+            succeeded.add(webhook_id)
+        elif status == "failed":
+            failed_at[webhook_id] = one.at
+    return [
+        webhooks.Result(
+            webhook_id=webhook_id,
             last_delivery={
-                "id": delivery.id,
-                "event": delivery.event,
-                "status": delivery.status,
-                "statusCode": status_code,
-                "at": at,
+                "id": one.delivery.id,
+                "event": one.delivery.event,
+                "status": one.delivery.status,
+                "statusCode": one.status_code,
+                "at": one.at,
             },
-            failed_at=at if failed else None if earlier is None else earlier.failed_at,
-            succeeded=delivery.status == "succeeded" or (earlier is not None and earlier.succeeded),
+            failed_at=failed_at.get(webhook_id),
+            succeeded=webhook_id in succeeded,
         )
-    return list(results.values())
+        for webhook_id, one in newest.items()
+    ]
