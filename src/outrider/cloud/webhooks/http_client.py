@@ -7,6 +7,7 @@ have no webhooks.
 import io
 import ssl
 import zlib
+from collections.abc import Coroutine
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -105,14 +106,12 @@ class BoundedResponse(aiohttp.ClientResponse):
         assert protocol is not None, "a response is read from an open connection"
         read, count = protocol.read, 0
 
-        async def read_counted() -> Any:
+        def read_counted() -> Coroutine[Any, Any, Any]:
             nonlocal count
-            message, payload = await read()
-            if 100 <= message.code < 200:
-                count += 1
-                if count > MAX_INTERIM:
-                    raise TooManyInterim
-            return message, payload
+            count += 1
+            if count > MAX_INTERIM + 1:  # `start` reads until a message is not an interim one
+                raise TooManyInterim
+            return read()
 
         # aiohttp's loop over interim responses has no hook; it reads by this method alone.
         protocol.read = read_counted  # type: ignore[method-assign]
@@ -153,19 +152,16 @@ def failure_reason(failure: Exception) -> str:
 
 async def _read(response: aiohttp.ClientResponse) -> str:
     """Return the first `KEPT_BYTES` of the body, decompressed; the rest is not read."""
-    data = bytearray()
-    while len(data) < KEPT_BYTES:
-        part = await response.content.read(KEPT_BYTES - len(data))
-        if not part:
-            break
-        data += part
-    if not response.content.at_eof():
+    data, content = bytearray(), response.content
+    while len(data) < KEPT_BYTES and not content.at_eof():
+        data += await content.read(KEPT_BYTES - len(data))
+    if not content.at_eof():
         response.close()  # do not read the rest
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     if encoding in ("gzip", "deflate"):
         unpack = zlib.decompressobj(wbits=47 if encoding == "gzip" else 15)
         try:
-            data = bytearray(unpack.decompress(bytes(data), KEPT_BYTES))
+            data = bytearray(unpack.decompress(data, KEPT_BYTES))
         except zlib.error:
             return f"({len(data)} bytes that are not {encoding})"
     return data.decode("utf-8", "replace").replace("\0", "�")

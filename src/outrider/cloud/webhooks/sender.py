@@ -69,36 +69,31 @@ class Sender:
             "outrider.delivery.id": delivery,
             "outrider.delivery.attempt": number,
         }
+        client = self._client or self._open()
         # A trace of its own: the event was stored since, perhaps hours ago by another node.
         with self._tracing.start("POST webhook", "client", None, attributes) as span:
+            timestamp = int(self._clock() * 1000)
             headers = request_headers(event=event, delivery=delivery, number=number)
+            headers[signatures.SIGNATURE_HEADER] = signatures.header(secrets, timestamp, body)
             if span.traceparent is not None:
                 headers["traceparent"] = span.traceparent
                 # Not the path: of some receivers it is a secret.
                 span.set("server.address", urlsplit(url).hostname or "")
-            outcome = await self._post(url, secrets, headers, body)
-            if outcome.status is not None:
-                span.set("http.response.status_code", outcome.status)
-            if not outcome.delivered:
-                span.fail("no response" if outcome.status is None else str(outcome.status))
-        return outcome
-
-    async def _post(
-        self, url: str, secrets: list[str], headers: dict[str, str], body: bytes
-    ) -> Outcome:
-        client = self._client or self._open()
-        timestamp = int(self._clock() * 1000)
-        headers[signatures.SIGNATURE_HEADER] = signatures.header(secrets, timestamp, body)
-        start_time = time.perf_counter()
-        status, text, retry_after, error = await client.post(url, body, headers)
-        if error is None and status is not None and not 200 <= status < 300:
-            error = f"The receiver answered {status}"
+            start_time = time.perf_counter()
+            status, text, retry_after, error = await client.post(url, body, headers)
+            duration = time.perf_counter() - start_time
+            if status is not None:
+                span.set("http.response.status_code", status)
+                if error is None and not 200 <= status < 300:
+                    error = f"The receiver answered {status}"
+            if error is not None:
+                span.fail("no response" if status is None else str(status))
         return Outcome(
             status=status,
             response_body=text,
             error=error,
             started_at=timestamp,
-            duration_ms=round((time.perf_counter() - start_time) * 1000),
+            duration_ms=round(duration * 1000),
             retry_after=self._retry_after(retry_after),
         )
 
