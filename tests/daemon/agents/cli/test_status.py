@@ -38,6 +38,9 @@ class ScriptedTranscript:
     def poll(self) -> bool:
         return False
 
+    def end_turn(self) -> None:
+        pass
+
     def activity(self) -> Activity | None:
         return self.does
 

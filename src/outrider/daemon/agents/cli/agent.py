@@ -128,6 +128,7 @@ class CliAgent:
             spec.input.guard_before, spec.input.guard_behind, spec.input.guard_mark
         )
         self._is_delivering = False
+        self._is_closed = False
         self._open_message = (
             OpenMessage(spec.open_message, transcript, record, journal)
             if transcript is not None and spec.open_message is not None
@@ -275,6 +276,8 @@ class CliAgent:
         if self._transcript is None:
             return [] if self._scrollback is None else self._scrollback.messages()
         await catch_up(self._transcript)
+        if self._is_closed or self._monitor.observation.gone:
+            self._transcript.end_turn()
         self._monitor.transcript_read()
         return self._transcript.messages(self._message_ids(), self._guards)
 
@@ -327,6 +330,7 @@ class CliAgent:
         pane, self._monitor.pane = self._monitor.pane, None
         if pane is not None:
             await self._end(pane)
+        self._is_closed = True
         if self._scrollback is not None:
             self._scrollback.save()
 

@@ -513,6 +513,7 @@ class StatusMonitor:
             self._read_screen(snapshot)
         if snapshot.ended:
             await self._read_chat(pane, snapshot)
+            self._end_turn()
             exited = snapshot.exit_status == 0
             self._mark_gone(self._exit_error(snapshot), "exited" if exited else "crashed")
         elif self.screen_error is not None:
@@ -526,7 +527,14 @@ class StatusMonitor:
                     return
                 if observation.pending is not None:
                     await self._read_question(pane, snapshot, observation.pending.id)
+                if observation.status in {"idle", "error"}:
+                    self._end_turn()
                 self.publish(observation)
+
+    def _end_turn(self) -> None:
+        """Report the end of a turn; the transcript was read after the screen that shows it."""
+        if self._transcript is not None:
+            self._transcript.end_turn()
 
     def _read_screen(self, snapshot: PaneSnapshot) -> None:
         try:

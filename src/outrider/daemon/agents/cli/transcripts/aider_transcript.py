@@ -4,6 +4,16 @@ Each session has its own files (see `providers/aider.toml`): two aiders in one p
 one history. In the history, lines of the user begin with `####` and aider's own notices with `>`;
 both end with two spaces. A blank line precedes and follows each answer of the model. A line of an
 answer that looks exactly like a notice cannot be distinguished from one.
+
+The id of a message has its time, which must never change: an answer is part of the chat only when
+its time is known. aider writes an answer, draws it once more, and then writes what it used and the
+time, so a reader may see any part of this:
+
+    history:    answer ─▶ > Tokens: …            ─▶ anything else
+    event log:                        ─▶ message_send, with the time
+                hidden    hidden         shown      shown, without a time if the log has none
+
+An answer that was interrupted is followed by nothing. It is shown at the end of the turn.
 """
 
 import re
@@ -30,9 +40,6 @@ from outrider.daemon.agents.guards import Guards
 ACCEPTED_BUSY_SECONDS: Final = 2.0
 """Seconds for which aider counts as busy after it accepted a message, whatever it shows."""
 
-TIME_WAIT: Final = 1.0
-"""Seconds that an answer is held back until the event log has its timestamp."""
-
 _START: Final = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _MODEL: Final = re.compile(r"(?:Main m|M)odel: (\S+) with ")
 _ANSWERED_QUESTION: Final = re.compile(r"\(Y\)es/\(N\)o.*\]: \S")
@@ -57,7 +64,6 @@ class _Entry(msgspec.Struct):
     lines: list[str]
     size: int = 0
     answer: int | None = None
-    completed_at: float = 0.0
 
     def add(self, line: str) -> None:
         """Add a line; the message is truncated to `MAX_CONTENT` when it is created."""
@@ -85,7 +91,9 @@ class AiderTranscript(Reader):
         self._decoder = msgspec.json.Decoder(_Event)
         self._entries: list[_Entry] = []
         self._prompt: list[str] = []
+        self._shown_lines = 0  # of the prompt
         self._answer: list[str] = []
+        self._awaits_time = False
         self._in_notice = False
         self._notice_is_open = False
         self._is_starting = True
@@ -99,15 +107,19 @@ class AiderTranscript(Reader):
         """Read what was recorded since the last call; return whether there is more."""
         for raw in self._history.lines():
             self._process_line(raw.decode("utf-8", "replace"))
-        if not self._history.has_more:
-            self._end_prompt()
-            if self._answer and not self._answer[-1]:
-                # aider writes an answer in one piece: the blank line after it is its end.
-                self._end_answer()
+        if not self._history.has_more and not self._history.ends_mid_line:
+            self._show_prompt()
+        # Read after the history: where that goes on behind an answer, the log has the time of the
+        # answer by now, or never.
         for event in self._events.entries(self._decoder):
             if event.event == "message_send":
                 self._answer_times.append(event.time * 1000)
         return self._history.has_more or self._events.has_more
+
+    def end_turn(self) -> None:
+        """Show an answer without a time: an idle aider writes nothing more about it."""
+        self._end_answer()
+        self._awaits_time = False
 
     def activity(self) -> Activity | None:
         """Return `busy` just after a message was accepted, else None: the screen decides."""
@@ -155,8 +167,8 @@ class AiderTranscript(Reader):
             elif entry.answer is not None:
                 if entry.answer < len(self._answer_times):
                     latest = max(latest, self._answer_times[entry.answer])
-                elif time.monotonic() < entry.completed_at + TIME_WAIT:
-                    break  # a timestamp never changes once it was returned, so wait for the log
+                elif self._awaits_time and index == len(self._entries) - 1:
+                    break
             prompt = entry.role == "user"
             pieces.append(Piece(key, entry.role, "text", "\n".join(entry.lines), latest, prompt))
         return pieces
@@ -166,45 +178,58 @@ class AiderTranscript(Reader):
         if self._notice_is_open:
             self._notice_is_open = not is_marked
             self._extend_notice(line.strip())
-        elif is_marked and line.startswith("####"):
+            return
+        self._awaits_time = False
+        if is_marked and line.startswith("####"):
             self._end_answer()
             self._in_notice = False
             self._prompt.append(line[4:-2].removeprefix(" "))
-        elif line.startswith(">") and (is_marked or self._in_notice or _USAGE.match(line)):
-            self._end_prompt()
+            return
+        self._end_prompt()
+        if line.startswith(">") and (is_marked or self._in_notice or _USAGE.match(line)):
             self._end_answer()
             self._in_notice, self._notice_is_open = True, not is_marked
             self._add_notice(line[1:].strip())
         elif line and self._in_notice:  # not an answer: a blank line would precede it
             self._extend_notice(line.strip())
         elif (start := _START.fullmatch(line)) is not None:
-            self._end_prompt()
             self._end_answer()
             self._in_notice, self._is_starting = False, True
             self._start_time = self._start_time or milliseconds(start[1])  # local time
         else:
             self._in_notice = False
             if line or self._answer:
-                self._end_prompt()
+                self._accepted_at, self.failure = None, None
                 self._answer.append(line)
 
-    def _end_prompt(self) -> None:
-        if not self._prompt:
+    def _show_prompt(self) -> None:
+        """Add the message of the user that was read last, or the lines that it was shown without.
+
+        aider writes a message at once, but a reader may see the first lines of a long one. A blank
+        line precedes each message, so a line without one belongs to the message before it.
+        """
+        if len(self._prompt) == self._shown_lines:
             return
+        if self._shown_lines:
+            self._prompts.pop()
+            self._entries.pop()
         text = "\n".join(self._prompt)
-        self._prompt = []
         if text == _EXIT:
             return
+        self._shown_lines = len(self._prompt)
         self._is_starting = False
         self._prompts.append((str(len(self._prompts)), text))
         self._entries.append(_Entry("user", [truncate_content(text)]))
         self._accepted_at, self.failure = time.monotonic(), None
 
+    def _end_prompt(self) -> None:
+        self._show_prompt()
+        self._prompt, self._shown_lines = [], 0
+
     def _end_answer(self) -> None:
         text = "\n".join(self._answer).strip("\n")
         self._answer = []
         if text:
-            self._accepted_at, self.failure = None, None
             self._entries.append(_Entry("assistant", [truncate_content(text)]))
 
     def _add_notice(self, text: str) -> None:
@@ -216,8 +241,9 @@ class AiderTranscript(Reader):
             self._answered_questions += 1
         if _TOKENS.match(text):
             last = self._entries[-1] if self._entries else None
-            if last is not None and last.role == "assistant":
-                last.answer, last.completed_at = self._answer_count, time.monotonic()
+            if last is not None and last.role == "assistant" and last.answer is None:
+                last.answer = self._answer_count
+                self._awaits_time = True
             self._answer_count += 1
             return
         if _ERROR.match(text):

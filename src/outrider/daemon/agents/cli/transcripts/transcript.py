@@ -76,6 +76,9 @@ class Transcript(Protocol):
         outdated results.
         """
 
+    def end_turn(self) -> None:
+        """Report that the turn is over and that all of it was read: nothing of it will change."""
+
     def activity(self) -> Activity | None:
         """Return what the agent is doing, None if the transcript does not show it."""
 
@@ -173,6 +176,9 @@ class Reader:
     def prompts(self) -> int:
         """The number of user messages in the transcript."""
         return len(self._prompts)
+
+    def end_turn(self) -> None:
+        """Do nothing: what most agents record of a message does not depend on what follows it."""
 
     def find_prompt(self, text: str, after: int) -> str | None:
         """Return the key of the user message `text`; ignore the first `after` user messages."""
@@ -280,6 +286,11 @@ class Tail:
         self._file: tuple[int, int] | None = None
         self._offset = 0
         self._start_line()
+
+    @property
+    def ends_mid_line(self) -> bool:
+        """Whether the end of the last line that was read is missing."""
+        return self._length > 0
 
     def lines(self) -> Iterator[bytes]:
         """Return the new complete lines; a line without its line break is kept for later."""
