@@ -1,6 +1,7 @@
 """One scenario for every kind of real agent, in a real tmux, against a stub model."""
 
 import asyncio
+import contextlib
 import uuid
 from pathlib import Path
 
@@ -107,6 +108,34 @@ async def test_every_message_arrives_as_it_was_written(box: Machine) -> None:
     await box.stop()
     await box.start()
     assert await agent.messages() == before
+
+
+async def test_no_message_changes_its_id_or_time(box: Machine) -> None:
+    agent = await box.launch()
+    seen: dict[int, tuple[str, int]] = {}
+
+    async def read_again_and_again() -> None:
+        while True:
+            for message in await agent.messages():
+                identity = message.id, message.timestamp
+                assert seen.setdefault(message.index, identity) == identity, message
+            await asyncio.sleep(0.01)
+
+    reading = asyncio.create_task(read_again_and_again())
+    try:
+        for number in range(3):
+            await agent.turn(f"hello {number} SLOW:0.1")
+        await wants(agent, "touch approved")
+        await agent.resolve("approve")
+        await agent.until("idle")
+    finally:
+        reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading
+    await box.stop()
+    await box.start()
+    after = {message.index: (message.id, message.timestamp) for message in await agent.messages()}
+    assert after.items() >= seen.items()
 
 
 async def test_approve_and_reject(box: Machine) -> None:

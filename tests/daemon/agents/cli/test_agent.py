@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from outrider.contract.commands import SendChat
+from outrider.contract.commands import ChatInput, SendChat
 from outrider.contract.errors import ApiError
+from outrider.contract.ids import new_id
+from outrider.daemon.agents.cli.adapter_state import CliState, TypedMessage
+from outrider.daemon.agents.cli.agent import CliAgent
+from outrider.daemon.agents.cli.screen import ScreenRules
+from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.cli.tmux_control import HEIGHT, WIDTH
+from outrider.daemon.agents.cli.transcripts.transcript import Transcript
+from tests.daemon.agents.cli.test_open_message import SPECS, RecordedTranscript, World
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import Machine, kill_server, machine, until
 
@@ -140,3 +147,35 @@ async def test_the_screen_of_a_terminal_that_is_gone(box: Machine) -> None:
     with pytest.raises(ApiError) as refused:
         await agent.session.screen()
     assert refused.value.status in {404, 409}  # the session ends soon
+
+
+def without_terminal(world: World, transcript: Transcript) -> CliAgent:
+    """Return the adapter of an agent of which only the transcript is left."""
+    spec = SPECS["claude"]
+    return CliAgent(
+        spec, ScreenRules(spec), Tmux("unused"), None, transcript=transcript, scrollback=None,
+        record=world.record, journal=world.journal,
+    )  # fmt: skip
+
+
+async def test_a_message_that_is_not_complete_keeps_its_id_and_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    running = RecordedTranscript("conversation", {})
+    running.call(at=7, is_running=True)
+    before = await without_terminal(world, running).messages()
+    complete = RecordedTranscript("conversation", {})
+    complete.call(at=9, is_running=False)
+    assert await without_terminal(world, complete).messages() == before
+
+
+async def test_a_message_that_is_still_being_delivered_has_its_id(tmp_path: Path) -> None:
+    """The daemon was killed before it could save that the agent has taken the message."""
+    world = World(tmp_path)
+    message_id = new_id("msg")
+    CliState(world.record).last_typed = TypedMessage(message_id, 1)
+    world.journal.enqueue(world.record.id, message_id, ChatInput(text_fallback="again"))
+    agent = without_terminal(world, world.transcript)
+    world.transcript.prompt("again")
+    assert message_id not in [message.id for message in await agent.messages()]
+    world.transcript.prompt("again")
+    assert [message.id for message in await agent.messages()][1] == message_id

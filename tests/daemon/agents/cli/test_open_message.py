@@ -24,8 +24,14 @@ HELLO = f"{PROMPT} hello"
 GUARDS = Guards(None, None, " ")
 
 
-class Transcript(Reader):
+class RecordedTranscript(Reader):
     """A transcript that the test writes."""
+
+    _is_running = False
+
+    @property
+    def unfinished_count(self) -> int:
+        return int(self._is_running)
 
     def poll(self) -> bool:
         return False
@@ -48,6 +54,11 @@ class Transcript(Reader):
         kind: MessageKind = "thinking" if is_thought else "text"
         self._pieces.append(Piece(key, "assistant", kind, text, 1))
 
+    def call(self, *, at: int, is_running: bool) -> None:
+        """Record a tool call."""
+        self._pieces.append(Piece("call", "assistant", "tool_call", "{}", at))
+        self._is_running = is_running
+
 
 class World:
     """An agent's transcript and the message that is read off its screen."""
@@ -56,7 +67,7 @@ class World:
         pattern = SPECS[record].open_message
         assert pattern is not None
         self._pattern = pattern
-        self.transcript = Transcript("conversation", {})
+        self.transcript = RecordedTranscript("conversation", {})
         self.journal = Journal(folder / "journal.db")
         self.record = SessionRecord(
             id="session_x", kind="cli", type="x", name="X", path="/", model=None,

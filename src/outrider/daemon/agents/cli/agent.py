@@ -127,7 +127,7 @@ class CliAgent:
         self._guards = Guards(
             spec.input.guard_before, spec.input.guard_behind, spec.input.guard_mark
         )
-        self._is_delivering = False
+        self._delivered_text: str | None = None
         self._is_closed = False
         self._open_message = (
             OpenMessage(spec.open_message, transcript, record, journal)
@@ -194,7 +194,7 @@ class CliAgent:
         #                        └────── killed here: found by `last_typed` ────┘
         self._state.last_typed = TypedMessage(message_id, after)
         self._journal.save_session(self._record)
-        with self._monitor.pause(), self._delivering():
+        with self._monitor.pause(), self._delivering(text):
             try:
                 before = await keyboard.type(lines)
                 await self._wait_until_accepted(keyboard, text, after, message_id, before)
@@ -279,7 +279,23 @@ class CliAgent:
         if self._is_closed or self._monitor.observation.gone:
             self._transcript.end_turn()
         self._monitor.transcript_read()
-        return self._transcript.messages(self._message_ids(), self._guards)
+        return self._messages(self._transcript, self._message_ids())
+
+    def _messages(
+        self, transcript: Transcript, ids: Mapping[str, str], start: int = 0
+    ) -> Sequence[Message]:
+        """Return the messages from index `start` on; save the ids of those that may still change.
+
+        They are derived from what the transcript has of a message now. The agent may change that,
+        and a reader that is created after a restart sees only the result.
+        """
+        messages = transcript.messages(ids, self._guards, start)
+        first = max(0, len(messages) - transcript.unfinished_count)
+        pieces = transcript.pieces(start + first)
+        for piece, message in zip(pieces, messages[first:], strict=True):
+            if piece.key not in ids:
+                self._journal.save_message_id(self._record.id, piece.key, message.id)
+        return messages
 
     def open_texts(self) -> Mapping[str, str]:
         """Return the text that the screen shows of the message that the agent is writing.
@@ -291,7 +307,7 @@ class CliAgent:
             lines = monitor.lines_above_prompt()
             return {} if is_over else self._scrollback.open_texts(lines)
         message = self._open_message
-        if message is None or self._is_delivering or not monitor.has_read_transcript:
+        if message is None or self._delivered_text is not None or not monitor.has_read_transcript:
             return {}
         if is_over:
             message.assign_id()
@@ -300,10 +316,19 @@ class CliAgent:
         return message.texts(monitor.screen)
 
     def _message_ids(self) -> dict[str, str]:
-        """Return the ids that messages have, by their keys in the transcript."""
+        """Return the ids that messages have, by their keys in the transcript.
+
+        Called before any message of the transcript is returned: a message that was delivered, or
+        had deltas, gets its id here if the transcript has it now.
+        """
         if self._open_message is not None:
             self._open_message.assign_id()
-        return self._journal.message_ids(self._record.id)
+        ids, last = self._journal.message_ids(self._record.id), self._state.last_typed
+        if last is not None and last.message_id not in ids.values():
+            text = self._text_of_delivery(last.message_id)
+            if text is not None and self._find_in_transcript(text, last.prompts, last.message_id):
+                return self._journal.message_ids(self._record.id)
+        return ids
 
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
         """Return the messages from index `start` on that will not change.
@@ -315,12 +340,12 @@ class CliAgent:
         transcript = self._transcript
         if transcript is None:
             return []
-        if not self._monitor.has_read_transcript or self._is_delivering:
+        if not self._monitor.has_read_transcript or self._delivered_text is not None:
             return None
         ids = self._message_ids()
         if self._is_delivery_unfinished(ids):
             return None
-        messages = transcript.messages(ids, self._guards, start)
+        messages = self._messages(transcript, ids, start)
         unfinished = 0 if is_turn_over else transcript.unfinished_count
         return messages[: max(0, len(messages) - unfinished)]
 
@@ -438,13 +463,23 @@ class CliAgent:
         return self._find_in_transcript(text, last.prompts, message_id)
 
     @contextmanager
-    def _delivering(self) -> Iterator[None]:
-        """Hold back new messages during the block; the delivered one gets its id at its end."""
-        self._is_delivering = True
+    def _delivering(self, text: str) -> Iterator[None]:
+        """Hold back the events of new messages during the block, in which `text` is delivered."""
+        self._delivered_text = text
         try:
             yield
         finally:
-            self._is_delivering = False
+            self._delivered_text = None
+
+    def _text_of_delivery(self, message_id: str) -> str | None:
+        """Return the text of a message that is delivered now, or is to be delivered again.
+
+        None for any other: what the transcript has of it is not the message that was sent.
+        """
+        if self._delivered_text is not None:
+            return self._delivered_text
+        queue = dict(self._journal.queue(self._record.id))
+        return typeable(queue[message_id].as_text()) if message_id in queue else None
 
     def _is_delivery_unfinished(self, ids: Mapping[str, str]) -> bool:
         """Return whether an earlier daemon was killed while it delivered a message of the queue.
@@ -454,8 +489,7 @@ class CliAgent:
         last = self._state.last_typed
         if last is None or last.message_id in ids.values():
             return False
-        queue = self._journal.queue(self._record.id)
-        return any(message_id == last.message_id for message_id, _ in queue)
+        return self._text_of_delivery(last.message_id) is not None
 
     def _is_accepted(self, text: str, after: int, message_id: str, before: PaneSnapshot) -> bool:
         shown = self._monitor.snapshot

@@ -121,6 +121,24 @@ def test_a_turn_with_a_tool(record: Record) -> None:
     ]
 
 
+def test_a_call_keeps_the_time_that_it_had_while_it_ran(record: Record) -> None:
+    """Some versions of opencode set its start anew when it is aborted."""
+    record.message("m1", "assistant")
+    running = {"status": "running", "time": {"start": 7}}
+    record.part("m1", "p1", "tool", tool="bash", callID="c1", state=running)
+    reader = record.reader()
+    (before,) = reader.messages({}, Guards())
+    assert reader.unfinished_count == 1
+    ids = {piece.key: before.id for piece in reader.pieces()}
+    aborted = running | {"status": "error", "error": "aborted", "time": {"start": 9, "end": 9}}
+    record.part("m1", "p1", "tool", tool="bash", callID="c1", state=aborted)
+    record.message("m1", "assistant", time={"completed": 11})
+    reader.poll()
+    after = reader.messages(ids, Guards())
+    assert (after[0], after[1].kind) == (before, "tool_result")
+    assert record.reader().messages(ids, Guards()) == after
+
+
 @pytest.mark.parametrize(
     ("error", "failure"),
     [

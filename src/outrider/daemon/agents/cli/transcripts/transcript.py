@@ -17,7 +17,7 @@ from typing import BinaryIO, Final, Literal, Protocol, TypeVar, runtime_checkabl
 import msgspec
 import structlog
 
-from outrider.contract.ids import derived_id
+from outrider.contract.ids import creation_time, derived_id
 from outrider.contract.resources import Message, MessageKind, Role
 from outrider.daemon.agents.chat_log import truncate_content
 from outrider.daemon.agents.guards import Guards
@@ -105,9 +105,9 @@ class Transcript(Protocol):
     def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
         """Return the chat from index `start` on, oldest message first.
 
-        `ids` has the ids that are not derived from the key in the transcript: those of messages
-        that were sent through Outrider, or had deltas. `guards` were added to the sent messages
-        for the agent, and are removed.
+        `ids` has the ids that are not derived from the key and the time in the transcript: those
+        of messages that were sent through Outrider, had deltas, or were returned before they were
+        complete. `guards` were added to the sent messages for the agent, and are removed.
         """
 
 
@@ -207,6 +207,11 @@ class Reader:
     def _as_messages(
         self, pieces: Sequence[Piece], ids: Mapping[str, str], guards: Guards, start: int
     ) -> list[Message]:
+        """Return the messages of these pieces.
+
+        The id of a tool call is in `ids` if it was returned while the call ran. It has the time
+        that the call had then: some versions of opencode change it when a call is aborted.
+        """
         messages = []
         for index, piece in enumerate(pieces[start:], start):
             known = ids.get(piece.key)
@@ -219,7 +224,9 @@ class Reader:
                     content=guards.remove(piece.content)
                     if piece.prompt and known is not None
                     else piece.content,
-                    timestamp=piece.timestamp,
+                    timestamp=creation_time(known)
+                    if known is not None and piece.kind == "tool_call"
+                    else piece.timestamp,
                 )
             )
         return messages
