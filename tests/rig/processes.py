@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import pty
 import signal
 import sys
+import termios
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -152,6 +154,68 @@ class Program:
         """Wait until the program has ended; return its exit code."""
         async with asyncio.timeout(within):
             return await self.process.wait()
+
+
+class TerminalProgram(Program):
+    """A Python program in a terminal of its own.
+
+    Attributes:
+        shown: what it has written to the terminal.
+    """
+
+    def __init__(
+        self, *arguments: str, env: dict[str, str], python: str | Path = sys.executable
+    ) -> None:
+        super().__init__(*arguments, env={"TERM": "xterm-256color"} | env, python=python)
+        self.shown = bytearray()
+
+    async def __aenter__(self) -> Self:
+        self._leader, self._follower = pty.openpty()
+        asyncio.get_running_loop().add_reader(self._leader, self._read)
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                self._python,
+                *self._arguments,
+                env=self._env,
+                stdin=self._follower,
+                stdout=self._follower,
+                stderr=self._follower,
+            )
+        except BaseException:
+            self._close_terminal()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await super().__aexit__()
+        finally:
+            self._close_terminal()
+
+    @property
+    def mode(self) -> list[Any]:
+        """The settings of the terminal."""
+        return termios.tcgetattr(self._follower)
+
+    def types(self, text: str) -> None:
+        """Type keys."""
+        os.write(self._leader, text.encode())
+
+    async def shows(self, text: bytes, after: bytes = b"") -> None:
+        """Wait until the program has written `text`, behind `after` if that is given."""
+        await eventually(
+            lambda: after in self.shown and text in self.shown[self.shown.index(after) :],
+            PROCESS_PATIENCE,
+        )
+
+    def _read(self) -> None:
+        # The follower stays open here, so the end of the program is not an error.
+        self.shown += os.read(self._leader, 65536)
+
+    def _close_terminal(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._leader)
+        os.close(self._leader)
+        os.close(self._follower)
 
 
 class Serving(Program):

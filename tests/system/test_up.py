@@ -23,7 +23,7 @@ from outrider.cloud.settings import Settings
 from outrider.daemon.settings import DaemonSettings
 from tests.conftest import early_in_a_window
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.processes import PROCESS_PATIENCE, environment, outrider
+from tests.rig.processes import PROCESS_PATIENCE, TerminalProgram, environment, outrider
 from tests.rig.stores import SQLite
 from tests.system.up import Up
 
@@ -104,32 +104,17 @@ async def test_on_a_terminal_it_opens_the_dashboard_signed_in(
     opener.parent.mkdir()
     opener.write_text(f'#!/bin/sh\ncat "$1" >{seen}.new && mv {seen}.new {seen}\n')
     opener.chmod(0o755)
-    env |= {"PATH": f"{opener.parent}:{env['PATH']}", "DISPLAY": ":99", "TERM": "xterm"}
-    ours, its = os.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "outrider", "up"),
-        env=env,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=its,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    os.close(its)
-    try:
+    env |= {"PATH": f"{opener.parent}:{env['PATH']}", "DISPLAY": ":99"}
+    async with TerminalProgram("-m", "outrider", "up", env=env) as up:
         await eventually(seen.exists, PROCESS_PATIENCE)
         found = re.search(r'url=(http\S+)/login#once=([^"]+)"', seen.read_text())
         assert found, seen.read_text()
         async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as browser:
             answer = await browser.post(f"{found[1]}/api/v1/auth/link", json={"token": found[2]})
             assert answer.status_code == 200, answer.text
-        process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(PROCESS_PATIENCE):
-            assert await process.wait() == 0
+        up.signal(signal.SIGINT)
+        assert await up.ends() == 0
         assert not (tmp_path / "data" / "open.html").exists()
-    finally:
-        os.close(ours)
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def test_it_says_how_to_have_the_command_on_the_path(env: dict[str, str]) -> None:

@@ -1,78 +1,31 @@
 """`outrider attach` in a terminal of its own, at the terminal of a shell."""
 
 import asyncio
-import os
-import pty
-import sys
-import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 import pytest
 
 from outrider.sdk import AsyncMachine
-from tests.rig.patience import PATIENCE, eventually
-from tests.rig.processes import PROCESS_PATIENCE
+from tests.rig.patience import PATIENCE
+from tests.rig.processes import TerminalProgram
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-class Attached:
-    """`outrider attach` in a terminal; killed at the end at the latest.
+def attached(target: str, env: dict[str, str]) -> TerminalProgram:
+    """Return `outrider attach`, which `async with` starts."""
+    return TerminalProgram("-m", "outrider", "attach", target, env=env)
 
-    Attributes:
-        shown: what the terminal has got.
-    """
 
-    def __init__(self, target: str, env: dict[str, str]) -> None:
-        self._target = target
-        self._env = env | {"TERM": "xterm-256color"}
-        self.shown = bytearray()
-
-    async def __aenter__(self) -> Self:
-        self._leader, self._follower = pty.openpty()
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._leader, lambda: self.shown.extend(os.read(self._leader, 65536)))
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "outrider", "attach", self._target,
-            env=self._env,
-            stdin=self._follower, stdout=self._follower, stderr=self._follower,
-        )  # fmt: skip
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self.process.returncode is None:
-            self.process.kill()
-            await self.process.wait()
-        asyncio.get_running_loop().remove_reader(self._leader)
-        os.close(self._leader)
-        os.close(self._follower)
-
-    @property
-    def mode(self) -> list[Any]:
-        """The settings of the terminal."""
-        return termios.tcgetattr(self._follower)
-
-    def types(self, text: str) -> None:
-        """Type keys."""
-        os.write(self._leader, text.encode())
-
-    async def shows(self, text: bytes, after: bytes = b"") -> None:
-        """Wait until the terminal has got a text, behind another one where that is given."""
-        await eventually(
-            lambda: after in self.shown and text in self.shown[self.shown.index(after) :],
-            PROCESS_PATIENCE,
-        )
-
-    async def detaches(self) -> None:
-        """Press Ctrl-], and wait for the end."""
-        self.types("\x1d")
-        async with asyncio.timeout(PATIENCE):
-            assert await self.process.wait() == 0
-        await self.shows(b"Detached")
+async def detach(terminal: TerminalProgram) -> None:
+    """Press Ctrl-], and wait for the end."""
+    terminal.types("\x1d")
+    assert await terminal.ends(PATIENCE) == 0
+    await terminal.shows(b"Detached")
 
 
 class Network:
@@ -124,14 +77,14 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def test_a_live_terminal(env: dict[str, str], machine: AsyncMachine, tmp_path: Path) -> None:
     shell = await machine.launch("shell", dir=str(tmp_path))
     try:
-        async with Attached(shell.id, env) as attached:
-            before = attached.mode
-            await attached.shows(b"sh>")
-            attached.types("echo $((6 * 7))\r")
-            await attached.shows(b"42")
-            assert attached.mode != before
-            await attached.detaches()
-            assert attached.mode == before
+        async with attached(shell.id, env) as terminal:
+            before = terminal.mode
+            await terminal.shows(b"sh>")
+            terminal.types("echo $((6 * 7))\r")
+            await terminal.shows(b"42")
+            assert terminal.mode != before
+            await detach(terminal)
+            assert terminal.mode == before
         assert (await shell.status()).status == "idle"
     finally:
         await shell.stop()
@@ -144,13 +97,13 @@ async def test_a_connection_that_is_lost(
     try:
         async with (
             Network(env["OUTRIDER_URL"]).up() as network,
-            Attached(shell.id, env | {"OUTRIDER_URL": network.url}) as attached,
+            attached(shell.id, env | {"OUTRIDER_URL": network.url}) as terminal,
         ):
-            await attached.shows(b"sh>")
+            await terminal.shows(b"sh>")
             network.loses_all()
-            await attached.shows(b"sh>", after=b"connecting again")
-            attached.types("echo $((6 * 7))\r")
-            await attached.shows(b"42")
-            await attached.detaches()
+            await terminal.shows(b"sh>", after=b"connecting again")
+            terminal.types("echo $((6 * 7))\r")
+            await terminal.shows(b"42")
+            await detach(terminal)
     finally:
         await shell.stop()

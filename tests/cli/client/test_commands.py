@@ -6,8 +6,6 @@ of docs/cli.md and of the shells' completion are processes, as their users start
 
 import asyncio
 import json
-import os
-import pty
 import re
 import shlex
 import stat
@@ -20,7 +18,7 @@ import pytest
 from outrider.sdk import AsyncAgent, AsyncMachine
 from tests.rig.command_line import CommandLine
 from tests.rig.patience import PATIENCE
-from tests.rig.processes import PROCESS_PATIENCE, Outcome, Program, outrider
+from tests.rig.processes import Outcome, Program, TerminalProgram, outrider
 from tests.sdk.conftest import Workplace
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -71,26 +69,8 @@ async def test_a_session_from_launch_to_stop(
 
 async def in_terminal(*arguments: str, env: dict[str, str]) -> int:
     """Run `outrider` to its end in a terminal of its own; return its exit code."""
-    leader, follower = pty.openpty()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(leader, os.read, leader, 65536)
-    try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "outrider", *arguments,
-            env=env | {"TERM": "xterm"},
-            stdin=follower, stdout=follower, stderr=follower,
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(PROCESS_PATIENCE):
-                return await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-    finally:
-        loop.remove_reader(leader)
-        os.close(leader)
-        os.close(follower)
+    async with TerminalProgram("-m", "outrider", *arguments, env=env) as program:
+        return await program.ends()
 
 
 async def test_a_turn_that_fails_ends_with_1(
