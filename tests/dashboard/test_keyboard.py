@@ -207,7 +207,7 @@ async def test_allowing_always_is_confirmed(user: Owner, browser: "Browser") -> 
             dialog = page.get_by_role("alertdialog")
             confirm = dialog.get_by_role("button", name="Allow always", exact=True)
             await expect(confirm).to_be_visible()
-            assert machine.heard_nothing()
+            assert machine.received_nothing()
             if key == "Enter":
                 await confirm.focus()
             await page.keyboard.press(key)
@@ -216,4 +216,4 @@ async def test_allowing_always_is_confirmed(user: Owner, browser: "Browser") -> 
                 await expect(more).to_be_focused()
         command = await machine.takes("resolve_action", action="approve", optionId="always")
         await machine.answers(command)
-        assert machine.heard_nothing()
+        assert machine.received_nothing()

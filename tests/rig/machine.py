@@ -202,7 +202,7 @@ class ScriptedMachine:
         self._obliging = results
         return self
 
-    def heard(self, kind: type[FrameT]) -> list[FrameT]:
+    def received(self, kind: type[FrameT]) -> list[FrameT]:
         """Return the frames of a kind that have come and that no test has taken."""
         while not self._frames.empty():
             frame = self._frames.get_nowait()
@@ -210,9 +210,9 @@ class ScriptedMachine:
                 self._kept.append(frame)
         return [frame for frame in self._kept if isinstance(frame, kind)]
 
-    def heard_nothing(self) -> bool:
+    def received_nothing(self) -> bool:
         """Return whether no command has come that no test has taken."""
-        return not self.heard(Command)
+        return not self.received(Command)
 
     def stops_reading(self) -> None:
         """Take nothing more off the socket, as a machine whose program hangs."""

@@ -57,11 +57,11 @@ class TestAtMostOnce:
         ]
         command = await machine.takes("send_chat")
         await eventually(lambda: sum(task.done() for task in tasks) == 49)
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
         await machine.answers(command)
         answers = [task.result() if task.done() else await task for task in tasks]
         assert Counter(answer.status_code for answer in answers) == {200: 1, 409: 49}
-        assert machine.heard(Command) == []
+        assert machine.received(Command) == []
 
     async def test_a_client_that_goes_away_and_retries_sends_once(self, user: Owner) -> None:
         """A client that times out and retries a chat never sends it twice."""
@@ -85,7 +85,7 @@ class TestAtMostOnce:
         await eventually(replayed)
         assert last[0].headers["idempotency-replayed"] == "true"
         assert last[0].json() == ACCEPTED
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
 
 class TestReplay:
@@ -157,7 +157,7 @@ class TestReplay:
         again = await owner.api.post(chat, json=HELLO, headers=key())
         assert_error(again, 504)
         assert again.headers["idempotency-replayed"] == "true"
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
     async def test_it_survives_a_restart(self, start_site: StartSite) -> None:
         site = await start_site()

@@ -409,7 +409,7 @@ class TestCommand:
         response = await owner.api.post(f"/api/v1/daemons/{machine.id}/command", content=body)
         assert paths(response) == [blamed]
         await machine.settled()
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
     @pytest.mark.one_store
     @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ class TestCloseTerminal:
         path = f"/api/v1/daemons/{machine.id}/terminals/{name}"
         assert_error(await owner.api.delete(path), 404)
         await machine.settled()
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
 
 class TestTerminal:

@@ -81,7 +81,7 @@ async def test_bad_bodies(owner: Owner, body: bytes, blamed: str) -> None:
     """Not JSON, not an object, a field of the wrong type: 400."""
     machine = await owner.machine()
     assert paths(await owner.api.post(path(machine.id), content=body)) == [blamed]
-    assert machine.heard_nothing()
+    assert machine.received_nothing()
 
 
 async def test_a_body_of_more_than_1_mib(owner: Owner) -> None:

@@ -314,4 +314,4 @@ class TestAnotherAccounts:
             },
         )
         await their_machine.settled()
-        assert their_machine.heard_nothing()
+        assert their_machine.received_nothing()

@@ -459,7 +459,7 @@ async def test_nobody_gets_another_account_s_events_live(accounts: list[Account]
                 await stream.next()
                 opened.append((account, scopes, stream))
         everybody = [machine for account in accounts for machine in account.connected]
-        await eventually(lambda: all(machine.heard(WatchDeltas) for machine in everybody))
+        await eventually(lambda: all(machine.received(WatchDeltas) for machine in everybody))
         delta = Delta(session_id="session_1", message_id="m", revision=0, op="append", text="Hi")
         for machine in everybody:
             await machine.say(delta, *every_event(first=1 + len(REPORTED_EVENTS)))
@@ -524,7 +524,7 @@ async def test_deltas_reach_the_streams_that_ask_for_them(owner: Owner) -> None:
     ):
         await stream.next()
         await without.next()
-        await eventually(lambda: any(one.sessions is None for one in machine.heard(WatchDeltas)))
+        await eventually(lambda: any(one.sessions is None for one in machine.received(WatchDeltas)))
         first = Delta(session_id="session_1", message_id="m", revision=1, op="replace", text="Hi")
         await machine.say(first, msgspec.structs.replace(first, revision=2, op="append"))
         delta = await stream.next()
@@ -547,7 +547,7 @@ async def test_deltas_of_a_session_that_is_named_by_its_type(owner: Owner) -> No
     target = f"{machine.id}:cli:codex"
     async with event_stream(owner.api, deltas="true", target=target) as stream:
         await stream.next()
-        await eventually(lambda: any(one.sessions is None for one in machine.heard(WatchDeltas)))
+        await eventually(lambda: any(one.sessions is None for one in machine.received(WatchDeltas)))
         other = Delta(session_id="session_1", message_id="m", revision=0, op="append", text="Hi")
         await machine.say(other, msgspec.structs.replace(other, session_id="session_2"))
         assert (await stream.next()).data["targetId"] == f"{machine.id}:session:session_2"

@@ -55,7 +55,7 @@ def end_of(one: Session, seq: int, **fields: Any) -> Event:
 async def ends(machine: ScriptedMachine, one: Session, seq: int, **fields: Any) -> None:
     """Report the end of a session as a machine agent does; return once it is stored."""
     await machine.say(Change(removed=[one.id]), end_of(one, seq, **fields))
-    await eventually(lambda: any(ack.seq >= seq for ack in machine.heard(Acknowledge)))
+    await eventually(lambda: any(ack.seq >= seq for ack in machine.received(Acknowledge)))
 
 
 STOPPED: dict[str, Any] = {

@@ -496,7 +496,7 @@ class TestControl:
         path = f"/api/v1/shortcuts/{machine.id}:cli:x/queue/{message}"
         assert_error(await owner.api.delete(path), 404)
         await machine.settled()
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
     @pytest.mark.parametrize(
         ("method", "action", "body", "command"),

@@ -52,7 +52,7 @@ async def test_every_body_and_command_that_names_a_session_is_here() -> None:
 
 async def took_nothing(machine: ScriptedMachine) -> bool:
     await machine.settled()
-    return machine.heard_nothing()
+    return machine.received_nothing()
 
 
 class TestShortcuts:

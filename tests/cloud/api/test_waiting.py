@@ -99,7 +99,7 @@ class TestStates:
         request = owner.sends("GET", path(machine, "timeout=0"))
         await reads(machine)
         assert (await request).json()["reason"] == "timeout"
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
     async def test_a_session_that_ends(self, owner: Owner) -> None:
         machine = await owner.machine()
@@ -177,7 +177,7 @@ class TestErrors:
     async def test_bad_queries(self, owner: Owner, query: str, blamed: str) -> None:
         machine = await owner.machine()
         assert paths(await owner.api.get(path(machine, query))) == [blamed]
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
     @pytest.mark.parametrize(
         "failure",
@@ -243,7 +243,7 @@ class TestEnds:
         await eventually(lambda: none_waits(owner))
         await machine.say(event(1))
         await machine.settled()
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
     async def test_a_client_that_goes_away_during_a_read_cancels_it(self, owner: Owner) -> None:
         machine = await owner.machine()

@@ -264,7 +264,7 @@ class TestClientGone:
         machine = (await owner.machine()).obliges()
         assert (await owner.api.get(status_of(machine.id))).status_code == 200
         await machine.settled()
-        assert machine.heard(Cancel) == []
+        assert machine.received(Cancel) == []
 
 
 async def test_a_machine_that_is_listed_takes_commands(owner: Owner) -> None:

@@ -343,7 +343,7 @@ async def test_a_flood_of_events_ends_the_connection_and_loses_none(owner: Owner
         "A machine may send 100 events a second, and 10000 at once",
     )
     again = await owner.machine(enrolled=enrolled)
-    acknowledged = max(frame.seq for frame in machine.heard(Acknowledge))
+    acknowledged = max(frame.seq for frame in machine.received(Acknowledge))
     assert 0 < acknowledged <= again.welcome.acknowledged
 
 

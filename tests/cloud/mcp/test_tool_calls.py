@@ -147,7 +147,7 @@ class TestErrors:
                 assert "list_machines" in await fails(client, "list_agents", machine=name)
                 run = await fails(client, "run_command", machine=name, command="ls")
                 assert "list_machines" in run
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
     async def test_an_agent_that_has_ended(self, owner: Owner) -> None:
         machine = await owner.machine()
@@ -240,7 +240,7 @@ class TestScopes:
         async with mcp_client(user.site.url, key) as client:
             said = await fails(client, "run_command", machine="Bench", command="ls")
         assert "terminal:exec" in said
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
         (record,) = [one for one in await audit(user) if one["action"] == "terminal"]
         assert record["outcome"] == 403
 
@@ -298,7 +298,7 @@ class TestApprovals:
             )
             await machine.answers(await machine.takes("agent_status"), state)
             assert "your own session" in await refused
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
 
 
 class TestResources:

@@ -52,7 +52,7 @@ async def acknowledged(machine: ScriptedMachine, seq: int) -> None:
     """Wait until a machine's events up to `seq` are acknowledged."""
 
     def is_acknowledged() -> bool:
-        return any(one.seq >= seq for one in machine.heard(Acknowledge))
+        return any(one.seq >= seq for one in machine.received(Acknowledge))
 
     await eventually(is_acknowledged)
 
@@ -273,7 +273,7 @@ async def test_nothing_is_acknowledged_before_it_is_stored(
             Event(seq=1, event=event), Event(seq=2, event=agent_event(EventName.WEBHOOK_TEST))
         )
         await machine.settled()
-        assert machine.heard(Acknowledge) == []
+        assert machine.received(Acknowledge) == []
     await acknowledged(machine, 2)
     assert [one.json["id"] for one in await receiver.takes(1)] == [event.id]
 

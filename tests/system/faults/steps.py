@@ -14,7 +14,7 @@ async def answered(client: httpx.AsyncClient, machine: Machine, socket: Scripted
     await socket.answers(await socket.takes("agent_status"))
     response = await asked
     assert response.status_code == 200, response.text
-    assert socket.heard_nothing()
+    assert socket.received_nothing()
 
 
 async def works(client: httpx.AsyncClient, machine: Machine) -> bool:

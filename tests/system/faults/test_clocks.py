@@ -142,7 +142,7 @@ async def test_idempotency_keys_and_limits_are_one(start_fleet: StartFleet) -> N
             assert replayed.headers["idempotency-replayed"] == "true"
             assert replayed.json() == done.json()
             first, again = again, first
-        assert socket.heard_nothing()
+        assert socket.received_nothing()
 
         codes = [(await clients[n % 2].get(f"{V1}/daemons")).status_code for n in range(40)]
         assert 24 <= codes.count(200) <= 30, "what was asked before counts; a window may end"

@@ -89,7 +89,7 @@ class TestFrozen:
             for client in (here, there):
                 await answered(client, moving, new)
                 assert await listed(client) == {moving.id}
-            assert old.heard_nothing()
+            assert old.received_nothing()
 
             again = await staying.connects(frozen)
             for client in (here, there):
@@ -134,7 +134,7 @@ class TestTwoSockets:
             (lost,) = [one for one in sockets if one is not left]
             for client in clients:
                 await answered(client, machine, left)
-            assert lost.heard_nothing()
+            assert lost.received_nothing()
         finally:
             for socket in sockets:
                 await socket.drops()

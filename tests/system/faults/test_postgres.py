@@ -60,7 +60,7 @@ async def test_without_it_nothing_is_lost_and_nobody_held_for_dead(
         assert work.statuses[200] > 0
         assert fault == "frozen" or work.statuses[503] > 0, work.statuses
         await work.is_not_done_twice()
-        assert [socket.heard_nothing() for socket in sockets[:2]] == [True, True]
+        assert [socket.received_nothing() for socket in sockets[:2]] == [True, True]
 
         await eventually(lambda: _acknowledged(busy) == len(sent_events))
         gone = (DISCONNECTED, machines[2].id)
@@ -205,7 +205,7 @@ async def telling(socket: ScriptedMachine) -> AsyncIterator[list[int]]:
 
 def _acknowledged(socket: ScriptedMachine) -> int:
     """Return the newest event that the service has acknowledged."""
-    return max((frame.seq for frame in socket.heard(Acknowledge)), default=0)
+    return max((frame.seq for frame in socket.received(Acknowledge)), default=0)
 
 
 def _mend(postgres: Postgres) -> None:

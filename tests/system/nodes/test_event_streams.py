@@ -28,7 +28,7 @@ async def report(machine: ScriptedMachine, *numbers: int) -> list[str]:
 
 def is_asked(machine: ScriptedMachine, times: int = 1) -> bool:
     """Whether the machine was asked for deltas so often, and was not told to stop since."""
-    asked = machine.heard(WatchDeltas)
+    asked = machine.received(WatchDeltas)
     return len(asked) == times and asked[-1].sessions is None
 
 
@@ -70,7 +70,7 @@ async def test_deltas_of_a_machine_on_another_node(pair: Pair) -> None:
             )
             assert (await here.next()).data["text"] == "Hi!"
             assert [one.data["text"] for one in await there.events(2)] == ["no", "Hi!"]
-    await eventually(lambda: machine.heard(WatchDeltas)[-1].sessions == [])
+    await eventually(lambda: machine.received(WatchDeltas)[-1].sessions == [])
 
 
 async def test_nobody_gets_another_account_s_deltas(pair: Pair, nodes: tuple[Site, Site]) -> None:
@@ -90,7 +90,7 @@ async def test_nobody_gets_another_account_s_deltas(pair: Pair, nodes: tuple[Sit
         await mine.next()
         own = await stranger.machine()
         assert (await theirs.next()).data["daemonId"] == own.id
-    assert not other.heard(WatchDeltas)
+    assert not other.received(WatchDeltas)
 
 
 async def test_at_most_ten_streams_of_a_credential_on_all_nodes(pair: Pair) -> None:

@@ -110,7 +110,7 @@ class TestCommands:
         for one in taken:
             await machine.answers(one)
         machine.obliges()
-        for later in machine.heard(Command):
+        for later in machine.received(Command):
             await machine.answers(later)
         responses = await asyncio.gather(*asked)
         codes = Counter([response.status_code for response in responses])
@@ -193,7 +193,7 @@ class TestSockets:
         assert (await older.closed())[0] == CloseCode.REPLACED
         await answered(pair, newer, pair.here)
         await answered(pair, newer, pair.there)
-        assert older.heard_nothing()
+        assert older.received_nothing()
 
     async def test_of_two_at_the_same_moment_one_remains(self, pair: Pair) -> None:
         machines = await asyncio.gather(
@@ -308,7 +308,7 @@ class TestShared:
         codes = sorted([(await one).status_code for one in asked])
         assert codes[0] == 200
         assert codes[1] in (200, 409)  # a replay, or it came while the first was under way
-        assert machine.heard_nothing()
+        assert machine.received_nothing()
         again = await pair.there.post(path, json={"command": "date"}, headers=key)
         assert again.headers["idempotency-replayed"] == "true"
 
