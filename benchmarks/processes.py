@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -37,13 +38,13 @@ class BenchmarkError(OutriderError):
     """A benchmark cannot go on. The text says why."""
 
 
+@dataclass
 class Program:
     """A running program, in a session of its own, with its output in a file."""
 
-    def __init__(self, name: str, process: psutil.Popen, log: Path) -> None:
-        self.name = name
-        self.process = process
-        self.log = log
+    name: str
+    process: psutil.Popen
+    log: Path
 
     def cpu_seconds(self) -> float:
         """Return the processor time used so far, its own and the kernel's for it."""

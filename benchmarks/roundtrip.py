@@ -3,6 +3,7 @@
 Each compares the real service with something that has less to do, and its own scripted machine.
 """
 
+import shutil
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -49,7 +50,7 @@ _ACCESS: Final = (_THROUGHPUT._replace(target=Target("at least", 0.85, of="ratio
 _SDK: Final = Measure("agent.status(), median", "us", float, Target("at most", 1.3, of="ratio"))
 
 
-class _Site:
+class _Site(Installation):
     """The service with an account, a key of it, and a scripted machine.
 
     Attributes:
@@ -58,11 +59,11 @@ class _Site:
     """
 
     def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.stage, "outrider")
         self._bench = bench
-        self.installation = Installation(bench.stage, "outrider")
-        self.account, key = self.installation.new_account()
-        self.server = self.installation.serve(key, SERVING)
-        self.machine = self.server.enroll(self.installation.new_code())
+        self.account, key = self.new_account()
+        self.server = self.serve(key, SERVING)
+        self.machine = self.server.enroll(self.new_code())
         self.connect_machine(self.server)
         daemon_id, _ = self.machine
         read_chat = '{"type":"read_chat","payload":{}}'
@@ -76,7 +77,7 @@ class _Site:
 
     def connect_machine(self, server: Server) -> None:
         """Connect a scripted machine to the service, or to what it is compared with."""
-        start_scripted_machine(self._bench.stage, server, *self.machine)
+        start_scripted_machine(self.stage, server, *self.machine)
 
     def compare(
         self, baseline: Server, name: str, connections: int, measures: Sequence[Measure]
@@ -111,13 +112,10 @@ def roundtrip(bench: Bench) -> Sections:
 def access(bench: Bench) -> Sections:
     """Compare with the same build, its access layer (limits, keys, quota, audit) bypassed."""
     site = _Site(bench)
-    # On a copy of the data.
-    baseline = Installation(bench.stage, "bypassed", copy_of=site.installation).serve(
-        site.server.key,
-        SERVING,
-        module="benchmarks.programs.bypassed_service",
-        settings={"ACCOUNT": site.account},
-    )
+    bypassed = Installation(bench.stage, "bypassed", settings={"ACCOUNT": site.account})
+    shutil.copytree(site.directory, bypassed.directory, dirs_exist_ok=True)
+    module = "benchmarks.programs.bypassed_service"
+    baseline = bypassed.serve(site.server.key, SERVING, module)
     site.connect_machine(baseline)
     for name in list(site.requests)[:2]:
         figures = site.compare(baseline, name, 32, _ACCESS)
@@ -150,7 +148,7 @@ def sdk(bench: Bench) -> Sections:
 def _bare(site: _Site) -> Server:
     """Start the bare baseline."""
     port, key = free_port(), site.server.key
-    program = site.installation.stage.start(
+    program = site.stage.start(
         "baseline",
         ["-m", "benchmarks.programs.bare_service", str(port), site.machine[0]],
         {"KEY": key, "DAEMONS": site.server.get("/api/v1/daemons").decode()},

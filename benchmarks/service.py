@@ -1,7 +1,6 @@
 """The real service, as an operator starts it, with accounts and keys as the tests make them."""
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -88,21 +87,16 @@ class Installation:
     """One data directory of the service, and the settings that it is started with.
 
     Args:
-        copy_of: an installation whose data it begins with.
         settings: further settings, by their variables.
     """
 
     def __init__(
-        self,
-        stage: Stage,
-        name: str,
-        copy_of: "Installation | None" = None,
-        *,
-        settings: Mapping[str, str] | None = None,
+        self, stage: Stage, name: str, *, settings: Mapping[str, str] | None = None
     ) -> None:
         self.stage = stage
         self.name = name
         self.directory = stage.directory / name
+        self.directory.mkdir(parents=True)
         self._accounts: dict[str, str] = {}
         self.port = free_port()
         self.settings = {
@@ -113,24 +107,10 @@ class Installation:
             "OUTRIDER_LOG_LEVEL": "warning",
             **(settings or {}),
         }
-        if copy_of is None:
-            self.directory.mkdir(parents=True)
-        else:
-            shutil.copytree(copy_of.directory, self.directory)
 
-    def serve(
-        self,
-        key: str = "",
-        cpus: Sequence[int] = (),
-        *,
-        module: str = "outrider",
-        settings: Mapping[str, str] | None = None,
-    ) -> Server:
+    def serve(self, key: str = "", cpus: Sequence[int] = (), module: str = "outrider") -> Server:
         """Start `python -m MODULE serve` and wait until it is ready."""
-        arguments = ["-m", module, "serve"]
-        program = self.stage.start(
-            self.name, arguments, {**self.settings, **(settings or {})}, cpus
-        )
+        program = self.stage.start(self.name, ["-m", module, "serve"], self.settings, cpus)
         server = Server(program, f"http://127.0.0.1:{self.port}", key)
         program.wait_until(lambda: server.answers("/readyz"), "ready", 60)
         return server

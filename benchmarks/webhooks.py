@@ -76,7 +76,7 @@ def webhooks(bench: Bench) -> Sections:
         yield Section("Webhooks, SQLite, no history", figures)
         bench.progress(f"a history of {_HISTORY:,} deliveries is written")
         service.server.program.end()
-        _write_history(service.installation.directory / "outrider.db", _HISTORY)
+        _write_history(service.directory / "outrider.db", _HISTORY)
         service.start()
         title = f"Webhooks, SQLite, {_HISTORY:,} in the history"
         yield Section(title, _rates(service, _MANY, bench))
@@ -126,20 +126,19 @@ def _rates(service: "_Service", webhooks: int, bench: Bench) -> list[Figure]:
     return figures
 
 
-class _Service:
+class _Service(Installation):
     """A service with webhooks, and the receiver that they lead to."""
 
     def __init__(self, stage: Stage, name: str, settings: dict[str, str] | None = None) -> None:
-        self._stage = stage
-        self.installation = Installation(stage, name, settings=settings)
-        _, self._key = self.installation.new_account()
+        super().__init__(stage, name, settings=settings)
+        _, self._key = self.new_account()
         self.receiver = start_receiver(stage)
         self.webhooks = 0
         self.start()
 
     def start(self) -> None:
         """Start the service."""
-        self.server = self.installation.serve(self._key, SERVING)
+        self.server = self.serve(self._key, SERVING)
 
     def close(self) -> None:
         """End the service and the receiver."""
@@ -171,12 +170,12 @@ class _Service:
     def bare_rate(self, deliveries: int) -> tuple[float, float]:
         """Return what `rate` does, of the bare loop, to the same receiver."""
         at_once = min(EndpointLimits().in_flight_per_webhook * self.webhooks, _MOST_AT_ONCE)
-        machine, bodies = new_id("machine"), self._stage.directory / "bodies"
+        machine, bodies = new_id("machine"), self.stage.directory / "bodies"
         events = (scripted_machine.event(machine) for _ in range(200))
         bodies.write_bytes(b"\n".join(agent_body(machine, event) for event in events))
         arguments = [self.receiver.url, str(deliveries), str(at_once), str(bodies)]
         module = ["-m", "benchmarks.programs.bare_deliveries"]
-        program = self._stage.start("bare deliveries", [*module, *arguments], cpus=SERVING)
+        program = self.stage.start("bare deliveries", [*module, *arguments], cpus=SERVING)
         program.wait_for_success(120)
         seconds, cpu = map(float, program.log.read_text().split())
         return deliveries / seconds, cpu / deliveries
@@ -187,7 +186,7 @@ class _Service:
 
     async def _latencies(self, daemon_id: str, token: str) -> list[float]:
         found = []
-        file = self._stage.directory / f"journal-{daemon_id}.db"
+        file = self.stage.directory / f"journal-{daemon_id}.db"
         async with connected_outbox(self.server.url, daemon_id, token, file) as outbox:
             await asyncio.sleep(0.2)
             for _ in range(_WARM_UP + _LATENCIES):
@@ -204,7 +203,7 @@ class _Service:
 
     def _enroll(self) -> tuple[str, str]:
         """Return the id and the token of a new machine."""
-        return self.server.enroll(self.installation.new_code())
+        return self.server.enroll(self.new_code())
 
     def _count(self) -> int:
         time.sleep(0.01)
