@@ -6,13 +6,13 @@ from typing import TypeVar
 
 from outrider.contract.link.terminals import (
     DataReceived,
-    Event,
     Open,
     OpenRequested,
     Resized,
     RoomAvailable,
     StreamClosed,
     StreamCode,
+    StreamEvent,
     TerminalStreams,
 )
 from outrider.contract.resources import Session
@@ -21,7 +21,7 @@ from tests.rig.patience import PATIENCE
 from tests.rig.samples import session
 from tests.rig.site import Owner
 
-EventT = TypeVar("EventT", bound=Event)
+EventT = TypeVar("EventT", bound=StreamEvent)
 
 
 class ScriptedTerminals:
@@ -38,7 +38,7 @@ class ScriptedTerminals:
         self.typed: defaultdict[int, bytearray] = defaultdict(bytearray)
         self.reads = True
         self._streams = TerminalStreams(is_machine=True)
-        self._events: list[Event] = []
+        self._events: list[StreamEvent] = []
         self._changed = asyncio.Condition()
         self._sender: asyncio.Task[None] | None = None
 

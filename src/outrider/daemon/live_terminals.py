@@ -41,13 +41,13 @@ from outrider.contract.commands import NamesSession
 from outrider.contract.errors import ApiError, conflict, not_found
 from outrider.contract.link.terminals import (
     DataReceived,
-    Event,
     Open,
     OpenRequested,
     Resized,
     RoomAvailable,
     StreamClosed,
     StreamCode,
+    StreamEvent,
     TerminalStreams,
 )
 from outrider.daemon.agents.cli.tmux import Tmux, View
@@ -115,7 +115,7 @@ class LiveTerminals:
         """Call `on_output`, possibly often, when streams may have something to send."""
         self._on_output = on_output
 
-    def handle(self, streams: TerminalStreams, events: list[Event]) -> None:
+    def handle(self, streams: TerminalStreams, events: list[StreamEvent]) -> None:
         """Carry out what has happened to the streams of the current connection."""
         for event in events:
             viewer = self._viewers.get(event.stream)

@@ -16,7 +16,7 @@ from outrider.contract.link.terminals import (
     WINDOW,
     Closed,
     Data,
-    Kind,
+    MessageType,
     Open,
     StreamCode,
     encode,
@@ -352,7 +352,12 @@ class TestHostileMachine:
 
     @pytest.mark.parametrize(
         "message",
-        [b"", b"\x03\x00", bytes([Kind.OPEN, 0, 0, 0, 9]) + b'{"name":"x"}', b"\x03" * 70_000],
+        [
+            b"",
+            b"\x03\x00",
+            bytes([MessageType.OPEN, 0, 0, 0, 9]) + b'{"name":"x"}',
+            b"\x03" * 70_000,
+        ],
     )
     async def test_what_closes_the_connection(self, owner: Owner, message: bytes) -> None:
         terminals = await terminal_machine(owner)

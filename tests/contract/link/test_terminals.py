@@ -16,9 +16,8 @@ from outrider.contract.link.terminals import (
     Closed,
     Data,
     DataReceived,
-    Event,
     Grant,
-    Kind,
+    MessageType,
     Open,
     Opened,
     OpenRequested,
@@ -27,6 +26,7 @@ from outrider.contract.link.terminals import (
     RoomAvailable,
     StreamClosed,
     StreamCode,
+    StreamEvent,
     StreamOpened,
     TerminalStreams,
     decode,
@@ -54,7 +54,7 @@ class Ends:
         self.service = TerminalStreams(is_machine=False)
         self.machine = TerminalStreams(is_machine=True)
 
-    def carry(self) -> tuple[list[Event], list[Event]]:
+    def carry(self) -> tuple[list[StreamEvent], list[StreamEvent]]:
         """Return the events at the service and at the machine."""
         while (message := self.service.next_message()) is not None:
             self.machine.receive(message)
@@ -72,7 +72,7 @@ class Ends:
         return stream
 
 
-def received(events: list[Event]) -> bytes:
+def received(events: list[StreamEvent]) -> bytes:
     return b"".join(event.data for event in events if isinstance(event, DataReceived))
 
 
@@ -181,11 +181,11 @@ def test_more_than_the_window_allows_closes_the_stream() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        bytes([Kind.RESIZE, 0, 0, 0, 1]) + b"{",
-        bytes([Kind.RESIZE, 0, 0, 0, 1]) + b'{"columns": 0, "rows": 1}',
-        bytes([Kind.WINDOW, 0, 0, 0, 1]) + b"\0\0\0\0",
-        bytes([Kind.WINDOW, 0, 0, 0, 1]) + b"\1",
-        bytes([Kind.DATA, 0, 0, 0, 1]),
+        bytes([MessageType.RESIZE, 0, 0, 0, 1]) + b"{",
+        bytes([MessageType.RESIZE, 0, 0, 0, 1]) + b'{"columns": 0, "rows": 1}',
+        bytes([MessageType.WINDOW, 0, 0, 0, 1]) + b"\0\0\0\0",
+        bytes([MessageType.WINDOW, 0, 0, 0, 1]) + b"\1",
+        bytes([MessageType.DATA, 0, 0, 0, 1]),
         encode(1, Opened(columns=1, rows=1)),
     ],
 )
@@ -204,7 +204,7 @@ def test_a_fault_in_a_stream_closes_only_that_stream(message: bytes) -> None:
 
 def test_a_fault_in_an_opening_refuses_it() -> None:
     ends = Ends()
-    ends.machine.receive(bytes([Kind.OPEN, 0, 0, 0, 5]) + b'{"columns": 80}')
+    ends.machine.receive(bytes([MessageType.OPEN, 0, 0, 0, 5]) + b'{"columns": 80}')
     message = ends.machine.next_message()
     assert message is not None
     number, closed = decode(message)

@@ -166,7 +166,7 @@ class _End:
         self._received += 1
         return sequence == self._received
 
-    def post(self, message: codec.Message) -> None:
+    def post(self, message: codec.StreamMessage) -> None:
         """Send a message to the other end."""
         self._sent += 1
         self._outbox.post(Relayed(self.stream, self._sent, codec.encode(1, message)))
@@ -175,7 +175,7 @@ class _End:
         """Wait while too many messages wait for the bus."""
         await self._outbox.wait_for_room()
 
-    def receive(self, message: codec.Message) -> bool:
+    def receive(self, message: codec.StreamMessage) -> bool:
         """Handle a message of the other end; return whether the stream goes on."""
         raise NotImplementedError
 
@@ -219,7 +219,7 @@ class _RemoteLine(_End):
         self.post(Closed(code=StreamCode.ENDED))
         self._forget(self.stream)
 
-    def receive(self, message: codec.Message) -> bool:
+    def receive(self, message: codec.StreamMessage) -> bool:
         match message:
             case Opened():
                 self._viewer.opened()
@@ -272,7 +272,7 @@ class _RemoteViewer(_End):
 
     # As the end of the relay
 
-    def receive(self, message: codec.Message) -> bool:
+    def receive(self, message: codec.StreamMessage) -> bool:
         assert self.line is not None
         match message:
             case Data(data):

@@ -172,7 +172,7 @@ class StreamEvents:
     """What has happened to streams of terminals; answer on `streams`."""
 
     streams: terminals.TerminalStreams
-    events: list[terminals.Event]
+    events: list[terminals.StreamEvent]
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ Columns = Annotated[int, Meta(ge=1, le=1000)]
 """The width or the height of a terminal, in characters."""
 
 
-class Kind(IntEnum):
+class MessageType(IntEnum):
     """The first byte of a message. Messages of other kinds are ignored."""
 
     OPEN = 1
@@ -142,13 +142,13 @@ class Grant:
     count: int
 
 
-Message = Open | Opened | Resize | Closed | Data | Grant
+StreamMessage = Open | Opened | Resize | Closed | Data | Grant
 
-_JSON: Final[dict[Kind, type[Open] | type[Opened] | type[Resize] | type[Closed]]] = {
-    Kind.OPEN: Open,
-    Kind.OPENED: Opened,
-    Kind.RESIZE: Resize,
-    Kind.CLOSED: Closed,
+_JSON: Final[dict[MessageType, type[Open] | type[Opened] | type[Resize] | type[Closed]]] = {
+    MessageType.OPEN: Open,
+    MessageType.OPENED: Opened,
+    MessageType.RESIZE: Resize,
+    MessageType.CLOSED: Closed,
 }
 _KINDS: Final = {kind: number for number, kind in _JSON.items()}
 
@@ -161,17 +161,17 @@ class StreamError(DecodeError):
         self.stream = stream
 
 
-def encode(stream: int, message: Message) -> bytes:
+def encode(stream: int, message: StreamMessage) -> bytes:
     """Return a message of a stream as the bytes of one binary WebSocket message."""
     match message:
         case Data(data):
-            return _HEADER.pack(Kind.DATA, stream) + data
+            return _HEADER.pack(MessageType.DATA, stream) + data
         case Grant(count):
-            return _HEADER.pack(Kind.WINDOW, stream) + _GRANT.pack(count)
+            return _HEADER.pack(MessageType.WINDOW, stream) + _GRANT.pack(count)
     return _HEADER.pack(_KINDS[type(message)], stream) + msgspec.json.encode(message)
 
 
-def decode(data: bytes) -> tuple[int, Message | None]:
+def decode(data: bytes) -> tuple[int, StreamMessage | None]:
     """Return the stream and its message; None for a message of an unknown kind.
 
     Raises:
@@ -184,15 +184,15 @@ def decode(data: bytes) -> tuple[int, Message | None]:
         raise DecodeError(f"A binary message has more than {MAX_MESSAGE_BYTES} bytes")
     number, stream = _HEADER.unpack_from(data)
     try:
-        kind = Kind(number)
+        kind = MessageType(number)
     except ValueError:
         return stream, None
     payload = data[_HEADER.size :]
-    if kind is Kind.DATA:
+    if kind is MessageType.DATA:
         if not payload:
             raise StreamError(stream, "A DATA message is empty")
         return stream, Data(payload)
-    if kind is Kind.WINDOW:
+    if kind is MessageType.WINDOW:
         if len(payload) != _GRANT.size or not any(payload):
             raise StreamError(stream, "A WINDOW message does not hold a number above 0")
         return stream, Grant(_GRANT.unpack(payload)[0])
@@ -253,7 +253,7 @@ class StreamClosed:
     reason: str
 
 
-Event = OpenRequested | StreamOpened | DataReceived | RoomAvailable | Resized | StreamClosed
+StreamEvent = OpenRequested | StreamOpened | DataReceived | RoomAvailable | Resized | StreamClosed
 
 
 class _Stream:
@@ -296,7 +296,7 @@ class TerminalStreams:
         """In the order in which they may send: the one that has just sent comes last."""
         self._refusals: dict[int, Closed] = {}
         """Of streams that never came about, or broke the protocol: CLOSED is to be sent."""
-        self._events: list[Event] = []
+        self._events: list[StreamEvent] = []
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -307,7 +307,7 @@ class TerminalStreams:
 
     # Output
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[StreamEvent]:
         """Return the events that have happened, in this order; each is returned once."""
         events, self._events = self._events, []
         return events
@@ -395,7 +395,7 @@ class TerminalStreams:
         except StreamError as error:
             if error.stream in self._streams:
                 self._fail(error.stream, str(error))
-            elif self._is_machine and data[0] == Kind.OPEN and error.stream > self._last:
+            elif self._is_machine and data[0] == MessageType.OPEN and error.stream > self._last:
                 self._last = error.stream
                 self._refuse(error.stream, StreamCode.BAD_MESSAGE, str(error))
             return
@@ -421,7 +421,7 @@ class TerminalStreams:
         self._streams[number] = _Stream()
         self._events.append(OpenRequested(number, request))
 
-    def _receive(self, number: int, stream: _Stream, message: Message) -> None:
+    def _receive(self, number: int, stream: _Stream, message: StreamMessage) -> None:
         match message:
             case Data(data):
                 stream.owed += len(data)
@@ -462,7 +462,7 @@ class TerminalStreams:
         self._refusals[number] = Closed(code=code, reason=reason)
 
 
-def _take(stream: _Stream) -> Message:
+def _take(stream: _Stream) -> StreamMessage:
     """Remove and return the next message of a stream that has output."""
     if stream.greeting is not None:
         greeting, stream.greeting = stream.greeting, None
