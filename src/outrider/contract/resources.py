@@ -140,6 +140,7 @@ class SessionPage(Wire, kw_only=True):
     """The sessions."""
 
 
+# `GET …/status` shows every field; what the list of machines shows is in `cloud/fleet/views.py`.
 class Machine(Wire, kw_only=True, gc=False):
     """The hardware and system that a daemon runs on.
 

@@ -6,6 +6,8 @@ from outrider.contract.resources import CliEntry, Daemon, IdeEntry
 class MachineFields:
     """The fields of a machine, as they were when it was read.
 
+    Those that programs often need are properties; a new field of the API is in `daemon` at once.
+
     Attributes:
         daemon: all fields as the API has them.
     """

@@ -62,7 +62,7 @@ NoteRefusal = Callable[[str, str, str], None]
 
 
 class Camera(Protocol):
-    """Takes pictures of an agent's window."""
+    """Takes screenshots of an agent's window."""
 
     async def screenshot(self, width: int | None) -> Picture:
         """Return a picture of the window, `width` pixels wide, of 4 MB at most.
