@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -22,7 +22,6 @@ from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import RESULTS, TURN, session
 from tests.rig.site import Site
 from tests.rig.stores import PostgreSQL
-from tests.system.nodes.conftest import GRACE_SECONDS
 from tests.system.nodes.pair import V1, Pair
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -133,18 +132,19 @@ class TestCommands:
         await machine.drops()
         assert_error(await asked, 503)
 
-    async def test_in_the_grace_period_503_and_after_it_500(self, pair: Pair) -> None:
+    async def test_in_the_grace_period_503(self, patient_pair: Pair) -> None:
+        machine = await patient_pair.machine_there(session(id="s1"))
+        await patient_pair.shows_here(1)
+        await machine.drops()
+        assert_error(await patient_pair.here.get(patient_pair.status), 503)
+        await patient_pair.shows_here(1)
+
+    async def test_after_the_grace_period_500(self, pair: Pair) -> None:
         machine = await pair.machine_there(session(id="s1"))
         await pair.shows_here(1)
-
-        async def status() -> int:
-            return (await pair.here.get(pair.status)).status_code
-
-        dropped = time.monotonic()
         await machine.drops()
-        assert await status() == 503 or time.monotonic() - dropped > GRACE_SECONDS
         await pair.shows_here(0)
-        assert await status() == 500
+        assert_error(await pair.here.get(pair.status), 500)
 
     async def test_of_another_account_is_404(self, pair: Pair, nodes: tuple[Site, Site]) -> None:
         await pair.machine_there(session(id="s1"))
@@ -239,20 +239,32 @@ class TestSockets:
 
 
 class TestEvents:
+    BOTH: ClassVar = {"machine:connected", "machine:disconnected"}
+
     async def test_coming_and_going_is_told_once(self, pair: Pair) -> None:
         async with receiving() as receiver:
             page = await pair.dashboard()
-            body = {"url": receiver.url, "events": ["machine:connected", "machine:disconnected"]}
+            body = {"url": receiver.url, "events": sorted(self.BOTH)}
             assert (await page.post(f"{V1}/webhooks", json=body)).is_success
             machine = await pair.machine_there()
-            dropped = time.monotonic()
             await machine.drops()
-            again = await pair.machine_here()  # within the grace period: nothing to tell
-            if time.monotonic() - dropped > GRACE_SECONDS:
-                pytest.skip("the machine was too slow to come back within the grace period")
-            await again.drops()
-            told = {one.event for one in await receiver.takes(2)}
-            assert told == {"machine:connected", "machine:disconnected"}
+            assert {one.event for one in await receiver.takes(2)} == self.BOTH
+            await pair.machine_here()
+            *_, third = await receiver.takes(3)
+            assert third.event == "machine:connected"
+
+    async def test_coming_back_at_another_node_is_not_told(self, patient_pair: Pair) -> None:
+        pair = patient_pair
+        async with receiving() as receiver:
+            page = await pair.dashboard()
+            body = {"url": receiver.url, "events": sorted(self.BOTH)}
+            assert (await page.post(f"{V1}/webhooks", json=body)).is_success
+            machine = await pair.machine_there()
+            await machine.drops()
+            await pair.machine_here()
+            # Disconnecting has no grace period.
+            assert (await page.post(f"{V1}/daemons/{pair.id}/disconnect", json={})).is_success
+            assert {one.event for one in await receiver.takes(2)} == self.BOTH
             await pair.machine_there()
             *_, third = await receiver.takes(3)
             assert third.event == "machine:connected"
