@@ -20,8 +20,9 @@ class SessionRef(NamedTuple):
 class Principal(NamedTuple):
     """The bearer of a valid credential: an API key, or a dashboard session.
 
-    `id` is the API key's or the user's. `auth_time` is when the user last gave the password, in
-    epoch milliseconds. Both `auth_time` and `session` are None for an API key. `name` is the key's.
+    `id` is the API key's or the user's. `auth_time` is when the user last proved their identity, by
+    the password or a login link, in epoch milliseconds: for a while after it, the login is recent.
+    Both `auth_time` and `session` are None for an API key. `name` is the key's.
     """
 
     kind: Literal["key", "session"]

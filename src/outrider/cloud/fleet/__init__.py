@@ -12,4 +12,8 @@
 
 A command flows api → dispatch → relay → (bus → relay of the machine's node) → gateway's socket, and
 its result the same way back.
+
+What a machine reports is at once in the `MachineState` of the node with its socket. If only figures
+have changed (memory, load), the other nodes and the database get them up to 300 s later
+(`presence.LONGEST_STALE`).
 """
