@@ -2,21 +2,25 @@
 
 import asyncio
 import resource
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import Final, cast
 
 import uvloop
+from sqlalchemy import insert, update
+from tests.rig.patience import eventually
 from tests.rig.site import new_account
 
 from benchmarks import scripted_machine
 from benchmarks.bench import Bench, Sections
-from benchmarks.processes import SERVING, Stage
+from benchmarks.processes import MEGABYTE, SERVING
 from benchmarks.report import Figure, Section, Target, spread
 from benchmarks.service import Installation, Server, new_key
 from benchmarks.webhooks import connected_outbox
+from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.webhooks.event_intake import agent_body
 from outrider.contract.ids import new_id
@@ -52,124 +56,117 @@ def live(bench: Bench) -> Sections:
         ("all of its account", _OPEN, (None, None)),
     ):
         bench.progress(f"live: {_OPEN:,} streams, {title}")
-        service = _Service(bench.stage, f"delay-{readers}")
-        keys = service.new_keys(readers, of_others=False)
-        keys += service.new_keys(_OPEN - readers, of_others=True)
-        figures += spread(title, "ms", uvloop.run(service.delays(keys, readers)), *targets)
-        service.server.program.end()
+        installation = Installation(bench.stage, f"delay-{readers}")
+        account, key = installation.new_account()
+        keys = _new_keys(installation, readers, account) + _new_keys(installation, _OPEN - readers)
+        server = installation.serve(key, SERVING)
+        machine = server.enroll(installation.new_code())
+        journal = installation.directory / "journal.db"
+        delays = _delays(server.url, machine, journal, keys, readers)
+        figures += spread(title, "ms", uvloop.run(delays), *targets)
+        server.program.end()
     yield Section(f"Event on the machine to the last client, {_OPEN:,} streams open", figures)
     yield _memory(bench)
-    service = _Service(bench.stage, "log")
-    service.server.program.end()
-    service.store(_STORED)
-    service.start()
-    runs = [
-        uvloop.run(service.resumed_per_second(_STORED))
-        for _ in bench.each_round("live: resumption")
-    ]
+    installation = Installation(bench.stage, "log")
+    account, key = installation.new_account()
+    installation.in_database(partial(_store_events, account))
+    server = installation.serve(key, SERVING)
+    runs = [uvloop.run(_resumed_per_second(server)) for _ in bench.each_round("live: resumption")]
     title = f"{_STORED:,} stored events, read by resuming"
     yield Section(title, [Figure("events", "1/s", runs, target=_RESUMED)])
 
 
+def _new_keys(installation: Installation, streams: int, account: str | None = None) -> list[str]:
+    """Return a key for each of so many streams, of this account, or of a new one for each key."""
+
+    async def create(database: Database) -> list[str]:
+        keys = []
+        for _ in range(streams // _PER_KEY):
+            owner = account or (await new_account(database, "enterprise")).id
+            keys += [await new_key(database, owner)] * _PER_KEY
+        return keys
+
+    return installation.in_database(create)
+
+
+async def _delays(
+    url: str, machine: tuple[str, str], journal: Path, keys: list[str], readers: int
+) -> list[float]:
+    """Return the milliseconds from each event on a machine to the last of its readers.
+
+    Args:
+        machine: its daemon id and its token.
+        keys: of the streams that are open; the first `readers` are of the machine's account.
+    """
+    found = []
+    async with (
+        connected_outbox(url, *machine, journal) as outbox,
+        _reading(url, keys) as streams,
+    ):
+        mine = streams[:readers]
+        for number in range(_WARM_UP + _EVENTS):
+            wanted = [one.events + 1 for one in mine]
+            event = scripted_machine.event(machine[0])
+            began = time.perf_counter()
+            outbox.event(event)
+            for one, events in zip(mine, wanted, strict=True):
+                await one.has(events)
+            if number >= _WARM_UP:
+                found.append((max(one.last_at for one in mine) - began) * 1e3)
+            await asyncio.sleep(0.02)
+    return found
+
+
 def _memory(bench: Bench) -> Section:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Measure the service's memory for each of many idle streams, after a heartbeat."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     count = min(_IDLE, (hard - _SPARE_DESCRIPTORS) // _PER_KEY * _PER_KEY)
     bench.progress(f"live: {count:,} idle streams")
-    service = _Service(bench.stage, "memory")
-    kilobytes = uvloop.run(service.idle_kilobytes(service.new_keys(count, of_others=True)))
-    service.server.program.end()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    installation = Installation(bench.stage, "memory")
+    _, key = installation.new_account()
+    keys = _new_keys(installation, count)
+    server = installation.serve(key, SERVING)
+
+    async def growth() -> float:
+        async with _reading(server.url, [key]):
+            pass  # what the first stream loads is not counted
+        before, _ = server.program.memory()
+        async with _reading(server.url, keys):
+            await asyncio.sleep(_HEARTBEATS_SECONDS)
+            after, _ = server.program.memory()
+        return after - before
+
+    kilobytes = uvloop.run(growth()) / count * MEGABYTE / 1024
+    server.program.end()
     figure = Figure("memory of the service for each", "KB", [kilobytes], target=_STREAM_KILOBYTES)
     return Section(f"{count:,} idle streams", [figure])
 
 
-class _Service:
-    """A service, with an account for a machine and keys for as many streams as are opened."""
+async def _store_events(account: str, database: Database) -> None:
+    """Put events into the log of an account."""
+    now = int(time.time() * 1000)
+    row = {
+        "account_id": account,
+        "name": "agent:generating_completed",
+        "body": agent_body("machine_1", scripted_machine.event("machine_1")),
+        "created_at": now,
+    }
+    rows = [row | {"id": new_id("evt"), "cursor": number} for number in range(1, _STORED + 1)]
+    of_account = tables.accounts.c.id == account
+    async with database.begin() as transaction:
+        await transaction.execute(insert(tables.events), rows)
+        await transaction.execute(
+            update(tables.accounts).where(of_account).values(event_cursor=_STORED)
+        )
 
-    def __init__(self, here: Stage, name: str) -> None:
-        self._here = here
-        self._installation = Installation(here, name)
-        self._account, self._key = self._installation.new_account()
-        self._code = self._installation.new_code()
-        self.server: Server
-        self.start()
 
-    def start(self) -> None:
-        """Start the service."""
-        self.server = self._installation.serve(self._key, SERVING)
-
-    def new_keys(self, count: int, *, of_others: bool) -> list[str]:
-        """Return the keys of so many streams, of the machine's account or each of a new one."""
-
-        async def create(database: Database) -> list[str]:
-            keys = []
-            for _ in range(count // _PER_KEY):
-                account = (
-                    (await new_account(database, "enterprise")).id if of_others else self._account
-                )
-                keys += [await new_key(database, account)] * _PER_KEY
-            return keys
-
-        return self._installation.in_database(create)
-
-    async def delays(self, keys: list[str], readers: int) -> list[float]:
-        """Return the milliseconds from each event on the machine to the last of its readers.
-
-        Args:
-            keys: of the streams that are open; the first `readers` are of the machine's account.
-        """
-        found = []
-        daemon_id, token = self.server.enroll(self._code)
-        file = self._here.directory / f"journal-{daemon_id}.db"
-        async with (
-            connected_outbox(self.server.url, daemon_id, token, file) as outbox,
-            _reading(self.server.url, keys) as streams,
-        ):
-            mine = streams[:readers]
-            for number in range(_WARM_UP + _EVENTS):
-                before = [one.events for one in mine]
-                event = scripted_machine.event(daemon_id)
-                began = time.perf_counter()
-                outbox.event(event)
-                for one, events in zip(mine, before, strict=True):
-                    await one.has(events + 1)
-                if number >= _WARM_UP:
-                    found.append((max(one.last_at for one in mine) - began) * 1e3)
-                await asyncio.sleep(0.02)
-        return found
-
-    async def idle_kilobytes(self, keys: list[str]) -> float:
-        """Return the service's memory for each of so many streams, after a heartbeat."""
-        async with _reading(self.server.url, [self._key]):
-            pass  # what the first stream loads is not counted
-        before, _ = self.server.program.memory()
-        async with _reading(self.server.url, keys):
-            await asyncio.sleep(_HEARTBEATS_SECONDS)
-            after, _ = self.server.program.memory()
-        return (after - before) / len(keys) * 1e6 / 1024
-
-    def store(self, count: int) -> None:
-        """Put so many events into the log of the machine's account; the service does not run."""
-        now = time.time_ns() // 1_000_000
-        body = agent_body("machine_1", scripted_machine.event("machine_1"))
-        name, account = "agent:generating_completed", self._account
-        rows = ((new_id("evt"), account, name, body, now, n) for n in range(1, count + 1))
-        file = self._installation.directory / "outrider.db"
-        with closing(sqlite3.connect(file)) as database, database:
-            database.executemany(
-                "INSERT INTO events (id, account_id, name, body, created_at, cursor)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                rows,
-            )
-            database.execute("UPDATE accounts SET event_cursor = ? WHERE id = ?", (count, account))
-
-    async def resumed_per_second(self, count: int) -> float:
-        """Return how many stored events a client reads per second."""
-        began = time.perf_counter()
-        async with _reading(self.server.url, [self._key], after="0") as (stream,):
-            await stream.has(count)
-        return count / (stream.last_at - began)
+async def _resumed_per_second(server: Server) -> float:
+    """Return how many stored events a client reads per second."""
+    began = time.perf_counter()
+    async with _reading(server.url, [server.key], after="0") as (stream,):
+        await stream.has(_STORED)
+    return _STORED / (stream.last_at - began)
 
 
 class _Reader(asyncio.Protocol):
@@ -186,7 +183,6 @@ class _Reader(asyncio.Protocol):
         self._head = self._end = b""
         self.transport: asyncio.Transport
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._changed = asyncio.Event()
         self.events = 0
         self.last_at = 0.0
 
@@ -210,7 +206,6 @@ class _Reader(asyncio.Protocol):
         if count := data.count(_ID):
             self.events += count
             self.last_at = now
-            self._changed.set()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Report a stream that ended before it began."""
@@ -219,10 +214,7 @@ class _Reader(asyncio.Protocol):
 
     async def has(self, events: int) -> None:
         """Wait until so many events have arrived."""
-        async with asyncio.timeout(_PATIENCE):
-            while self.events < events:
-                self._changed.clear()
-                await self._changed.wait()
+        await eventually(lambda: self.events >= events, _PATIENCE)
 
 
 @asynccontextmanager
