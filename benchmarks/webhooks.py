@@ -27,7 +27,7 @@ from benchmarks.report import (
     spread,
 )
 from benchmarks.service import Installation, start_receiver
-from outrider.cloud.webhooks.endpoint_limiter import EndpointLimits
+from outrider.cloud.webhooks.delivery_limiter import DeliveryLimits
 from outrider.cloud.webhooks.event_intake import agent_body
 from outrider.contract.frames import Acknowledge, Event, Snapshot, decode_from_service, encode
 from outrider.contract.ids import derived_id, new_id
@@ -169,7 +169,7 @@ class _Service(Installation):
 
     def bare_rate(self, deliveries: int) -> tuple[float, float]:
         """Return what `rate` does, of the bare loop, to the same receiver."""
-        at_once = min(EndpointLimits().in_flight_per_webhook * self.webhooks, _MOST_AT_ONCE)
+        at_once = min(DeliveryLimits().in_flight_per_webhook * self.webhooks, _MOST_AT_ONCE)
         machine, bodies = new_id("machine"), self.stage.directory / "bodies"
         events = (scripted_machine.event(machine) for _ in range(200))
         bodies.write_bytes(b"\n".join(agent_body(machine, event) for event in events))

@@ -9,6 +9,7 @@ import outrider
 from outrider.cloud.access.quota import PLANS
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.settings import Settings
+from outrider.cloud.webhooks.retry_policy import SPREAD
 from outrider.contract.account import Scope
 from outrider.contract.events import EventName
 
@@ -113,6 +114,6 @@ def test_the_retries_of_webhooks() -> None:
     *first, last = Settings.model_fields["webhook_retry_delays"].default
     delays = ", ".join(f"{seconds} s" for seconds in first)
     text = " ".join(WEBHOOKS.split())
-    assert f"the delivery is retried after {delays} and {last} s (each ±20 %)" in text
+    assert f"the delivery is retried after {delays} and {last} s (each ±{SPREAD * 100:g} %)" in text
     timeout = Settings.model_fields["webhook_timeout"].default
     assert f"Respond with a 2xx within {timeout} seconds" in text

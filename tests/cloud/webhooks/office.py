@@ -15,8 +15,8 @@ from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.store.event_log import Event
 from outrider.cloud.webhooks import retry_policy
 from outrider.cloud.webhooks.addresses import AddressPolicy
+from outrider.cloud.webhooks.delivery_limiter import DEFAULT_LIMITS, DeliveryLimits
 from outrider.cloud.webhooks.delivery_queue import DeliveryQueue
-from outrider.cloud.webhooks.endpoint_limiter import DEFAULT_LIMITS, EndpointLimits
 from outrider.cloud.webhooks.event_intake import EventIntake
 from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
@@ -43,7 +43,7 @@ class Office:
         *,
         timeout: float = 4 * PATIENCE,
         delays: Sequence[float] = DELAYS,
-        limits: EndpointLimits = DEFAULT_LIMITS,
+        limits: DeliveryLimits = DEFAULT_LIMITS,
         poll_interval: float = 1.0,
     ) -> None:
         self.database = database

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from outrider.cloud.store import deliveries, webhooks
 from outrider.cloud.webhooks import delivery_queue
-from outrider.cloud.webhooks.endpoint_limiter import DEFAULT_LIMITS, EndpointLimits
+from outrider.cloud.webhooks.delivery_limiter import DEFAULT_LIMITS, DeliveryLimits
 from tests.cloud.webhooks.events import agent_event
 from tests.cloud.webhooks.office import Office, offices
 from tests.cloud.webhooks.receiver import Receiver, receiving, says
@@ -74,7 +74,7 @@ async def test_one_that_hangs_holds_up_nobody_else(office: Office, receiver: Rec
 
 async def test_webhooks_that_wait_for_a_slot_get_one(database_url: str, receiver: Receiver) -> None:
     """With all slots taken by other webhooks, a delivery waits for a slot and no longer."""
-    async with offices(database_url, limits=EndpointLimits(in_flight=12)) as (office,):
+    async with offices(database_url, limits=DeliveryLimits(in_flight=12)) as (office,):
         await office.open()
         made = [await office.webhook(f"{receiver.url}/{n}") for n in range(6)]
         for _ in range(3):
@@ -89,14 +89,14 @@ async def test_webhooks_that_wait_for_a_slot_get_one(database_url: str, receiver
 @pytest.mark.parametrize(
     "limits",
     [
-        EndpointLimits(waiting_per_webhook=50),
-        EndpointLimits(waiting_bytes_per_webhook=50 * 300),
-        EndpointLimits(waiting_bytes=50 * 300),
+        DeliveryLimits(waiting_per_webhook=50),
+        DeliveryLimits(waiting_bytes_per_webhook=50 * 300),
+        DeliveryLimits(waiting_bytes=50 * 300),
     ],
     ids=["count", "bytes", "bytes of all webhooks"],
 )
 async def test_more_than_a_node_has_room_for(
-    database_url: str, receiver: Receiver, limits: EndpointLimits
+    database_url: str, receiver: Receiver, limits: DeliveryLimits
 ) -> None:
     """The rest waits in the table, and is fetched in time, without waiting for the next poll."""
     async with offices(database_url, limits=limits, poll_interval=30.0) as (office,):

@@ -2,7 +2,7 @@
 
     event_intake      stores an event with its deliveries in one transaction
     delivery_queue    claims due deliveries, has them attempted, stores the outcomes
-    endpoint_limiter  decides when a delivery may start, so that slow endpoints delay no others
+    delivery_limiter  decides when a delivery may start, so that slow receivers delay no others
     sender            makes one attempt: a signed POST
     http_client       posts a request, bounded in response size; imports aiohttp
     resolver          enforces the policy of `addresses` on every connection

@@ -1,6 +1,6 @@
 """The delivery queue: the pending rows of the deliveries table, claimed and attempted by nodes.
 
-    due rows ── claim ──▶ claimed here ── EndpointLimiter ──▶ attempt ──▶ outcome ── flush ──▶ table
+    due rows ── claim ──▶ claimed here ── DeliveryLimiter ──▶ attempt ──▶ outcome ── flush ──▶ table
                                └── renew, every 20 s
 
 A claim is a lease: no other node attempts a claimed row until `claimed_until`, so the deliveries
@@ -24,7 +24,7 @@ from outrider.cloud.store import deliveries, webhooks
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.webhooks import retry_policy
-from outrider.cloud.webhooks.endpoint_limiter import DEFAULT_LIMITS, EndpointLimiter, EndpointLimits
+from outrider.cloud.webhooks.delivery_limiter import DEFAULT_LIMITS, DeliveryLimiter, DeliveryLimits
 from outrider.cloud.webhooks.retry_policy import GONE, Outcome
 from outrider.cloud.webhooks.sender import Sender
 from outrider.cloud.webhooks.subscriptions import Subscriptions
@@ -43,12 +43,10 @@ _CLAIM_BATCH: Final = 200
 _CALLER_SECONDS: Final = 30.0
 _RENEW_SECONDS: Final = 20.0
 _PROMPT_MS: Final = 1000
-"""A receiver that answers within this time is prompt; see `endpoint_limiter`."""
+"""A receiver that answers within this time is prompt; see `delivery_limiter`."""
 
 _FLUSH_INTERVAL: Final = 0.05
 """Pause between two flushes of outcomes: many in one transaction cost little more than one."""
-
-_SPREAD: Final = 0.2
 
 _log = structlog.get_logger(__name__)
 
@@ -75,7 +73,7 @@ class DeliveryQueue:
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
-        limits: EndpointLimits = DEFAULT_LIMITS,
+        limits: DeliveryLimits = DEFAULT_LIMITS,
         poll_interval: float = 1.0,
     ) -> None:
         self._database = database
@@ -85,7 +83,7 @@ class DeliveryQueue:
         self._clock = clock
         self._chance = chance
         self._poll_interval = poll_interval
-        self._limiter = EndpointLimiter(self._attempt_safely, self._started, limits)
+        self._limiter = DeliveryLimiter(self._attempt_safely, self._started, limits)
         self._outcomes = _OutcomeBuffer(database, subscriptions, registry, clock)
         self._claims: dict[str, float] = {}
         self._to_release: list[str] = []
@@ -106,7 +104,7 @@ class DeliveryQueue:
         return len(self._claims)
 
     @property
-    def limiter(self) -> EndpointLimiter:
+    def limiter(self) -> DeliveryLimiter:
         """The limits on deliveries in flight, for metrics and tests."""
         return self._limiter
 
@@ -272,8 +270,7 @@ class DeliveryQueue:
             body=body,
         )
         self._outcomes.observe(outcome)
-        spread = 1 + _SPREAD * (2 * self._chance() - 1)
-        after = retry_policy.after_attempt(delivery, outcome, self._delays, spread)
+        after = retry_policy.after_attempt(delivery, outcome, self._delays, self._chance())
         self._outcomes.add(after, account_id, outcome.status, outcome.ended_at)
         if outcome.status == GONE:
             await self._subscriptions.disable(

@@ -20,6 +20,10 @@ from outrider.contract.webhooks import Delivery as DeliveryRecord
 GONE: Final = 410
 """The status with which a receiver refuses all further deliveries (RFC 9110, 15.5.11)."""
 
+SPREAD: Final = 0.2
+"""The part of its delay by which a retry is earlier or later, at most: failures of one moment are
+not retried in one moment."""
+
 _attempts = msgspec.json.Decoder(list[Attempt])
 _encoder = msgspec.json.Encoder()
 
@@ -65,13 +69,13 @@ def new_delivery(webhook_id: str, event_id: str, event: str, now: int) -> Delive
 
 
 def after_attempt(
-    delivery: Delivery, outcome: Outcome, delays: Sequence[float], spread: float
+    delivery: Delivery, outcome: Outcome, delays: Sequence[float], chance: float
 ) -> Delivery:
     """Return the delivery after an attempt: completed, or due again.
 
     Args:
         delays: seconds before each retry; their number is the number of retries.
-        spread: the factor that the delay is multiplied with, so that retries do not coincide.
+        chance: a random number from 0 to 1, for the spread of retries.
     """
     number = delivery.attempt + 1
     attempt = Attempt(
@@ -88,7 +92,8 @@ def after_attempt(
     elif outcome.status == GONE or number > len(delays):
         status = "failed"
     else:
-        due = ended + int(max(delays[number - 1] * spread, outcome.retry_after) * 1000)
+        delay = delays[number - 1] * (1 + SPREAD * (2 * chance - 1))
+        due = ended + int(max(delay, outcome.retry_after) * 1000)
     return Delivery(
         id=delivery.id,
         webhook_id=delivery.webhook_id,

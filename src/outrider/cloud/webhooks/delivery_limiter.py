@@ -1,7 +1,7 @@
 """Limits the deliveries in flight, for each webhook and in total.
 
-A slow endpoint must not delay others. A webhook has a few deliveries in flight at most; the others
-wait in its queue. However many endpoints hang, half of the slots are reserved for webhooks whose
+A slow receiver must not delay others. A webhook has a few deliveries in flight at most; the others
+wait in its queue. However many receivers hang, half of the slots are reserved for webhooks whose
 receiver answered promptly the last time.
 """
 
@@ -15,7 +15,7 @@ from cachetools import FIFOCache
 from outrider.cloud.store.deliveries import Delivery
 
 
-class EndpointLimits(NamedTuple):
+class DeliveryLimits(NamedTuple):
     """How much is in flight, and how much waits in memory rather than in the table.
 
     Attributes:
@@ -31,7 +31,7 @@ class EndpointLimits(NamedTuple):
     waiting_bytes: int = 32 * 1024 * 1024
 
 
-DEFAULT_LIMITS: Final = EndpointLimits()
+DEFAULT_LIMITS: Final = DeliveryLimits()
 
 
 _MAX_PROMPT: Final = 100_000
@@ -40,7 +40,7 @@ DeliveryJob = tuple[Delivery, bytes]
 """A delivery and its body."""
 
 
-class _Endpoint:
+class _Webhook:
     """One webhook: its waiting jobs, the bytes of their bodies, and how many are in flight."""
 
     __slots__ = ("in_flight", "size", "waiting", "webhook_id")
@@ -52,7 +52,7 @@ class _Endpoint:
         self.in_flight = 0
 
 
-class EndpointLimiter:
+class DeliveryLimiter:
     """Attempts deliveries as soon as the limits allow, in order for each webhook.
 
     Args:
@@ -66,18 +66,18 @@ class EndpointLimiter:
         self,
         attempt: Callable[[Delivery, bytes], Awaitable[bool | None]],
         on_start: Callable[[str, int], None],
-        limits: EndpointLimits = DEFAULT_LIMITS,
+        limits: DeliveryLimits = DEFAULT_LIMITS,
     ) -> None:
         self._limits = limits
         self._attempt = attempt
         self._on_start = on_start
-        self._endpoints: dict[str, _Endpoint] = {}
+        self._webhooks: dict[str, _Webhook] = {}
         self._prompt: FIFOCache[str, None] = FIFOCache(_MAX_PROMPT)
         self._free = limits.in_flight
         self._free_not_prompt = limits.in_flight // 2
-        # Endpoints that wait for a slot, in order.
-        self._blocked: OrderedDict[str, _Endpoint] = OrderedDict()
-        self._blocked_not_prompt: OrderedDict[str, _Endpoint] = OrderedDict()
+        # Webhooks that wait for a slot, in order.
+        self._blocked: OrderedDict[str, _Webhook] = OrderedDict()
+        self._blocked_not_prompt: OrderedDict[str, _Webhook] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._size = 0
         self._closed = False
@@ -90,13 +90,13 @@ class EndpointLimiter:
     @property
     def active_webhooks(self) -> int:
         """The number of webhooks with deliveries that wait or are in flight."""
-        return len(self._endpoints)
+        return len(self._webhooks)
 
     def has_room(self, webhook_id: str, count: int, size: int) -> bool:
         """Return whether `count` more deliveries of a webhook, of `size` bytes, may wait here."""
-        endpoint = self._endpoints.get(webhook_id)
-        if endpoint is not None:
-            count, size = count + len(endpoint.waiting), size + endpoint.size
+        webhook = self._webhooks.get(webhook_id)
+        if webhook is not None:
+            count, size = count + len(webhook.waiting), size + webhook.size
         limits = self._limits
         return (
             count <= limits.waiting_per_webhook
@@ -106,25 +106,25 @@ class EndpointLimiter:
 
     def waiting(self, webhook_id: str) -> int:
         """Return how many of a webhook's deliveries wait for their attempt."""
-        endpoint = self._endpoints.get(webhook_id)
-        return 0 if endpoint is None else len(endpoint.waiting)
+        webhook = self._webhooks.get(webhook_id)
+        return 0 if webhook is None else len(webhook.waiting)
 
     def with_more_than(self, waiting: int) -> list[str]:
         """Return the webhooks with more than `waiting` waiting deliveries."""
-        return [one for one, endpoint in self._endpoints.items() if len(endpoint.waiting) > waiting]
+        return [one for one, webhook in self._webhooks.items() if len(webhook.waiting) > waiting]
 
     def add(self, delivery: Delivery, body: bytes, *, first: bool = False) -> None:
         """Queue a delivery; with `first`, ahead of those of its webhook that wait."""
-        endpoint = self._endpoints.get(delivery.webhook_id)
-        if endpoint is None:
-            endpoint = self._endpoints[delivery.webhook_id] = _Endpoint(delivery.webhook_id)
-        endpoint.size += len(body)
+        webhook = self._webhooks.get(delivery.webhook_id)
+        if webhook is None:
+            webhook = self._webhooks[delivery.webhook_id] = _Webhook(delivery.webhook_id)
+        webhook.size += len(body)
         self._size += len(body)
         if first:
-            endpoint.waiting.appendleft((delivery, body))
+            webhook.waiting.appendleft((delivery, body))
         else:
-            endpoint.waiting.append((delivery, body))
-        self._start(endpoint)
+            webhook.waiting.append((delivery, body))
+        self._start(webhook)
 
     async def close(self) -> None:
         """Cancel the deliveries in flight and start no others."""
@@ -133,53 +133,53 @@ class EndpointLimiter:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _start(self, endpoint: _Endpoint) -> None:
-        """Start as many of an endpoint's deliveries as have a slot."""
+    def _start(self, webhook: _Webhook) -> None:
+        """Start as many of a webhook's deliveries as have a slot."""
         most = self._limits.in_flight_per_webhook
-        while endpoint.waiting and endpoint.in_flight < most and not self._closed:
-            prompt = endpoint.webhook_id in self._prompt
+        while webhook.waiting and webhook.in_flight < most and not self._closed:
+            prompt = webhook.webhook_id in self._prompt
             if not self._free or not (prompt or self._free_not_prompt):
                 blocked = self._blocked if prompt else self._blocked_not_prompt
-                blocked[endpoint.webhook_id] = endpoint
+                blocked[webhook.webhook_id] = webhook
                 return
-            endpoint.in_flight += 1
+            webhook.in_flight += 1
             self._free -= 1
             self._free_not_prompt -= not prompt
-            task = asyncio.create_task(self._run(endpoint, self._next(endpoint), prompt=prompt))
+            task = asyncio.create_task(self._run(webhook, self._next(webhook), prompt=prompt))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if not endpoint.waiting and not endpoint.in_flight:
-            for endpoints in (self._endpoints, self._blocked, self._blocked_not_prompt):
-                endpoints.pop(endpoint.webhook_id, None)
+        if not webhook.waiting and not webhook.in_flight:
+            for webhooks in (self._webhooks, self._blocked, self._blocked_not_prompt):
+                webhooks.pop(webhook.webhook_id, None)
 
-    async def _run(self, endpoint: _Endpoint, job: DeliveryJob, *, prompt: bool) -> None:
-        """Attempt deliveries one after the other in one slot, until another endpoint needs it."""
+    async def _run(self, webhook: _Webhook, job: DeliveryJob, *, prompt: bool) -> None:
+        """Attempt deliveries one after the other in one slot, until another webhook needs it."""
         try:
             while True:
                 was_prompt = await self._attempt(*job)
                 if was_prompt is not None:
-                    self._set_prompt(endpoint.webhook_id, prompt=was_prompt)
-                if not endpoint.waiting or self._blocked or self._blocked_not_prompt:
+                    self._set_prompt(webhook.webhook_id, prompt=was_prompt)
+                if not webhook.waiting or self._blocked or self._blocked_not_prompt:
                     break
-                if prompt != (endpoint.webhook_id in self._prompt):
+                if prompt != (webhook.webhook_id in self._prompt):
                     break
-                job = self._next(endpoint)
+                job = self._next(webhook)
         finally:
-            endpoint.in_flight -= 1
+            webhook.in_flight -= 1
             self._free += 1
             self._free_not_prompt += not prompt
-            # Blocked endpoints come first: this one has just had a slot.
+            # Blocked webhooks come first: this one has just had a slot.
             while self._free and self._blocked:
                 self._start(self._blocked.popitem(last=False)[1])
             while self._free and self._free_not_prompt and self._blocked_not_prompt:
                 self._start(self._blocked_not_prompt.popitem(last=False)[1])
-            self._start(endpoint)
+            self._start(webhook)
 
-    def _next(self, endpoint: _Endpoint) -> DeliveryJob:
-        job = endpoint.waiting.popleft()
-        endpoint.size -= len(job[1])
+    def _next(self, webhook: _Webhook) -> DeliveryJob:
+        job = webhook.waiting.popleft()
+        webhook.size -= len(job[1])
         self._size -= len(job[1])
-        self._on_start(endpoint.webhook_id, len(endpoint.waiting))
+        self._on_start(webhook.webhook_id, len(webhook.waiting))
         return job
 
     def _set_prompt(self, webhook_id: str, *, prompt: bool) -> None:

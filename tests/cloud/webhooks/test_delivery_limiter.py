@@ -8,14 +8,14 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.store.deliveries import Delivery
-from outrider.cloud.webhooks.endpoint_limiter import EndpointLimiter, EndpointLimits
+from outrider.cloud.webhooks.delivery_limiter import DeliveryLimiter, DeliveryLimits
 from outrider.cloud.webhooks.retry_policy import new_delivery
 from tests.rig.patience import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-LIMITS = EndpointLimits(in_flight=32)
+LIMITS = DeliveryLimits(in_flight=32)
 
 
 class World:
@@ -27,7 +27,7 @@ class World:
         self.flying: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self._let_go = asyncio.Semaphore(0)
-        self.limiter = EndpointLimiter(self._attempt, lambda _webhook, _left: None, LIMITS)
+        self.limiter = DeliveryLimiter(self._attempt, lambda _webhook, _left: None, LIMITS)
 
     def send(self, webhook: str, count: int) -> None:
         """Have so many deliveries of a webhook tried."""
