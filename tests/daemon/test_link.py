@@ -46,7 +46,7 @@ from outrider.daemon.link import (
     TokenRefusedError,
     UnsupportedVersionError,
 )
-from outrider.daemon.live_terminals import LiveTerminals, Window
+from outrider.daemon.live_terminals import LiveTerminals, OpenableWindow
 from outrider.daemon.machine import describe_machine
 from tests.contract.link.memory_log import agent_event, session
 from tests.daemon.agents.machine import kill_server
@@ -655,8 +655,8 @@ async def test_a_loud_terminal_holds_up_neither_commands_nor_events(
     socket = f"outrider-test-{uuid.uuid4().hex[:12]}"
     tmux = Tmux(socket)
 
-    async def window(request: Open) -> Window:
-        return Window(await tmux.open("loud", ["yes", "y" * 100]), is_agent=False)
+    async def window(request: Open) -> OpenableWindow:
+        return OpenableWindow(await tmux.open("loud", ["yes", "y" * 100]), is_agent=False)
 
     async def answer(payload: object, deadline: float) -> Result:
         return Result()

@@ -21,7 +21,7 @@ from outrider.contract.link.terminals import (
 )
 from outrider.daemon.agents.cli.tmux import Tmux
 from outrider.daemon.agents.pane import Pane
-from outrider.daemon.live_terminals import LiveTerminals, Window
+from outrider.daemon.live_terminals import LiveTerminals, OpenableWindow
 from tests.daemon.agents.machine import kill_server
 from tests.rig.patience import eventually
 
@@ -57,7 +57,7 @@ class Viewers:
 
     def __init__(self, tmux: Tmux) -> None:
         self.tmux = tmux
-        self.windows: dict[str, Window] = {}
+        self.windows: dict[str, OpenableWindow] = {}
         self.screens: dict[int, Screen] = {}
         self.slow: set[int] = set()
         """Viewers that consume nothing."""
@@ -73,7 +73,7 @@ class Viewers:
 
     async def window(self, *argv: str, is_agent: bool = False) -> str:
         name = f"w{len(self.windows)}"
-        self.windows[name] = Window(await self.tmux.open(name, argv), is_agent=is_agent)
+        self.windows[name] = OpenableWindow(await self.tmux.open(name, argv), is_agent=is_agent)
         return name
 
     def pane(self, name: str) -> Pane:
@@ -132,7 +132,7 @@ class Viewers:
     def _carry_soon(self) -> None:
         self._loop.call_soon(self.carry)
 
-    async def _find(self, request: Open) -> Window:
+    async def _find(self, request: Open) -> OpenableWindow:
         if request.name not in self.windows:
             raise not_found("No such terminal")
         return self.windows[request.name]

@@ -25,7 +25,7 @@ from outrider.daemon.agents.sessions import Sessions, epoch_millis
 from outrider.daemon.interactive_shell import close_left_windows, start_interactive_shell
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import Link
-from outrider.daemon.live_terminals import LiveTerminals, Window, agent_window
+from outrider.daemon.live_terminals import LiveTerminals, OpenableWindow, agent_window
 from outrider.daemon.machine import describe_machine
 from outrider.daemon.refusals import RefusalSink
 from outrider.daemon.router import Router, command_handlers
@@ -175,10 +175,10 @@ class _MachineAgent:
             await self._sessions.retry_restore()
             self._outbox.report()
 
-    async def _window(self, request: Open) -> Window:
+    async def _window(self, request: Open) -> OpenableWindow:
         """Return the window that a viewer asks for."""
         if request.name is not None:
-            return Window(await self._terminals.window(request.name), is_agent=False)
+            return OpenableWindow(await self._terminals.window(request.name), is_agent=False)
         return agent_window(self._sessions, request.session_id)
 
 

@@ -66,7 +66,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass
-class Window:
+class OpenableWindow:
     """A window that people may open.
 
     Args:
@@ -81,14 +81,14 @@ class Window:
 class _Shared:
     """A window that is open, its viewers, and the size that it is to have."""
 
-    window: Window
+    window: OpenableWindow
     viewers: set[int] = field(default_factory=set)
     size: tuple[int, int] | None = None
     resizing: asyncio.Task[None] | None = None
     restoring: asyncio.TimerHandle | None = None
 
 
-FindWindow = Callable[[Open], Awaitable[Window]]
+FindWindow = Callable[[Open], Awaitable[OpenableWindow]]
 """Returns the window that a viewer asks for; ApiError if there is none."""
 
 
@@ -194,7 +194,7 @@ class LiveTerminals:
 
     # The size of a window
 
-    def _join(self, viewer: "_Viewer", window: Window) -> _Shared:
+    def _join(self, viewer: "_Viewer", window: OpenableWindow) -> _Shared:
         shared = self._shared.setdefault(window.pane.id, _Shared(window))
         shared.viewers.add(id(viewer))
         if shared.restoring is not None:
@@ -401,7 +401,7 @@ class _Viewer:
             self._loop.remove_writer(self._master)
 
 
-def agent_window(sessions: Sessions, session_id: str | None) -> Window:
+def agent_window(sessions: Sessions, session_id: str | None) -> OpenableWindow:
     """Return the window of an agent.
 
     Raises:
@@ -412,7 +412,7 @@ def agent_window(sessions: Sessions, session_id: str | None) -> Window:
         raise conflict("This agent does not run in a terminal")
     if terminal.window is None:
         raise not_found("The agent has ended, and its terminal with it")
-    return Window(terminal.window, is_agent=True)
+    return OpenableWindow(terminal.window, is_agent=True)
 
 
 def _code(error: ApiError) -> StreamCode:

@@ -147,7 +147,7 @@ class Rule(Part, kw_only=True):
         check_pattern(f"rule {self.name!r}, title", self.title)
 
 
-class Prepare(Part, kw_only=True):
+class PrepareCommand(Part, kw_only=True):
     """A command that runs to its end before each launch.
 
     `{file}` in the command is the path of a temporary file that contains the text `file`. Both
@@ -180,7 +180,7 @@ class CliSpec(ProviderSpec, kw_only=True):
     silence: Annotated[float, Meta(gt=0, le=24 * 3600)] = 300.0
     open_message: Text | None = None
     resume_args: list[Word] = []
-    prepare: Prepare | None = None
+    prepare: PrepareCommand | None = None
     input: Input = msgspec.field(default_factory=Input)
     rules: Annotated[list[Rule], Meta(min_length=1)]
 

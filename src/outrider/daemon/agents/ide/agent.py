@@ -18,7 +18,7 @@ from outrider.daemon.agents.ide.chat import Chats, show_chat, write_message
 from outrider.daemon.agents.ide.panel import REDRAW_GRACE
 from outrider.daemon.agents.ide.program import Program
 from outrider.daemon.agents.ide.screenshot import take_screenshot, take_thumbnail
-from outrider.daemon.agents.ide.spec import Agent, IdeSpec
+from outrider.daemon.agents.ide.spec import AgentSpec, IdeSpec
 from outrider.daemon.agents.ide.status import StatusMonitor
 from outrider.daemon.agents.ide.window import Window, WindowError
 from outrider.daemon.agents.session import Clock
@@ -39,7 +39,7 @@ STOP_TIMEOUT: Final = 3.0
 class IdeAgent:
     """One agent of an IDE: its panel, its input and its chat."""
 
-    def __init__(self, spec: Agent, monitor: StatusMonitor, chats: Chats) -> None:
+    def __init__(self, spec: AgentSpec, monitor: StatusMonitor, chats: Chats) -> None:
         self.name = spec.name
         self._spec = spec
         self._kind = spec.type

@@ -19,7 +19,7 @@ from outrider.contract.resources import Message, MessageKind, Role
 from outrider.daemon.agents.adapter import ChatObserver
 from outrider.daemon.agents.chat_log import ChatLog, Entry
 from outrider.daemon.agents.guards import Guards
-from outrider.daemon.agents.ide.spec import Agent
+from outrider.daemon.agents.ide.spec import AgentSpec
 from outrider.daemon.agents.ide.status import StatusMonitor
 from outrider.daemon.agents.ide.window import CALL_TIMEOUT, Window, WindowError, first_line
 from outrider.daemon.agents.session import Clock
@@ -267,7 +267,7 @@ class Chats:
             chat.save()
 
 
-async def show_chat(monitor: StatusMonitor, window: Window, agent: Agent) -> None:
+async def show_chat(monitor: StatusMonitor, window: Window, agent: AgentSpec) -> None:
     """Open and select the agent's chat, so that it accepts a message.
 
     Raises:
@@ -287,7 +287,7 @@ async def show_chat(monitor: StatusMonitor, window: Window, agent: Agent) -> Non
 
 async def write_message(
     window: Window,
-    agent: Agent,
+    agent: AgentSpec,
     chat: IdeChat,
     read: Callable[[], Awaitable[None]],
     *,
@@ -311,7 +311,7 @@ async def write_message(
         raise
 
 
-async def _type(window: Window, agent: Agent, text: str) -> None:
+async def _type(window: Window, agent: AgentSpec, text: str) -> None:
     """Replace the content of the input by the text."""
     from playwright.async_api import Error
 
@@ -333,7 +333,7 @@ async def _type(window: Window, agent: Agent, text: str) -> None:
         raise WindowError(f"its input takes no text: {first_line(error)}") from error
 
 
-async def _wait_typed(window: Window, agent: Agent, text: str) -> None:
+async def _wait_typed(window: Window, agent: AgentSpec, text: str) -> None:
     """Wait until the input has the text, where its content can be read."""
     deadline = time.monotonic() + TYPE_TIMEOUT
     while True:
@@ -345,7 +345,7 @@ async def _wait_typed(window: Window, agent: Agent, text: str) -> None:
         await asyncio.sleep(_POLL)
 
 
-async def _send(window: Window, agent: Agent) -> None:
+async def _send(window: Window, agent: AgentSpec) -> None:
     if agent.submit is None:
         await _press(window, agent.submit_key)
         return

@@ -59,7 +59,7 @@ class Messages(Part, kw_only=True):
     roles: list[RoleRule] = []
 
 
-class Agent(Part, kw_only=True):
+class AgentSpec(Part, kw_only=True):
     """One agent inside the IDE: CSS selectors, all below `panel` but `open`.
 
     `typing` is how text is entered: `fill` sets the input's value, `keys` pastes into the
@@ -118,7 +118,7 @@ class IdeSpec(ProviderSpec, kw_only=True):
     settle: Annotated[float, Meta(ge=0, le=60)] = 0.25
     begin_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
     agents_from: Text | None = None
-    agents: Annotated[list[Agent], Meta(min_length=1)]
+    agents: Annotated[list[AgentSpec], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
         check_pattern("pages", self.pages)
