@@ -3,12 +3,12 @@
 import pytest
 
 from outrider.daemon.agents.cli.tmux_control import (
-    Begin,
-    End,
     LineParser,
     PaneChanged,
     ProtocolError,
-    Text,
+    ReplyBegin,
+    ReplyEnd,
+    ReplyLine,
 )
 
 STREAM = r"""
@@ -76,11 +76,11 @@ def test_replies_and_notifications_of_a_recorded_stream() -> None:
     changed = []
     for line in STREAM:
         match parser.parse(line):
-            case Begin() as begin:
+            case ReplyBegin() as begin:
                 to_this_client, text = begin.is_to_this_client, list[str]()
-            case Text(line):
+            case ReplyLine(line):
                 text.append(line)
-            case End(failed):
+            case ReplyEnd(failed):
                 replies.append((to_this_client, text, failed))
             case PaneChanged(pane):
                 changed.append(pane)
@@ -108,8 +108,8 @@ def test_the_end_of_another_reply_is_text() -> None:
     parser = LineParser()
     parser.parse("%begin 1795390666 273 1")
     for line in ("%end 1795390666 272 1", "%error 1795390665 273 1", "%begin 1795390666 273 1"):
-        assert parser.parse(line) == Text(line)
-    assert parser.parse("%error 1795390666 273 1") == End(failed=True)
+        assert parser.parse(line) == ReplyLine(line)
+    assert parser.parse("%error 1795390666 273 1") == ReplyEnd(failed=True)
 
 
 def test_an_end_without_a_beginning_is_out_of_step() -> None:

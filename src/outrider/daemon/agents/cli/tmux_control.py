@@ -4,8 +4,8 @@ Commands are written to one pipe and their replies are read in order, so no proc
 a keystroke or a snapshot. An agent's output arrives as a notification; its bytes are ignored here,
 and the screen is requested when a snapshot is taken.
 
-    tmux ─ lines ─▶ LineParser ─┬─ Begin, Text, End ─▶ the reply to the oldest command in flight
-                                └─ PaneChanged ──────▶ notify
+    tmux ─ lines ─▶ LineParser ─┬─ ReplyBegin, ReplyLine, ReplyEnd ─▶ the oldest command in flight
+                                └─ PaneChanged ─────────────────────▶ notify
 
 Replies do not name their command, so one reply too many or too few would give every later command
 the reply of another one, and show every agent the screen of another one. Three rules keep client
@@ -77,7 +77,7 @@ class _Reply:
 
 
 @dataclass(frozen=True)
-class Begin:
+class ReplyBegin:
     """A reply begins. `mark` is tmux's time, number and flags of it, the same at its end."""
 
     mark: str
@@ -92,14 +92,14 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Text:
+class ReplyLine:
     """A line of the reply that has begun."""
 
     line: str
 
 
 @dataclass(frozen=True)
-class End:
+class ReplyEnd:
     """The reply has ended; if the command `failed`, its lines are the reason."""
 
     failed: bool
@@ -122,7 +122,7 @@ class LineParser:
     def __init__(self) -> None:
         self._mark: str | None = None  # of the reply that has begun
 
-    def parse(self, line: str) -> Begin | Text | End | PaneChanged | None:
+    def parse(self, line: str) -> ReplyBegin | ReplyLine | ReplyEnd | PaneChanged | None:
         """Return what the next line says; None if it is a notification of no interest.
 
         Raises:
@@ -131,15 +131,15 @@ class LineParser:
         kind, _, rest = line.partition(" ")
         if self._mark is not None:
             if rest != self._mark or kind not in {"%end", "%error"}:
-                return Text(line)  # perhaps one that looks like a notification
+                return ReplyLine(line)  # perhaps one that looks like a notification
             self._mark = None
-            return End(failed=kind == "%error")
+            return ReplyEnd(failed=kind == "%error")
         match kind:
             case "%output":
                 return PaneChanged(rest.partition(" ")[0])
             case "%begin":
                 self._mark = rest
-                return Begin(rest)
+                return ReplyBegin(rest)
             case "%end" | "%error":
                 # A screen contained a line that looked like the end of the reply it was part of.
                 raise ProtocolError(f"{line!r} ends no reply")
@@ -313,16 +313,16 @@ class ControlClient:
         reply: _Reply | None = None  # the one that has begun, if somebody waits for it
         async for line in lines:
             match parser.parse(line):
-                case Begin() as begin:
+                case ReplyBegin() as begin:
                     reply = self._pending_reply(begin)
-                case Text(text) if reply is not None:
+                case ReplyLine(text) if reply is not None:
                     reply.lines.append(text)
-                case End(failed) if reply is not None:
+                case ReplyEnd(failed) if reply is not None:
                     _resolve(reply, failed=failed)
                 case PaneChanged(pane):
                     self._notify(pane)
 
-    def _pending_reply(self, begin: Begin) -> _Reply | None:
+    def _pending_reply(self, begin: ReplyBegin) -> _Reply | None:
         """Return the pending reply that begins; None for the reply to a hook.
 
         Raises:
