@@ -41,13 +41,13 @@ _TYPE_LINE: Final = re.compile(
 CDP: Final = "cdp"
 """In `record.adapter_state`: `off` if an IDE is launched without its debugging port."""
 
-Text = Annotated[str, Meta(min_length=1)]
-Keys = Annotated[list[Text], Meta(min_length=1)]
+NonEmptyText = Annotated[str, Meta(min_length=1)]
+Keys = Annotated[list[NonEmptyText], Meta(min_length=1)]
 Word = Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
 """A program or an argument of one."""
 Words = Annotated[list[Word], Meta(min_length=1)]
 """A program with its arguments."""
-Title = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
+DisplayName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
 """A name that people see."""
 TypeName = Annotated[str, Meta(pattern=_TYPE)]
 Variable = Annotated[str, Meta(pattern=r"^[^=\x00]+$")]
@@ -81,8 +81,8 @@ class Hint(Part, kw_only=True):
     With `root`, it is shown only if the machine agent runs as root.
     """
 
-    match: Text
-    text: Text
+    match: NonEmptyText
+    text: NonEmptyText
     root: bool = False
 
     def __post_init__(self) -> None:
@@ -97,13 +97,13 @@ class ProviderSpec(Part, kw_only=True):
 
     type: TypeName
     category: Category
-    display_name: Title
+    display_name: DisplayName
     verified: bool = False
     demo: bool = False
     command: Words
     args: list[Word] = []
     model_args: list[Word] = []
-    install: Text
+    install: NonEmptyText
     login_check: Words | None = None
     ready_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
     environment: Environment = msgspec.field(default_factory=Environment)

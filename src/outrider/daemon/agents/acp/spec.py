@@ -7,7 +7,7 @@ a second.
 from typing import Final, Literal, NamedTuple
 
 from outrider.daemon.agents.patterns import Pattern, pattern
-from outrider.daemon.agents.provider_spec import ProviderSpec, Text, check_pattern
+from outrider.daemon.agents.provider_spec import NonEmptyText, ProviderSpec, check_pattern
 
 SESSION_KEY: Final = "acp_session"
 """The key of the agent's own session id in a record's `adapter_state`."""
@@ -43,12 +43,12 @@ class AcpSpec(ProviderSpec, kw_only=True):
     """
 
     category: Literal["acp"]
-    mode: Text | None = None
-    authenticate: Text | None = None
-    login: Text = "log in to it on this machine as the same user, then launch it again"
-    login_needed: Text | None = None
-    guard_before: Text | None = None
-    notices: Text | None = None
+    mode: NonEmptyText | None = None
+    authenticate: NonEmptyText | None = None
+    login: NonEmptyText = "log in to it on this machine as the same user, then launch it again"
+    login_needed: NonEmptyText | None = None
+    guard_before: NonEmptyText | None = None
+    notices: NonEmptyText | None = None
     reopens: bool = True
 
     def __post_init__(self) -> None:

@@ -9,10 +9,10 @@ from msgspec import Meta
 from outrider.contract.resources import AgentStatus, OptionKind
 from outrider.daemon.agents.provider_spec import (
     Keys,
+    NonEmptyText,
     Part,
     ProviderFileError,
     ProviderSpec,
-    Text,
     Word,
     Words,
     check_pattern,
@@ -28,8 +28,8 @@ class MultiLine(Part, kw_only=True):
     word that occurs in no message. `blank` is typed for a blank line, which some agents ignore.
     """
 
-    begin: Text
-    end: Text
+    begin: NonEmptyText
+    end: NonEmptyText
     blank: str = ""
 
 
@@ -48,16 +48,16 @@ class Input(Part, kw_only=True):
     several lines are typed as `multi_line` says, and refused without it.
     """
 
-    clear: list[Text] = []
+    clear: list[NonEmptyText] = []
     submit: Keys = msgspec.field(default_factory=lambda: ["Enter"])
-    interrupt: list[Text] = []
+    interrupt: list[NonEmptyText] = []
     interrupt_interval: Annotated[float, Meta(ge=0, le=10)] = 0.0
-    quit: list[Text] = []
-    empty: Text | None = None
-    prompt: Text | None = None
-    guard_before: Text | None = None
-    guard_behind: Text | None = None
-    guard_mark: Text = " "
+    quit: list[NonEmptyText] = []
+    empty: NonEmptyText | None = None
+    prompt: NonEmptyText | None = None
+    guard_before: NonEmptyText | None = None
+    guard_behind: NonEmptyText | None = None
+    guard_mark: NonEmptyText = " "
     pause: Annotated[float, Meta(ge=0, le=5)] = 0.0
     single_line: bool = False
     multi_line: MultiLine | None = None
@@ -72,7 +72,7 @@ class Input(Part, kw_only=True):
 class KindRule(Part, kw_only=True):
     """The kind of the options whose label matches `match`; the first match applies."""
 
-    match: Text
+    match: NonEmptyText
     kind: OptionKind
 
     def __post_init__(self) -> None:
@@ -82,8 +82,8 @@ class KindRule(Part, kw_only=True):
 class Choice(Part, kw_only=True):
     """An option that cannot be read off the screen: its id, label, kind and keys."""
 
-    id: Text
-    label: Text
+    id: NonEmptyText
+    label: NonEmptyText
     kind: OptionKind
     keys: Keys
 
@@ -97,11 +97,11 @@ class Dialog(Part, kw_only=True):
     by the fixed options in `choices`.
     """
 
-    begin: Text | None = None
-    head: Text | None = None
-    end: Text | None = None
-    option: Text | None = None
-    keys: list[Text] = []
+    begin: NonEmptyText | None = None
+    head: NonEmptyText | None = None
+    end: NonEmptyText | None = None
+    option: NonEmptyText | None = None
+    keys: list[NonEmptyText] = []
     kinds: list[KindRule] = []
     choices: list[Choice] = []
 
@@ -127,14 +127,14 @@ class Rule(Part, kw_only=True):
     about a tool call, which the agent's transcript names.
     """
 
-    name: Text
+    name: NonEmptyText
     status: AgentStatus
-    screen: Text | None = None
-    title: Text | None = None
+    screen: NonEmptyText | None = None
+    title: NonEmptyText | None = None
     lines: Annotated[int, Meta(ge=0)] = 0
-    message: Text | None = None
+    message: NonEmptyText | None = None
     dialog: Dialog | None = None
-    dialog_like: Text | None = None
+    dialog_like: NonEmptyText | None = None
     tool: bool = False
 
     def __post_init__(self) -> None:
@@ -156,7 +156,7 @@ class PrepareCommand(Part, kw_only=True):
     """
 
     command: Words
-    file: Text | None = None
+    file: NonEmptyText | None = None
     timeout: Annotated[float, Meta(gt=0, le=120)] = 30.0
 
 
@@ -178,7 +178,7 @@ class CliSpec(ProviderSpec, kw_only=True):
     record: Literal["aider", "claude", "codex", "gemini", "opencode"] | None = None
     settle: Annotated[float, Meta(ge=0, le=60)] = 1.0
     silence: Annotated[float, Meta(gt=0, le=24 * 3600)] = 300.0
-    open_message: Text | None = None
+    open_message: NonEmptyText | None = None
     resume_args: list[Word] = []
     prepare: PrepareCommand | None = None
     input: Input = msgspec.field(default_factory=Input)

@@ -9,11 +9,11 @@ from msgspec import Meta, field
 from outrider.contract.resources import OptionKind, Role
 from outrider.daemon.agents.provider_spec import (
     BUILT_IN_DIRECTORY,
+    DisplayName,
+    NonEmptyText,
     Part,
     ProviderFileError,
     ProviderSpec,
-    Text,
-    Title,
     TypeName,
     Word,
     Words,
@@ -26,22 +26,22 @@ from outrider.daemon.agents.provider_spec import (
 class Choice(Part, kw_only=True):
     """Options of one kind in a dialog: the elements that `selector` matches."""
 
-    selector: Text
+    selector: NonEmptyText
     kind: OptionKind
 
 
 class Question(Part, kw_only=True):
     """How a question is recognised: its `dialog`, and its `text` (by default, all of it)."""
 
-    dialog: Text
-    text: Text | None = None
+    dialog: NonEmptyText
+    text: NonEmptyText | None = None
     options: Annotated[list[Choice], Meta(min_length=1)]
 
 
 class RoleRule(Part, kw_only=True):
     """The role of chat rows that `selector` matches; the first match counts."""
 
-    selector: Text
+    selector: NonEmptyText
     role: Role
 
 
@@ -52,10 +52,10 @@ class Messages(Part, kw_only=True):
     the scrolling element of a list that holds only the visible rows.
     """
 
-    row: Text
-    key: Text | None = None
-    content: Text | None = None
-    scroller: Text | None = None
+    row: NonEmptyText
+    key: NonEmptyText | None = None
+    content: NonEmptyText | None = None
+    scroller: NonEmptyText | None = None
     roles: list[RoleRule] = []
 
 
@@ -69,20 +69,20 @@ class AgentSpec(Part, kw_only=True):
     """
 
     type: TypeName
-    name: Title
-    panel: Text
-    input: Text
-    open: Text | None = None
+    name: DisplayName
+    panel: NonEmptyText
+    input: NonEmptyText
+    open: NonEmptyText | None = None
     typing: Literal["fill", "keys"] = "fill"
-    submit: Text | None = None
-    submit_key: Text = "Enter"
-    stop: Text | None = None
-    busy: list[Text] = []
+    submit: NonEmptyText | None = None
+    submit_key: NonEmptyText = "Enter"
+    stop: NonEmptyText | None = None
+    busy: list[NonEmptyText] = []
     question: Question | None = None
-    error: Text | None = None
-    title: Text | None = None
+    error: NonEmptyText | None = None
+    title: NonEmptyText | None = None
     messages: Messages | None = None
-    guard_before: Text | None = None
+    guard_before: NonEmptyText | None = None
 
     def __post_init__(self) -> None:
         check_pattern("guard_before", self.guard_before)
@@ -95,7 +95,7 @@ class Browser(Part, kw_only=True):
     command: Words = field(
         default_factory=lambda: ["chromium", "chromium-browser", "google-chrome"]
     )
-    install: Text = "apt-get install chromium"
+    install: NonEmptyText = "apt-get install chromium"
 
 
 class IdeSpec(ProviderSpec, kw_only=True):
@@ -110,14 +110,14 @@ class IdeSpec(ProviderSpec, kw_only=True):
     """
 
     category: Literal["ide"]
-    pages: Text
+    pages: NonEmptyText
     debug_args: list[Word] = []
     adopt_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     browser: Browser | None = None
-    script: Text | None = None
+    script: NonEmptyText | None = None
     settle: Annotated[float, Meta(ge=0, le=60)] = 0.25
     begin_timeout: Annotated[float, Meta(gt=0, le=600)] = 45.0
-    agents_from: Text | None = None
+    agents_from: NonEmptyText | None = None
     agents: Annotated[list[AgentSpec], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
