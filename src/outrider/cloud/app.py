@@ -41,7 +41,7 @@ from outrider.cloud.api.responses import RequestMetrics, http_exception, unexpec
 from outrider.cloud.api.router import Router
 from outrider.cloud.api.session_history import SessionHistoryServices
 from outrider.cloud.api.sockets import Sockets
-from outrider.cloud.api.streaming import Streams
+from outrider.cloud.api.streaming import StreamingResponses
 from outrider.cloud.api.table import ENDPOINTS, bound_endpoints
 from outrider.cloud.api.terminal_sockets import TerminalServices
 from outrider.cloud.api.waiting import Waits, WaitServices
@@ -145,7 +145,7 @@ class Service:
             fleet.presence.connections_here,
             self._gateway.watch_deltas,
         )
-        self._streams, self._waits, self._sockets = Streams(), Waits(), Sockets()
+        self._streams, self._waits, self._sockets = StreamingResponses(), Waits(), Sockets()
         self._add_gauges()
         bound = [*self._endpoints(login_links or LoginLinks()), *more_endpoints]
         self.app, self._mcp = self._application(bound, self._pipeline(), tracing)

@@ -14,7 +14,7 @@ from starlette.types import Message
 from outrider.cloud.api.docs import page
 from outrider.cloud.api.endpoint import Call, Endpoint, StreamKind, bind
 from outrider.cloud.api.openapi import describe
-from outrider.cloud.api.streaming import Stream, Streams
+from outrider.cloud.api.streaming import Stream, StreamingResponses
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.contract.outcomes import Done
 from outrider.contract.structs import Wire
@@ -233,7 +233,7 @@ async def test_the_next_chunk_waits_until_the_last_one_is_sent() -> None:
     async def never() -> None:
         await asyncio.Event().wait()
 
-    sending = asyncio.create_task(Streams().send(Stream(generate()), send, never))
+    sending = asyncio.create_task(StreamingResponses().send(Stream(generate()), send, never))
     for count in range(1, 6):
         await eventually(lambda count=count: made == count)  # type: ignore[misc]
         assert len(sent) == count - 1
@@ -246,7 +246,7 @@ async def test_the_next_chunk_waits_until_the_last_one_is_sent() -> None:
 
 
 async def test_a_stream_that_begins_while_the_node_drains_ends_at_once() -> None:
-    streams, source, sent = Streams(), Source(), []
+    streams, source, sent = StreamingResponses(), Source(), []
 
     async def send(message: Message) -> None:
         sent.append(message)

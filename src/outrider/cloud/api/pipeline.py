@@ -25,7 +25,7 @@ from outrider.cloud.api.authorization import Authorization, Headers, RequestCont
 from outrider.cloud.api.endpoint import BoundEndpoint, Call
 from outrider.cloud.api.request_body import decode_body, decode_query, read_body
 from outrider.cloud.api.sockets import Conversation, Sockets
-from outrider.cloud.api.streaming import Stream, Streams
+from outrider.cloud.api.streaming import Stream, StreamingResponses
 from outrider.cloud.error_response import WHOLE_RESPONSE
 from outrider.cloud.fleet.dispatch import ClientGone
 from outrider.cloud.store.database import is_unavailable
@@ -68,7 +68,7 @@ class Pipeline:
     idempotency: Idempotency
     audit: Audit
     audit_required: bool
-    streams: Streams
+    streams: StreamingResponses
     sockets: Sockets
 
 

@@ -1,6 +1,6 @@
 """Streaming responses: the chunks of a handler, sent while the client reads them.
 
-    generator ──one chunk at a time──> Streams.send ──> the connection's write buffer ──> client
+    generator ──one chunk at a time──> `send` ──> the connection's write buffer ──> client
                                            │
                                            └─ ends with the generator, when the client disconnects,
                                               or when the node drains
@@ -35,7 +35,7 @@ class Stream(NamedTuple):
     ended: Callable[[], None] = lambda: None
 
 
-class Streams:
+class StreamingResponses:
     """Sends the streaming responses of this node, and ends them when it drains."""
 
     def __init__(self) -> None:
