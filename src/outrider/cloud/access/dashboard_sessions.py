@@ -1,4 +1,9 @@
-"""Dashboard sessions: a login returns a signed token (JWT); ending the session revokes it."""
+"""Dashboard sessions: a login returns a signed token (JWT); ending the session revokes it.
+
+Another way to log in, such as single sign-on, must take two rules into account. `reauthenticate`,
+which makes a login recent again, takes the password only. And the cookie is `SameSite=Strict`: a
+browser does not send it with a request to which another site has redirected it.
+"""
 
 import asyncio
 import time

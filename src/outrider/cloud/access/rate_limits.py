@@ -290,12 +290,12 @@ class RateLimits:
             names.append(status.limit)
             state.append(status.remaining)
             state.append(status.reset)
-        key = tuple(names)
-        cached = self._header_cache.get(key)
+        limits = tuple(names)
+        cached = self._header_cache.get(limits)
         if cached is None:
-            if not key:
+            if not limits:
                 return []
-            cached = self._header_cache[key] = self._make_headers(key)
+            cached = self._header_cache[limits] = self._make_headers(limits)
         policy, form = cached
         return [policy, (b"ratelimit", form % tuple(state))]
 

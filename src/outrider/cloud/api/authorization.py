@@ -127,8 +127,8 @@ class Authorization:
             cached = self._authenticator.remembered(token)
             principal = cached or await self._authenticator.principal(token)
             context.principal = principal
-            who = principal.id
-            statuses.append(rates.hit_local("key", who) or await rates.hit("key", who))
+            key = principal.id
+            statuses.append(rates.hit_local("key", key) or await rates.hit("key", key))
             if limit is not None:
                 await self._count_principal(endpoint, principal, statuses)
             self._check_permission(endpoint, principal)
@@ -221,13 +221,13 @@ class Authorization:
     ) -> None:
         limit = endpoint.rate_limit
         if limit is not None and limit.by != "address":
-            who = principal.id if limit.by == "principal" else principal.account_id
-            statuses.append(await self._count(limit, who))
+            caller = principal.id if limit.by == "principal" else principal.account_id
+            statuses.append(await self._count(limit, caller))
 
-    async def _count(self, limit: EndpointLimit, who: str) -> RateLimitStatus:
+    async def _count(self, limit: EndpointLimit, caller: str) -> RateLimitStatus:
         if limit.counted == "request":
-            return await self._rates.hit(limit.name, who)
-        return await self._rates.check(limit.name, who)
+            return await self._rates.hit(limit.name, caller)
+        return await self._rates.check(limit.name, caller)
 
     def _check_permission(self, endpoint: Endpoint[Any], principal: Principal) -> None:
         if endpoint.read_scope is None or endpoint.read_scope not in principal.scopes:

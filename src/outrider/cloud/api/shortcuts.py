@@ -1,4 +1,7 @@
-"""The shortcuts: launch and stop agents, talk to them, interrupt them, answer what they ask."""
+"""The shortcuts: launch and stop agents, talk to them, interrupt them, answer what they ask.
+
+`{ideId}` in a path is the API's name of a target id (`contract.targets`), of any kind of agent.
+"""
 
 from collections.abc import Mapping
 from typing import ClassVar

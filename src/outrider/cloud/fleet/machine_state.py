@@ -44,7 +44,8 @@ class MachineState:
     """A machine as it was last reported. Times are epoch milliseconds.
 
     `connected` is whether it counts as connected, `online` whether a socket leads to it as well,
-    `connection` the number of the newest one.
+    `connection` the number of the newest one. Fresh figures in `machine` (memory, load) are only on
+    the node with the socket at once: see `Presence.update`.
     """
 
     __slots__ = (

@@ -8,7 +8,7 @@
     resolver          enforces the policy of `addresses` on every connection
     retry_policy      decides what follows an attempt: succeeded, failed, or due again (pure)
     subscriptions     the webhooks of each account, cached for a second
-    retention         deletes old history
+    retention         deletes old deliveries, and old events of the event log
 
 Data flows from event_intake to the deliveries table, which is also the queue, and from there
 through delivery_queue to the receiver. The SQL is in `store.deliveries` and `store.webhooks`.

@@ -1,4 +1,4 @@
-"""Deletes old history in small batches: deliveries after 30 days, events after a day.
+"""Deletes old rows in small batches: deliveries after 30 days, events of the log after a day.
 
 The last 10,000 events of an account stay in its log, however old they are.
 """
