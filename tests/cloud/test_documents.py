@@ -1,4 +1,4 @@
-"""Lists in the documentation have what the code has: settings, scopes, events, retries."""
+"""Lists in the documentation have what the code has: settings, scopes, events, errors, retries."""
 
 import re
 from pathlib import Path
@@ -11,6 +11,7 @@ from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.settings import Settings
 from outrider.cloud.webhooks.retry_policy import SPREAD
 from outrider.contract.account import Scope
+from outrider.contract.errors import ErrorCode
 from outrider.contract.events import EventName
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -65,23 +66,25 @@ def test_the_plans() -> None:
     assert documented == PLANS
 
 
-def first_column(page: str, heading: str) -> list[str]:
-    """Return the names in the first column of the table of a page that has this heading."""
+def column(page: str, heading: str, number: int = 0) -> list[str]:
+    """Return the names in a column of the table of a page whose first column has this heading."""
     _, _, below = page.partition(f"\n| {heading} |")
     assert below, f"no table has the heading {heading}"
     table, _, _ = below.partition("\n\n")
     return [
-        name for row in table.split("\n")[2:] for name in re.findall("`(.+?)`", row.split("|")[1])
+        name
+        for row in table.split("\n")[2:]
+        for name in re.findall("`(.+?)`", row.split("|")[number + 1])
     ]
 
 
 def test_the_events_of_webhooks() -> None:
-    assert first_column(WEBHOOKS, "event") == list(EventName)
+    assert column(WEBHOOKS, "event") == list(EventName)
 
 
 def test_the_scopes() -> None:
     page = (DOCS / "access.md").read_text()
-    assert first_column(page, "scope") == list(Scope)
+    assert column(page, "scope") == list(Scope)
 
 
 def scope_of(command: str, path: str) -> Scope | None:
@@ -117,3 +120,23 @@ def test_the_retries_of_webhooks() -> None:
     assert f"the delivery is retried after {delays} and {last} s (each ±{SPREAD * 100:g} %)" in text
     timeout = Settings.model_fields["webhook_timeout"].default
     assert f"Respond with a 2xx within {timeout} seconds" in text
+
+
+def test_the_codes_of_errors() -> None:
+    """Those in lower case are of device codes (RFC 8628)."""
+    codes = column((DOCS / "api.md").read_text(), "status", 1)
+    assert sorted(codes) == sorted(code for code in ErrorCode if code.isupper())
+
+
+def test_the_rate_limits() -> None:
+    page = (DOCS / "access.md").read_text()
+    windows = {
+        "rate_limit_key": "a minute",
+        "rate_limit_session": "a minute",
+        "rate_limit_ip": "a minute",
+        "rate_limit_auth": "in 5 minutes",
+        "rate_limit_login": "an hour",
+    }
+    assert windows.keys() == {one for one in Settings.model_fields if one.startswith("rate_limit_")}
+    for name, window in windows.items():
+        assert f" | {Settings.model_fields[name].default} {window} | 429" in page

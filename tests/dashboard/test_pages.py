@@ -78,6 +78,14 @@ async def test_each_page(
             await _looks_right(visitor, address(route, house), names, axe)
 
 
+async def test_each_route_of_the_dashboard_is_among_them() -> None:
+    router = (ROOT / "web" / "src" / "router.tsx").read_text()
+    patterns = [re.sub(r"\$\w+", "[^/?]+", path) for path in re.findall(r'path: "([^"]+)"', router)]
+    assert patterns
+    tested = {*LOGGED_OUT, *ROUTES}
+    assert [one for one in patterns if not any(re.fullmatch(one, path) for path in tested)] == []
+
+
 async def test_an_account_without_anything(user: Owner, browser: "Browser", axe: str) -> None:
     """Every empty state says what to do, and can be read by everybody."""
     async with signed_in(browser, user) as visitor:

@@ -403,13 +403,6 @@ class TestSettings:
         with pytest.raises(ValidationError):
             Settings()
 
-    async def test_the_default_limits(self) -> None:
-        """docs/access.md, Limits."""
-        defaults = Settings()
-        assert (defaults.rate_limit_key, defaults.rate_limit_ip) == (120, 60)
-        assert (defaults.rate_limit_auth, defaults.recent_login) == (10, 600)
-        assert defaults.trusted_proxies == []
-
 
 async def test_a_session_has_no_limit_of_a_key(start_site: StartSite) -> None:
     page = await dashboard(await person(await start_site(rate_limit_key=1)))

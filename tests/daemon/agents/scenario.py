@@ -67,12 +67,10 @@ async def stays(agent: Agent, status: str, seconds: float) -> None:
         await asyncio.sleep(0.05)
 
 
-async def stays_until(agent: Agent, status: str, over: Callable[[], bool]) -> float:
-    """Sample the status until `over`: it is never another. Return the seconds that it took."""
-    began = time.monotonic()
+async def stays_until(agent: Agent, status: str, over: Callable[[], bool]) -> None:
+    """Sample the status until `over`: it is never another."""
     await until(lambda: agent.status != status or over())
     assert over(), agent.evidence()
-    return time.monotonic() - began
 
 
 async def wants(agent: Agent, command: str) -> None:
