@@ -58,7 +58,7 @@ _log = structlog.get_logger(__name__)
 class DeltasWanted(msgspec.Struct, tag="wanted", array_like=True, frozen=True):
     """To all nodes: this node wants the deltas of these accounts.
 
-    The number of an account grows with each stream that is opened; 0: it wants them no longer.
+    The number of an account grows with each stream that is opened; 0 means: no longer wanted.
     """
 
     node: str
@@ -66,7 +66,7 @@ class DeltasWanted(msgspec.Struct, tag="wanted", array_like=True, frozen=True):
 
 
 class RelayedDelta(msgspec.Struct, tag="delta", array_like=True, frozen=True):
-    """To the nodes that want the deltas of an account: one of them.
+    """To the nodes that want the deltas of an account: a single delta.
 
     `ide_id` is the target id by type of its session; empty from a node of an older release.
     """
@@ -137,7 +137,7 @@ class DeltaWatch:
 
 
 class DeltaRelay:
-    """Exchanges deltas with the other nodes, and has machines send them while they are wanted.
+    """Exchanges deltas with the other nodes, and asks machines for them while clients want them.
 
     Args:
         node: the id of this node.

@@ -110,11 +110,11 @@ class LiveFeed:
         return self._is_draining
 
     def subscribe(self, account_id: str) -> Subscription:
-        """Return a subscription to the events of an account, to be used as a context."""
+        """Return a subscription to the events of an account, for use in `with`."""
         return Subscription(self, account_id)
 
     def add(self, account_id: str, listener: Listener) -> None:
-        """Begin to wake a listener; a `Subscription` does this itself."""
+        """Add a listener to wake; a `Subscription` adds itself."""
         of_account = self._subscriptions.setdefault(account_id, set())
         of_account.add(listener)
         if len(of_account) == 1:

@@ -15,7 +15,8 @@ _SCANNED: Final = 500
 """Events of one query."""
 
 _MAX_QUERIES: Final = 20
-"""Queries of one request: a filter that fits nothing ends after so many, and the client goes on."""
+"""Queries of one request, at most. If its filter fits nothing until then, the page is empty, and
+the client asks for the next one."""
 
 
 class Page(NamedTuple):

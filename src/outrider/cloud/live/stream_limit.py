@@ -159,7 +159,7 @@ class StreamLimit:
             )
 
     def release(self, credential: Credential) -> None:
-        """Count one stream less. The other nodes learn of it within milliseconds."""
+        """Uncount a stream. The other nodes get the new number within milliseconds."""
         key = _key(credential)
         self._counts[key] -= 1
         if not self._counts[key]:
@@ -169,7 +169,7 @@ class StreamLimit:
             self._wake.set()
 
     def leave(self) -> None:
-        """Count no longer at the other nodes: this node drains, and its clients go there."""
+        """Withdraw the numbers of this node, which drains: its clients connect to the others."""
         self._has_left = True
         self._wake.set()
 

@@ -346,7 +346,7 @@ class EventStreams:
             tasks.create_task(self._limit.run(), name="count streams")
 
     def drain(self) -> None:
-        """Count the streams of this node no longer: their clients continue at other nodes."""
+        """Stop counting the streams of this node: their clients continue at other nodes."""
         self._limit.leave()
 
 

@@ -55,7 +55,7 @@ _MAX_SESSION: Final = 512
 
 
 class _Message(msgspec.Struct):
-    """What is needed of a message that the SDK does not get."""
+    """The fields for an error response to a message that was refused before the SDK got it."""
 
     method: str
     id: str | int
@@ -269,7 +269,7 @@ class McpEndpoint:
 
 @dataclass(slots=True)
 class _Exchange:
-    """A request, and what answers it."""
+    """A request to `/mcp`, and the ASGI callables to read its body and answer it."""
 
     scope: Scope
     receive: Receive
