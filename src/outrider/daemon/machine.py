@@ -14,7 +14,7 @@ from outrider.contract.resources import Machine
 def describe_machine() -> Machine:
     """Return this machine's properties and current load.
 
-    Called on the event loop, every 20 s while connected: it must not block or start a program.
+    Called on the event loop, every 20 s while connected: must not block or start a program.
 
     `platform` is Python's `sys.platform` (`linux`, `darwin`, …). `free_mem` is the memory in
     bytes that programs can still get, caches included; `uptime` is in seconds.

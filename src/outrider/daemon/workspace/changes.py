@@ -49,7 +49,7 @@ _DIFF: Final = (
 
 
 @dataclass(frozen=True)
-class Change:
+class ListedChange:
     """A file that differs."""
 
     path: bytes
@@ -244,7 +244,7 @@ def _has_patch(data: bytearray) -> bool:
     return begin >= 0 and len(data) - begin > MAX_PATCH + 4
 
 
-def listed_changes(output: bytes) -> Iterator[Change]:
+def listed_changes(output: bytes) -> Iterator[ListedChange]:
     """Return the changes of the `--raw` part; the output may be cut anywhere."""
     fields = iter(output.split(b"\0")[:-1])
     for field in fields:
@@ -256,7 +256,7 @@ def listed_changes(output: bytes) -> Iterator[Change]:
             old_path, path = path, next(fields, None)
         if path is None:
             return  # the end is missing
-        yield Change(path, old_path, _STATUSES.get(status, "modified"))
+        yield ListedChange(path, old_path, _STATUSES.get(status, "modified"))
 
 
 def _counts(header: bytes) -> dict[bytes, tuple[bytes, bytes]]:
@@ -277,7 +277,7 @@ def _counts(header: bytes) -> dict[bytes, tuple[bytes, bytes]]:
     return counts
 
 
-def _paths(changes: Sequence[Change]) -> Iterator[bytes]:
+def _paths(changes: Sequence[ListedChange]) -> Iterator[bytes]:
     """Return the paths of changes, as many as fit into the arguments of a program."""
     size = 0
     for change in changes:

@@ -10,7 +10,7 @@ import pytest
 from acp import RequestError
 
 from outrider.contract.commands import StopCli
-from outrider.daemon.agents.acp.client import MAX_FILE, Files, OutsideError
+from outrider.daemon.agents.acp.client import MAX_FILE, AgentFiles, OutsideError
 from outrider.daemon.agents.acp.output_tail import OutputTail
 from outrider.daemon.agents.acp.terminals import MAX_TERMINALS, AgentTerminals
 from tests.daemon.agents.machine import Agent, Machine, running_in, until
@@ -58,8 +58,8 @@ async def test_a_file_outside_is_refused_and_told(box: Machine, tmp_path: Path) 
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(str(tmp_path))
+def files(tmp_path: Path) -> AgentFiles:
+    return AgentFiles(str(tmp_path))
 
 
 def test_a_directory_that_is_a_link_itself(tmp_path: Path) -> None:
@@ -67,18 +67,18 @@ def test_a_directory_that_is_a_link_itself(tmp_path: Path) -> None:
     real.mkdir()
     (real / "file").write_text("text")
     (tmp_path / "link").symlink_to(real)
-    linked = Files(str(tmp_path / "link"))
+    linked = AgentFiles(str(tmp_path / "link"))
     assert linked.read(str(tmp_path / "link" / "file")) == "text"
     assert linked.read(str(real / "file")) == "text"
 
 
 @pytest.mark.parametrize("path", ["relative", "/nul\0", "", "/" + "x" * 5000])
-def test_a_path_that_is_none(files: Files, path: str) -> None:
+def test_a_path_that_is_none(files: AgentFiles, path: str) -> None:
     with pytest.raises(RequestError):
         files.read(path)
 
 
-def test_what_is_no_file(files: Files, tmp_path: Path) -> None:
+def test_what_is_no_file(files: AgentFiles, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "", "missing"):
         with pytest.raises(RequestError) as refused:
@@ -88,7 +88,7 @@ def test_what_is_no_file(files: Files, tmp_path: Path) -> None:
         files.write(str(tmp_path / "pipe"), "text")
 
 
-def test_bounds_of_files(files: Files, tmp_path: Path) -> None:
+def test_bounds_of_files(files: AgentFiles, tmp_path: Path) -> None:
     big = tmp_path / "big"
     with big.open("wb") as file:
         file.truncate(MAX_FILE + 1)
@@ -102,7 +102,7 @@ def test_bounds_of_files(files: Files, tmp_path: Path) -> None:
         files.read(str(tmp_path / "binary"))
 
 
-def test_a_shorter_text_takes_the_place_of_a_longer(files: Files, tmp_path: Path) -> None:
+def test_a_shorter_text_takes_the_place_of_a_longer(files: AgentFiles, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a long text")
     files.write(str(tmp_path / "file"), "short")
     assert (tmp_path / "file").read_text() == "short"
@@ -110,7 +110,7 @@ def test_a_shorter_text_takes_the_place_of_a_longer(files: Files, tmp_path: Path
 
 @pytest.mark.parametrize(("line", "limit", "text"), [(None, 2, "1\n2\n"), (3, None, "3\n4"),
     (2, 1, "2\n"), (0, 1, "1\n"), (9, 1, ""), (1, 0, "")])  # fmt: skip
-def test_lines(files: Files, tmp_path: Path, line: int, limit: int, text: str) -> None:
+def test_lines(files: AgentFiles, tmp_path: Path, line: int, limit: int, text: str) -> None:
     (tmp_path / "file").write_text("1\n2\n3\n4")
     assert files.read(str(tmp_path / "file"), line, limit) == text
 

@@ -2,7 +2,7 @@
 
     AcpProvider ─ launch, restore ─▶ AcpAgent ─▶ AgentLifecycle ─▶ process, AgentConnection
                                         │                                 │ updates, requests
-    AgentSession ◀── observations ──────┴── Turn, AcpChat, Controls ◀─────┘
+    AgentSession ◀── observations ──────┴── AcpTurn, AcpChat, Controls ◀──┘
 
 - `provider.py` launches and restores agents of one kind; `spec.py` is what its TOML file holds.
 - `agent.py` is the adapter: one agent as its session observes and drives it.

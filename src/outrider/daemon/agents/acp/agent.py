@@ -17,7 +17,7 @@ from outrider.contract.commands import ChatInput
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.resources import ActionOption, AgentStatus, Message, PendingAction
 from outrider.daemon.agents.acp.chat import AcpChat, SessionUpdates
-from outrider.daemon.agents.acp.client import Approvals, Client, Files
+from outrider.daemon.agents.acp.client import AgentFiles, Approvals, Client
 from outrider.daemon.agents.acp.connection import AgentConnection
 from outrider.daemon.agents.acp.content import error_text
 from outrider.daemon.agents.acp.controls import Controls, Value, summary
@@ -25,7 +25,7 @@ from outrider.daemon.agents.acp.login import Login
 from outrider.daemon.agents.acp.process import AgentLifecycle
 from outrider.daemon.agents.acp.spec import AcpSpec, Timeouts
 from outrider.daemon.agents.acp.terminals import AgentTerminals
-from outrider.daemon.agents.acp.turn import Turn, prompt_of
+from outrider.daemon.agents.acp.turn import AcpTurn, prompt_of
 from outrider.daemon.agents.adapter import ChatObserver, NoteRefusal, Observation, Observer
 from outrider.daemon.agents.chat_log import ChatLog
 from outrider.daemon.session_record import SessionRecord
@@ -65,7 +65,7 @@ class AcpAgent:
             chat_log, spec.notices_pattern(), terminals.text, on_change=self._chat_changed
         )
         self._client = Client(
-            Files(record.path),
+            AgentFiles(record.path),
             terminals,
             self._approvals,
             self._approval_text,
@@ -93,7 +93,7 @@ class AcpAgent:
         )
         self._observer: Observer | None = None
         self._chat_observer: ChatObserver | None = None
-        self._turn: Turn | None = None
+        self._turn: AcpTurn | None = None
         self._turn_task: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._stop_reason: str | None = None
@@ -127,7 +127,7 @@ class AcpAgent:
         blocks, text = prompt_of(message, running.agent, self._spec)
         self._failure = None
         self._updates.records_chat = True
-        self._turn = turn = Turn(message_id, text, self._chat, self._login)
+        self._turn = turn = AcpTurn(message_id, text, self._chat, self._login)
         self._turn_task = turn_task = asyncio.create_task(
             self._follow(turn, running.connection.prompt(session, blocks)),
             name=f"turn of {self._record.id}",
@@ -259,7 +259,7 @@ class AcpAgent:
 
     # Turns
 
-    async def _follow(self, turn: Turn, prompt: Awaitable[PromptResponse]) -> None:
+    async def _follow(self, turn: AcpTurn, prompt: Awaitable[PromptResponse]) -> None:
         """Follow a turn to its end."""
         await turn.follow(prompt)
         self._failure = turn.failure

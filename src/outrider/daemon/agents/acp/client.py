@@ -1,6 +1,6 @@
 """What an agent may request of its client: approvals, files of its directory, terminals.
 
-The SDK calls `Client`, which passes requests on to `Files`, `Approvals` and `AgentTerminals`.
+The SDK calls `Client`, which passes requests on to `AgentFiles`, `Approvals` and `AgentTerminals`.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class OutsideError(RequestError):
         self.path = path
 
 
-class Files:
+class AgentFiles:
     """The files inside one directory."""
 
     def __init__(self, root: str) -> None:
@@ -217,7 +217,7 @@ class Client:
 
     def __init__(
         self,
-        files: Files,
+        files: AgentFiles,
         terminals: AgentTerminals,
         approvals: Approvals,
         approval_text: Callable[[ToolCallUpdate], str],

@@ -40,7 +40,7 @@ _STOP_MESSAGES: Final[dict[StopReason, str]] = {
 }
 
 
-class Turn:
+class AcpTurn:
     """A message and the turn that it starts.
 
     Attributes:

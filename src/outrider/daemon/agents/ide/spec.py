@@ -30,7 +30,7 @@ class Choice(Part, kw_only=True):
     kind: OptionKind
 
 
-class Question(Part, kw_only=True):
+class QuestionSpec(Part, kw_only=True):
     """How a question is recognised: its `dialog`, and its `text` (by default, all of it)."""
 
     dialog: NonEmptyText
@@ -78,7 +78,7 @@ class AgentSpec(Part, kw_only=True):
     submit_key: NonEmptyText = "Enter"
     stop: NonEmptyText | None = None
     busy: list[NonEmptyText] = []
-    question: Question | None = None
+    question: QuestionSpec | None = None
     error: NonEmptyText | None = None
     title: NonEmptyText | None = None
     messages: Messages | None = None

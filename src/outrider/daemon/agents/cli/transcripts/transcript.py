@@ -37,7 +37,7 @@ RESUMED: Final = "resumed"
 An agent that was killed in a turn has not recorded its end: turns that began earlier are over.
 """
 
-Entry = TypeVar("Entry")
+EntryT = TypeVar("EntryT")
 
 MAX_MILLIS: Final = 2**53 - 1
 _MAX_POLLS: Final = 4096
@@ -318,7 +318,7 @@ class Tail:
             elif self._blank_lines or line.strip():
                 yield line
 
-    def entries(self, decoder: msgspec.json.Decoder[Entry]) -> Iterator[Entry]:
+    def entries(self, decoder: msgspec.json.Decoder[EntryT]) -> Iterator[EntryT]:
         """Yield the new lines, decoded; lines that cannot be decoded are skipped."""
         skipped, reason = 0, ""
         for line in self.lines():
