@@ -167,7 +167,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 
 def settings(data_dir: Path, store: Store, **changes: Any) -> Settings:
-    """Return the contract's settings with rates that no test reaches, and these changes."""
+    """Return the default settings with rates that no test reaches, and these changes."""
     values: dict[str, Any] = {
         "port": 0,
         "data_dir": data_dir,

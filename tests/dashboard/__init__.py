@@ -5,6 +5,6 @@ test`. The other files are run by `make test-dashboard`: most of them look at an
 something on every page (`house.py`), whose machines are scripted.
 
 `visitor.py` is somebody with a browser: it watches that no page runs what it should not run, or
-loads from elsewhere. `names.py` lists the accessible names that the contract promises, `hostile.py`
+loads from elsewhere. `names.py` lists the accessible names that every release keeps, `hostile.py`
 the texts with which machines and agents may attack.
 """

@@ -1,4 +1,4 @@
-"""The accessible names that the contract promises, by route; hidden tests and people use them."""
+"""The accessible names that every release keeps, by route: people and their tests use them."""
 
 from typing import Final, NamedTuple
 

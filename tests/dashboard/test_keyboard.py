@@ -1,4 +1,4 @@
-"""The dashboard by keyboard alone: the keys of the contract, Tab, and dialogs."""
+"""The dashboard by keyboard alone: its own keys (docs/dashboard.md), Tab, and dialogs."""
 
 import re
 from typing import TYPE_CHECKING

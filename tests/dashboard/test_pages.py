@@ -1,4 +1,4 @@
-"""Each page: the names of the contract, axe's rules, and a layout that holds."""
+"""Each page: its accessible names, axe's rules, and a layout that holds."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The contract's shape of errors."""
+"""The shape of errors (docs/api.md, "Errors")."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import httpx
 
 
 def assert_error(response: httpx.Response, status: int, code: str | None = None) -> dict[str, Any]:
-    """Check a response against the contract's shape of errors; return its body."""
+    """Check a response against the shape of errors; return its body."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     assert response.headers["x-request-id"]

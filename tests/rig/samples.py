@@ -1,4 +1,4 @@
-"""What machines say, written by hand in the words of the contract: camelCase JSON."""
+"""What machines say, written by hand as it is on the wire: camelCase JSON."""
 
 from typing import Any, Final
 

@@ -287,7 +287,7 @@ async def test_targets_that_would_be_another_path(client: AsyncOutrider, target:
 
 
 def whole_way(client: Outrider, project: str) -> list[str]:
-    """Do with the synchronous client what the contract shows."""
+    """Do with the synchronous client what docs/python.md shows."""
     steps: list[str] = []
     with client:
         machine = client.machines.get("laptop")

@@ -1,4 +1,4 @@
-"""Authorization: the checks before a request's body is read, in the contract's order.
+"""Authorization: the checks before a request's body is read, and their order.
 
 IP limit → authentication → key limit → scope → recent login → monthly quota. Requests of a session
 count against the session instead of the address, so a session is authenticated first. An endpoint's
@@ -94,7 +94,7 @@ class Authorization:
         `context` is filled as far as the checks got, also when this raises.
 
         Raises:
-            ApiError: 401, 403 or 429, as the contract defines.
+            ApiError: 401, 403 or 429, by the first check that fails.
         """
         rates, statuses = self._rates, context.statuses
         address = self._addresses.counted_as(context.address)

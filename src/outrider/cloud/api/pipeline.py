@@ -1,7 +1,7 @@
 """Serves an endpoint: authorization, body, handler, audit, response.
 
-The order of the checks is the contract's. Handlers check ownership (404) by querying only what the
-account owns.
+Clients may rely on the order of the checks (docs/access.md, "Limits"). Handlers check ownership
+(404) by querying only what the account owns.
 """
 
 import asyncio

@@ -301,7 +301,7 @@ def _enqueue(queue: DeliveryQueue, delivery: Delivery, claimed: int, body: bytes
         queue.overflowed(delivery.webhook_id)
 
 
-# The bodies of deliveries: both shapes of the specification in one object.
+# The bodies of deliveries: flat, and the same in an envelope (`payload`), in one object.
 
 
 _CONTENT: Final = {
