@@ -5,13 +5,7 @@ import time
 from typing import Final
 
 from benchmarks.bench import Bench, Sections, median_latency
-from benchmarks.machine_agent import (
-    SCRIPTED,
-    MachineAgent,
-    machine_agent,
-    newest_message,
-    wait_until_idle,
-)
+from benchmarks.machine_agent import SCRIPTED, MachineAgent, machine_agent, wait_until_idle
 from benchmarks.processes import MEGABYTE, BenchmarkError
 from benchmarks.report import Figure, Section, Target, percentile
 from benchmarks.service import Installation
@@ -108,19 +102,25 @@ def _lags(agents: list[Agent], seconds: int) -> list[float]:
     found: list[float] = []
     while any(agent.status().status == "generating" for agent in agents):
         for agent in agents:
-            times = newest_message(agent).split()
+            times = _newest(agent)
             if len(times) > 1:
                 found.append((time.time() - float(times[-1])) * 1000)
         time.sleep(0.05)
     ended = time.time()
-    texts = [newest_message(agent).split() for agent in agents]
+    texts = [_newest(agent) for agent in agents]
     assert all(len(times) == seconds * _PACE for times in texts), "chunks are missing"
     return [*found, (ended - max(float(times[-1]) for times in texts)) * 1000]
 
 
+def _newest(agent: Agent) -> list[str]:
+    """Return the words of the newest message."""
+    messages = agent.chat(limit=1).messages
+    return messages[-1].content.split() if messages else []
+
+
 def _rate(agent: Agent) -> float:
     """Return the chunks per second that a paced agent has written."""
-    times = [float(time) for time in newest_message(agent).split()]
+    times = [float(time) for time in _newest(agent)]
     return (len(times) - 1) / (times[-1] - times[0])
 
 

@@ -136,12 +136,6 @@ def machine_agent(
         server.program.end()
 
 
-def newest_message(agent: Agent) -> str:
-    """Return the newest message's text."""
-    messages = agent.chat(limit=1).messages
-    return messages[-1].content if messages else ""
-
-
 def wait_until_idle(agent: Agent) -> float:
     """Wait for the end of an agent's turn; return when it was seen (epoch seconds).
 
