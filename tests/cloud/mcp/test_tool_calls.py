@@ -12,6 +12,7 @@ from outrider.cloud.access.principal import Principal
 from outrider.cloud.api.endpoint import bind
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.mcp.tool_calls import ToolCalls
+from outrider.cloud.mcp.tools import TOOLS, input_schema
 from outrider.contract.account import Scope
 from outrider.contract.commands import CommandType
 from outrider.contract.frames import Failure
@@ -58,6 +59,14 @@ SENT: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "interrupt_agent": ({}, "interrupt", {}),
 }
 """By tool of one agent: further arguments, the command of the machine, and its payload."""
+
+
+async def test_every_tool_of_one_agent_is_here() -> None:
+    own_tests = {"stop_agent", "respond_approval"}
+    of_one_agent = {
+        one.name for one in TOOLS if "agent" in input_schema(one.arguments)["properties"]
+    }
+    assert SENT.keys() | own_tests == of_one_agent
 
 
 @pytest.mark.parametrize("name", SENT)
