@@ -118,6 +118,8 @@ def test_the_retries_of_webhooks() -> None:
     delays = ", ".join(f"{seconds} s" for seconds in first)
     text = " ".join(WEBHOOKS.split())
     assert f"the delivery is retried after {delays} and {last} s (each ±{SPREAD * 100:g} %)" in text
+    number = ("one", "two", "three", "four", "five", "six")[len(first) + 1]
+    assert f"{number} attempts in all" in text
     timeout = Settings.model_fields["webhook_timeout"].default
     assert f"Respond with a 2xx within {timeout} seconds" in text
 

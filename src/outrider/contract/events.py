@@ -14,7 +14,7 @@ from outrider.contract.text import Excerpt, Id, Name, TargetId, Text, Title
 class EventName(StrEnum):
     """The events that webhooks can subscribe to; `event` in a delivery.
 
-    When they happen: `agent:*` in `daemon.agents.core`, the other `REPORTED_EVENTS` in
+    When they happen: `TURN_EVENTS` in `daemon.agents.core`, the other `REPORTED_EVENTS` in
     `daemon.agents.state_events`, `machine:*` in the service.
     """
 
@@ -42,7 +42,7 @@ TURN_EVENTS: Final = frozenset(
         EventName.ERROR,
     }
 )
-"""The events of an agent's turns: `agent:*`."""
+"""The events of an agent's turns."""
 
 BASIC_EVENTS: Final = frozenset(
     {
