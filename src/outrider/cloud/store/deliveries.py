@@ -57,6 +57,14 @@ _NOT_FINISHED = (
 
 _COLUMNS = [_deliveries.c[name] for name in Delivery._fields]
 
+_SET_NEWEST = (
+    update(_machines)
+    .where(_machines.c.id == bindparam("machine"))
+    .where(_machines.c.connection == bindparam("number"))
+    .where(_machines.c.event_seq < bindparam("seq"))
+    .values(event_seq=bindparam("seq"))
+)
+
 
 def _due(claimed: tuple[Delivery, bytes]) -> int:
     return claimed[0].next_attempt_at or 0
@@ -84,11 +92,7 @@ async def store(
     async with database.begin() as transaction:
         if newest:  # before the accounts: see the order of locks in `event_log`
             await transaction.execute(
-                update(_machines)
-                .where(_machines.c.id == bindparam("machine"))
-                .where(_machines.c.connection == bindparam("number"))
-                .where(_machines.c.event_seq < bindparam("seq"))
-                .values(event_seq=bindparam("seq")),
+                _SET_NEWEST,
                 [
                     {"machine": machine, "number": number, "seq": seq}
                     for machine, (number, seq) in sorted(newest.items())
