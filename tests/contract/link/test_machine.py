@@ -300,6 +300,9 @@ def test_a_short_page_of_events_is_not_the_last() -> None:
 def test_figures_are_sent_from_time_to_time_and_everything_if_providers_change(
     book: Playbook,
 ) -> None:
+    assert book.link.deadline(book.now) == book.now + 10  # a random part of the interval
+    assert book.pass_time(10) == []
+    assert book.batch() == [Change(machine=report().machine)]
     assert book.link.deadline(book.now) == book.now + 20
     assert book.pass_time(20) == []
     assert book.batch() == [Change(machine=report().machine)]

@@ -227,7 +227,8 @@ class MachineLink:
         outbox: what waits to be sent.
         version: of the machine agent.
         describe: returns everything that runs on the machine now.
-        random_fraction: returns a number from 0 to 1; randomizes the delays of connections.
+        random_fraction: returns a number from 0 to 1; randomizes the delays of connections and
+            of the first report on each.
         has_terminals: whether the machine agent takes terminals; if not, a binary message is a
             fault of the service.
 
@@ -474,7 +475,8 @@ class MachineLink:
             older.state, older.deadline = _State.LINGERING, now + self._timing.linger
         self._is_current_lost = False
         self._welcomed_at = now
-        self._report_at = now + self._timing.report_interval
+        # Thousands of machines may have connected at once: they do not report at once for ever.
+        self._report_at = now + self._timing.report_interval * self._random_fraction()
         self._lose_streams()
         if self._has_terminals:
             self._streams = terminals.TerminalStreams(is_machine=True)
