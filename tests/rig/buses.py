@@ -28,7 +28,7 @@ async def on_redis(
     try:
         own = secrets.token_hex(4)
         await bus.subscribe(own, lambda _: None)
-        await eventually(lambda: is_heard(bus, own))
+        await eventually(lambda: has_subscriber(bus, own))
         await eventually(lambda: bus.is_up)  # Redis knows of it earlier
         yield bus
     finally:
@@ -37,8 +37,8 @@ async def on_redis(
         await bus.close()
 
 
-async def is_heard(bus: Bus, channel: str) -> bool:
-    """Return whether what is published on a channel is heard."""
+async def has_subscriber(bus: Bus, channel: str) -> bool:
+    """Return whether a channel has a subscriber."""
     try:
         return await bus.publish(channel, b"") > 0
     except BusDown:

@@ -290,9 +290,11 @@ class CliAgent:
         and a reader that is created after a restart sees only the result.
         """
         messages = transcript.messages(ids, self._guards, start)
-        first = max(0, len(messages) - transcript.unfinished_count)
-        pieces = transcript.pieces(start + first)
-        for piece, message in zip(pieces, messages[first:], strict=True):
+        unfinished = messages[max(0, len(messages) - transcript.unfinished_count) :]
+        if not unfinished:
+            return messages
+        pieces = transcript.pieces(unfinished[0].index)
+        for piece, message in zip(pieces, unfinished, strict=True):
             if piece.key not in ids:
                 self._journal.save_message_id(self._record.id, piece.key, message.id)
         return messages

@@ -177,7 +177,7 @@ WRITES: list[tuple[Literal["md", "jsonl"], str]] = [
     ("md", "> Run shell command? (Y)es/(N)o/(D)on't ask again [Yes]: y  \n"),
     ("md", "> Commit a1cc990 a title\n\nand a body  \n"),
     ("jsonl", '{"event": "message_send_starting", "time": 2000000002}\n'),
-    ("md", "\nFixed.\n\n"),  # it has told the model of an error, and got another answer
+    ("md", "\nFixed.\n\n"),  # aider has sent an error to the model, which answers again
     ("md", "> Tokens: 2.3k sent, 9 received.  \n"),
     ("jsonl", '{"event": "message_send", "time": 2000000003}\n'),
     ("md", "\n#### two  \n"),
