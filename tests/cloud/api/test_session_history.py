@@ -197,6 +197,12 @@ async def test_an_end_that_was_not_reported(owner: Owner) -> None:
     assert await ended_sessions() == []
 
 
+async def test_no_session_has_ended(owner: Owner) -> None:
+    async with owner.site.database.begin() as transaction:
+        await session_history.end(transaction, [], 5)
+    assert await session_history.page(owner.site.database, owner.id, state="ended", limit=10) == []
+
+
 async def test_a_status_is_not_written(owner: Owner) -> None:
     one = session(status="idle")
     machine = await owner.machine(one)

@@ -81,6 +81,8 @@ async def running(database: Database, machine_ids: Sequence[str]) -> list[OwnedS
 
 async def end(transaction: Transaction, missing: Sequence[OwnedSession], now: int) -> None:
     """Note that sessions have ended, for a reason that is not known."""
+    if not missing:
+        return
     rows = []
     for one in missing:
         ended = msgspec.structs.replace(
