@@ -164,7 +164,7 @@ class RateLimit(NamedTuple):
 
     Args:
         name: names the limit in the `RateLimit` headers.
-        subject: caller is limited, as the error says it.
+        subject: who is limited, as the error says it.
     """
 
     name: str
