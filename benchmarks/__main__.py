@@ -49,6 +49,8 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     facts = machine_facts()
     console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
+    # A shell starts what runs in its background with an ignored SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, interrupt)
     reports: dict[str, list[Section]] = {}
     try:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import psutil
@@ -13,6 +14,8 @@ from tests.rig.processes import Program
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 ROOT = Path(__file__).parents[2]
+IN_BACKGROUND = ["-c", 'trap "" INT; exec "$0" "$@"', sys.executable]
+"""How a shell starts a program in its background: with an ignored SIGINT."""
 
 
 def started_in(directory: Path) -> list[psutil.Process]:
@@ -41,7 +44,7 @@ async def test_a_signal_ends_its_programs_and_removes_its_files(
     # The service and a scripted machine, and an attack on them that takes a minute.
     arguments = ["-m", "benchmarks", "hostile", "--only", "titles", "--seconds", "59"]
     try:
-        async with Program(*arguments, env=env) as benchmark:
+        async with Program(*IN_BACKGROUND, *arguments, env=env, python="/bin/sh") as benchmark:
             await eventually(lambda: len(started_in(tmp_path)) >= 2, within=3 * PATIENCE)
             benchmark.signal(number)
             assert await benchmark.ends(within=2 * PATIENCE) == 130

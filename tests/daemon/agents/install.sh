@@ -32,6 +32,7 @@ pip_agent() {
 }
 
 mkdir -p "$cache"
+cache=$(cd -P "$cache" && pwd) # virtual environments keep their path, and a link to it may go
 for agent in "$@"; do
     folder=$cache/$agent
     exec 9>"$cache/$agent.lock"
