@@ -4,15 +4,17 @@ import asyncio
 
 import pytest
 from sqlalchemy import delete, insert, select
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from outrider.cloud.store import accounts, deliveries, tables
+from outrider.contract.events import EventName
 from outrider.contract.ids import new_id
 from outrider.contract.webhooks import WebhookRequest
 from tests.cloud.webhooks.events import DAEMON, agent_event
 from tests.cloud.webhooks.office import Office
 from tests.cloud.webhooks.receiver import Receiver
 from tests.rig.patience import PATIENCE
+from tests.rig.samples import session
 from tests.rig.site import new_account
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -77,6 +79,46 @@ async def test_events_wait_for_the_database(
     assert tries == 5
     await office.settles(webhook.id)
     await receiver.takes(1)
+
+
+async def test_an_event_that_is_refused_and_then_meets_an_outage(
+    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A webhook was deleted, and the database is restarted just then: the intake goes on."""
+    webhook = await office.webhook(receiver.url)
+    real = deliveries.store
+    errors = [
+        IntegrityError("INSERT", {}, Exception("the webhook has gone")),
+        OperationalError("INSERT", {}, Exception("the server has gone")),
+    ]
+
+    async def store(*values: object) -> object:
+        if errors:
+            raise errors.pop(0)
+        return await real(*values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(deliveries, "store", store)
+    await office.happens()
+    await office.settles(webhook.id)
+    await office.happens()
+    await office.settles(webhook.id, index=1)
+    await receiver.takes(2)
+
+
+async def test_a_value_that_the_database_cannot_hold_stops_no_other_event(
+    office: Office, receiver: Receiver
+) -> None:
+    """PostgreSQL has no text with NUL; asyncpg has an error of its own for that."""
+    webhook = await office.webhook(receiver.url)
+    ended = agent_event(EventName.SESSION_ENDED, session_id="a\0b", session=session())
+    stored = [asyncio.Event(), asyncio.Event()]
+    for number, event in enumerate([ended, agent_event()]):
+        await office.intake.agent_event(
+            office.account_id, DAEMON, 1, number + 1, event, stored=stored[number].set
+        )
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(one.wait() for one in stored))
+    await office.settles(webhook.id)
 
 
 async def test_only_the_newest_connection_advances_the_stored_number(

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
-from sqlalchemy.exc import DataError, IntegrityError
+from outrider.cloud.store.database import is_refused
 
 _MAX_BATCH: Final = 200
 
@@ -22,7 +22,7 @@ class Batches(Generic[Query, Result]):
 
     Args:
         run_batch: returns the result of each query, in their order. If it raises, every query of
-            the batch fails; but after a data or integrity error each query is run on its
+            the batch fails; but if the database refused a value each query is run on its
             own, so that one bad value fails only its own query.
     """
 
@@ -64,14 +64,12 @@ class Batches(Generic[Query, Result]):
     async def _resolve(self, pending: list[tuple[Query, asyncio.Future[Result]]]) -> None:
         try:
             results = await self._run_batch([query for query, _ in pending])
-        except (IntegrityError, DataError) as error:
-            if len(pending) > 1:
+        except Exception as error:  # noqa: BLE001  # raised to the callers
+            if len(pending) > 1 and is_refused(error):
                 for entry in pending:
                     await self._resolve([entry])
             else:
                 _fail(pending, error)
-        except Exception as error:  # noqa: BLE001  # raised to the callers
-            _fail(pending, error)
         else:
             for (_, future), result in zip(pending, results, strict=True):
                 if not future.done():

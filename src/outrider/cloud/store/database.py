@@ -19,7 +19,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import (
     ArgumentError,
+    DataError,
     DBAPIError,
+    IntegrityError,
     InterfaceError,
     InternalError,
     InvalidRequestError,
@@ -55,6 +57,8 @@ _SQLITE_WAIT: Final = 10
 _UNAVAILABLE_STATES: Final = ("08", "53", "57P")
 """SQLSTATE prefixes of an unavailable PostgreSQL: stopping, starting, or out of connections."""
 
+_REFUSED_STATES: Final = ("22", "23")
+"""SQLSTATE prefixes of values that PostgreSQL cannot store, and of violated constraints."""
 
 _SQLITE_CANNOT_STORE: Final = frozenset(
     (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
@@ -64,8 +68,8 @@ _POSTGRESQL_CANNOT_STORE: Final = frozenset(("53100", "25006", "58030"))
 
 
 DATABASE_ERRORS: Final = (SQLAlchemyError, OSError)
-"""The errors of using the database; some drivers raise OSError unwrapped. `is_unavailable` and
-`cannot_store` distinguish them."""
+"""The errors of using the database; some drivers raise OSError unwrapped. `is_unavailable`,
+`is_refused` and `cannot_store` distinguish them."""
 
 
 class DatabaseError(OutriderError):
@@ -212,6 +216,18 @@ def is_unavailable(error: BaseException) -> bool:
         kinds = (OperationalError, InterfaceError, InternalError)
         return error.connection_invalidated or isinstance(error, kinds)
     return error.connection_invalidated or state.startswith(_UNAVAILABLE_STATES)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return whether the database refused the values of a statement: it would do so again.
+
+    They violate a constraint, or no column of that type can hold them.
+    """
+    if isinstance(error, (IntegrityError, DataError)):
+        return True
+    # SQLAlchemy has no class of its own for asyncpg's errors about values.
+    state = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+    return state is not None and state.startswith(_REFUSED_STATES)
 
 
 def cannot_store(error: BaseException) -> bool:

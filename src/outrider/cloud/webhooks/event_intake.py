@@ -18,10 +18,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
-from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from outrider.cloud.store import deliveries
-from outrider.cloud.store.database import DATABASE_ERRORS, Database
+from outrider.cloud.store.database import DATABASE_ERRORS, Database, is_refused
 from outrider.cloud.store.deliveries import Delivery
 from outrider.cloud.store.event_log import Event
 from outrider.cloud.store.session_history import OwnedSession
@@ -157,7 +156,10 @@ class EventIntake:
         return await self._queue.deliver(delivery, body)
 
     async def run(self) -> None:
-        """Store accepted events until cancelled; what still waits then is stored first."""
+        """Store accepted events until cancelled; then try once more, up to `MAX_WAITING` of them.
+
+        The rest is not acknowledged, so machines repeat it.
+        """
         batch: list[_Pending] = []
         try:
             while True:
@@ -178,39 +180,37 @@ class EventIntake:
             batch.append(self._waiting.get_nowait())
 
     async def _store_with_retry(self, batch: list[_Pending]) -> None:
-        """Store a batch, retrying while the database is unavailable; machines wait meanwhile."""
-        is_retry = False
+        """Store a batch, retrying while the database is unavailable; machines wait meanwhile.
+
+        A webhook or an account may have been deleted since it was looked up. One such event must
+        not block those of all other machines: events of a batch that the database refuses are
+        stored one by one, and one that it refuses twice is dropped.
+        """
+        is_retry = was_refused = False
         while True:
             try:
                 await self._store(batch, is_retry=is_retry)
-            except (IntegrityError, DataError) as error:
-                await self._store_one_by_one(batch, error)
-                return
             except DATABASE_ERRORS as error:
-                _log.warning("storing events failed, retrying", count=len(batch), error=str(error))
-                await asyncio.sleep(self._retry_interval)
-                is_retry = True
+                cause = error
             else:
                 return
-
-    async def _store_one_by_one(self, batch: list[_Pending], cause: SQLAlchemyError) -> None:
-        """Store a batch that violates a constraint, without the events that do.
-
-        A webhook or an account may have been deleted since it was looked up. One such event
-        must not block those of all other machines.
-        """
-        for pending in batch:
-            if pending.event is not None:
-                self._subscriptions.invalidate(pending.event.account_id)
-        if len(batch) > 1:
-            for pending in batch:
-                await self._store_with_retry([pending])
-            return
-        try:
-            await self._store(batch)
-        except (IntegrityError, DataError):
-            _log.error("event cannot be stored", machine=batch[0].machine, error=str(cause))
-            batch[0].stored()
+            first = batch[0]
+            if not is_refused(cause):
+                _log.warning("storing events failed, retrying", count=len(batch), error=str(cause))
+                await asyncio.sleep(self._retry_interval)
+                is_retry = True
+            elif len(batch) > 1:
+                for pending in batch:
+                    await self._store_with_retry([pending])
+                return
+            elif was_refused:
+                _log.error("event cannot be stored", machine=first.machine, error=str(cause))
+                first.stored()
+                return
+            else:
+                was_refused = True
+                if first.event is not None:
+                    self._subscriptions.invalidate(first.event.account_id)
 
     async def _store(self, batch: list[_Pending], *, is_retry: bool = False) -> None:
         """Store a batch, and pass its deliveries to the queue.
