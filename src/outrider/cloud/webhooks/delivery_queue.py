@@ -40,7 +40,9 @@ _LOW_WATERMARK: Final = 100
 """Waiting deliveries of a webhook below which more of them are fetched from the table."""
 
 _CLAIM_BATCH: Final = 200
-_CALLER_SECONDS: Final = 30.0
+_CALLER_SECONDS: Final = 20.0
+"""Seconds that a caller waits beyond the timeout of an attempt, for a slot and for the flush."""
+
 _RENEW_SECONDS: Final = 20.0
 _PROMPT_MS: Final = 1000
 """A receiver that answers within this time is prompt; see `delivery_limiter`."""
@@ -137,13 +139,14 @@ class DeliveryQueue:
         """Add a delivery and wait for its first attempt.
 
         Returns:
-            The delivery after its attempt is stored, or as it was if that takes more than 30 s.
+            The delivery after its attempt is stored, or as it was if that takes more than 20 s
+            longer than an attempt may.
         """
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiters[delivery.id] = waiter
         self.add(delivery, body, first=True)
         try:
-            async with asyncio.timeout(_CALLER_SECONDS):
+            async with asyncio.timeout(self._sender.timeout + _CALLER_SECONDS):
                 return await waiter
         except TimeoutError:
             return delivery

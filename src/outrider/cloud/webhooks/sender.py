@@ -54,6 +54,11 @@ class Sender:
         self._tracing = tracing
         self._client: HttpClient | None = None
 
+    @property
+    def timeout(self) -> float:
+        """Seconds that an attempt takes at most."""
+        return self._timeout
+
     async def close(self) -> None:
         """Close every connection."""
         if self._client is not None:
