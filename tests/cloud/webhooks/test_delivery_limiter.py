@@ -27,7 +27,7 @@ class World:
         self.flying: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self._let_go = asyncio.Semaphore(0)
-        self.limiter = DeliveryLimiter(self._attempt, lambda _webhook, _left: None, LIMITS)
+        self.limiter = DeliveryLimiter(self._attempt, lambda _webhook: None, LIMITS)
 
     def send(self, webhook: str, count: int) -> None:
         """Have so many deliveries of a webhook tried."""

@@ -117,6 +117,39 @@ async def test_more_than_a_node_has_room_for(
         await receiver.takes(count)
 
 
+_BODY_BYTES = len(b'{"event":"x"}')
+
+
+@pytest.mark.parametrize(
+    ("limits", "second"),
+    [
+        (DeliveryLimits(waiting_bytes_per_webhook=20 * _BODY_BYTES), 60),
+        # Each webhook has its turn: what is in flight, and as many again that wait.
+        (DeliveryLimits(waiting_bytes=20 * _BODY_BYTES), 16),
+    ],
+    ids=["bytes", "bytes of all webhooks"],
+)
+async def test_what_is_fetched_from_the_table_keeps_to_the_limits_on_bytes(
+    database_url: str, receiver: Receiver, limits: DeliveryLimits, second: int
+) -> None:
+    gate = Gate()
+    receiver.answers(gate)
+    async with offices(database_url, limits=limits) as (office,):
+        webhooks = [await office.webhook(f"{receiver.url}/{number}") for number in range(2)]
+        try:
+            await office.store(webhooks[0].id, 60)
+            await office.queue.claim()
+            assert office.queue.claimed == 60
+            await office.store(webhooks[0].id, 60)
+            await office.store(webhooks[1].id, 60)
+            for _ in range(5):
+                await office.queue.claim()
+            assert office.queue.claimed == 60 + second
+            await eventually(lambda: gate.waiting == 2 * limits.in_flight_per_webhook)
+        finally:
+            await office.queue.limiter.close()
+
+
 async def test_two_nodes_deliver_each_once(database_url: str, receiver: Receiver) -> None:
     async with offices(database_url, 2) as nodes:
         webhook = await nodes[0].webhook(receiver.url)

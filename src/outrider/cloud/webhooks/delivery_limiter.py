@@ -58,14 +58,13 @@ class DeliveryLimiter:
     Args:
         attempt: attempts a delivery; returns whether its receiver was prompt, None if it was not
             contacted. Must not raise.
-        on_start: called with the webhook and the number of its deliveries that still wait, each
-            time one of them is started.
+        on_start: called with the webhook each time one of its deliveries is started.
     """
 
     def __init__(
         self,
         attempt: Callable[[Delivery, bytes], Awaitable[bool | None]],
-        on_start: Callable[[str, int], None],
+        on_start: Callable[[str], None],
         limits: DeliveryLimits = DEFAULT_LIMITS,
     ) -> None:
         self._limits = limits
@@ -104,14 +103,24 @@ class DeliveryLimiter:
             and self._size <= limits.waiting_bytes
         )
 
-    def waiting(self, webhook_id: str) -> int:
-        """Return how many of a webhook's deliveries wait for their attempt."""
-        webhook = self._webhooks.get(webhook_id)
-        return 0 if webhook is None else len(webhook.waiting)
+    @property
+    def is_full(self) -> bool:
+        """Whether the bodies that wait here, of all webhooks, have more bytes than allowed."""
+        return self._size > self._limits.waiting_bytes
 
-    def with_more_than(self, waiting: int) -> list[str]:
-        """Return the webhooks with more than `waiting` waiting deliveries."""
-        return [one for one, webhook in self._webhooks.items() if len(webhook.waiting) > waiting]
+    def has_enough(self, webhook_id: str, waiting: int) -> bool:
+        """Return whether no more of a webhook's deliveries should be fetched from the table.
+
+        More than `waiting` of them wait, or too many bytes; while `is_full`, if any of them wait,
+        so that the others still get their turn.
+        """
+        webhook = self._webhooks.get(webhook_id)
+        return webhook is not None and self._has_enough(webhook, waiting)
+
+    def with_enough(self, waiting: int) -> list[str]:
+        """Return the webhooks of which `has_enough` is true."""
+        webhooks = self._webhooks.values()
+        return [one.webhook_id for one in webhooks if self._has_enough(one, waiting)]
 
     def add(self, delivery: Delivery, body: bytes, *, first: bool = False) -> None:
         """Queue a delivery; with `first`, ahead of those of its webhook that wait."""
@@ -132,6 +141,12 @@ class DeliveryLimiter:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _has_enough(self, webhook: _Webhook, waiting: int) -> bool:
+        if self.is_full:
+            return bool(webhook.waiting)
+        too_large = webhook.size > self._limits.waiting_bytes_per_webhook
+        return too_large or len(webhook.waiting) > waiting
 
     def _start(self, webhook: _Webhook) -> None:
         """Start as many of a webhook's deliveries as have a slot."""
@@ -179,7 +194,7 @@ class DeliveryLimiter:
         job = webhook.waiting.popleft()
         webhook.size -= len(job[1])
         self._size -= len(job[1])
-        self._on_start(webhook.webhook_id, len(webhook.waiting))
+        self._on_start(webhook.webhook_id)
         return job
 
     def _set_prompt(self, webhook_id: str, *, prompt: bool) -> None:

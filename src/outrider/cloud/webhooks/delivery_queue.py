@@ -40,6 +40,10 @@ _LOW_WATERMARK: Final = 100
 """Waiting deliveries of a webhook below which more of them are fetched from the table."""
 
 _CLAIM_BATCH: Final = 200
+_CLAIM_BATCH_WHEN_FULL: Final = 8
+"""Rows claimed at once while the bodies that wait here have too many bytes. They are of webhooks of
+which nothing waits: each has a few deliveries at a time here, however large they are."""
+
 _CALLER_SECONDS: Final = 20.0
 """Seconds that a caller waits beyond the timeout of an attempt, for a slot and for the flush."""
 
@@ -123,7 +127,7 @@ class DeliveryQueue:
     def overflowed(self, webhook_id: str) -> None:
         """Note that deliveries of a webhook were stored unclaimed, for lack of room."""
         self._overflow.add(webhook_id)
-        if self._limiter.waiting(webhook_id) <= _LOW_WATERMARK:
+        if not self._limiter.has_enough(webhook_id, _LOW_WATERMARK):
             self._wake_claim.set()
 
     def add(self, delivery: Delivery, body: bytes, *, first: bool = False) -> None:
@@ -190,21 +194,22 @@ class DeliveryQueue:
             self._age.set(0 if oldest is None else (now - oldest) / 1000)
             if oldest is None:
                 return
-        full = self._limiter.with_more_than(_LOW_WATERMARK)
+        enough = self._limiter.with_enough(_LOW_WATERMARK)
+        limit = _CLAIM_BATCH_WHEN_FULL if self._limiter.is_full else _CLAIM_BATCH
         rows = await deliveries.claim(
             self._database,
             now=now,
             until=now + int(CLAIM_SECONDS * 1000),
-            limit=_CLAIM_BATCH,
-            without=full,
+            limit=limit,
+            without=enough,
         )
-        self._overflow.update(full)  # the table may have more of theirs
+        self._overflow.update(enough)  # the table may have more of theirs
         for delivery, body in rows:
             # A lease that has expired here (a suspended process) is claimed again, perhaps by this
             # node, which still has the delivery.
             if delivery.id not in self._claims:
                 self.add(delivery, body)
-        self._more_due = len(rows) == _CLAIM_BATCH
+        self._more_due = len(rows) == limit
         if self._more_due:
             self._age.set((now - (rows[0][0].next_attempt_at or now)) / 1000)
             self._wake_claim.set()
@@ -219,9 +224,11 @@ class DeliveryQueue:
             claims = self._claims
             claims |= {delivery: now + CLAIM_SECONDS for delivery in valid if delivery in claims}
 
-    def _started(self, webhook_id: str, waiting: int) -> None:
+    def _started(self, webhook_id: str) -> None:
         """Fetch more of a webhook's deliveries from the table once few are left here."""
-        if waiting <= _LOW_WATERMARK and webhook_id in self._overflow:
+        if webhook_id in self._overflow and not self._limiter.has_enough(
+            webhook_id, _LOW_WATERMARK
+        ):
             self._overflow.discard(webhook_id)
             self._wake_claim.set()
 
