@@ -4,15 +4,17 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 
 import pytest
+from aiohttp import web
 from prometheus_client import generate_latest
 from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError
 
 from outrider.cloud.access.encryption import Cipher
 from outrider.cloud.store import deliveries, tables, webhooks
 from outrider.cloud.webhooks.retention import prune, prune_log
 from outrider.contract.events import EventName
 from tests.cloud.webhooks.events import agent_event
-from tests.cloud.webhooks.office import Office
+from tests.cloud.webhooks.office import Office, offices
 from tests.cloud.webhooks.receiver import Receiver, one_after_another, says
 from tests.rig.patience import eventually
 
@@ -145,6 +147,39 @@ async def test_410_switches_the_webhook_off(office: Office, receiver: Receiver) 
     await receiver.takes(1)
     again = await office.subscriptions.set_active(office.account_id, webhook.id, active=True)
     assert (again.active, again.disabled_reason) == (True, None)
+
+
+async def test_410_switches_the_webhook_off_during_an_outage_too(
+    database_url: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with offices(database_url, poll_interval=0.02) as (office,):
+        real, outages = office.database.begin, 0
+
+        def begin() -> object:
+            nonlocal outages
+            if outages:
+                outages -= 1
+                raise OperationalError("BEGIN", {}, Exception("the server has gone"))
+            return real()
+
+        async def gone(_: web.Request) -> web.StreamResponse:
+            nonlocal outages
+            outages = 1
+            return web.Response(status=410)
+
+        monkeypatch.setattr(office.database, "begin", begin)
+        receiver.answers(gone)
+        await office.open()
+        webhook = await office.webhook(receiver.url)
+        await office.happens()
+        assert (await office.settles(webhook.id)).status == "failed"
+
+        async def disabled() -> bool:
+            (shown,) = await office.subscriptions.list(office.account_id)
+            return not shown.active and "410" in (shown.disabled_reason or "")
+
+        await eventually(disabled)
+        await receiver.takes(1)
 
 
 async def test_what_waits_for_a_webhook_that_is_switched_off_fails(

@@ -109,6 +109,8 @@ class Result(NamedTuple):
     failed_at: int | None
     """When a delivery failed; None if none has."""
     succeeded: bool
+    disabled_reason: str | None = None
+    """Why the webhook is disabled at `failed_at`; None if it is not."""
 
 
 _FAILING_SINCE = """
@@ -118,7 +120,7 @@ ELSE COALESCE(webhooks.failing_since, new.failing_since) END
 
 
 async def store_results(transaction: Transaction, results: Sequence[Result]) -> None:
-    """Store the newest delivery of webhooks, and since when all of theirs have failed."""
+    """Store the newest delivery of webhooks, since when all have failed, and what disables them."""
     if len(results) > 1 and transaction.dialect != "sqlite":
         # Other nodes have deliveries of the same webhooks: lock them in one order.
         ids = [result.webhook_id for result in results]
@@ -142,13 +144,15 @@ async def store_results(transaction: Transaction, results: Sequence[Result]) -> 
         ],
         changes=f"last_delivery = new.last_delivery, failing_since = {_FAILING_SINCE}",
     )
+    for webhook_id, _, failed_at, _, reason in results:
+        if reason is not None and failed_at is not None:
+            await disable(transaction, webhook_id, reason, failed_at)
 
 
-async def disable(database: Database, webhook_id: str, reason: str, now: int) -> None:
+async def disable(transaction: Transaction, webhook_id: str, reason: str, now: int) -> None:
     """Disable an active webhook and store the reason."""
-    async with database.begin() as connection:
-        await connection.execute(
-            update(_webhooks)
-            .where(_webhooks.c.id == webhook_id, _webhooks.c.active)
-            .values(active=False, disabled_reason=reason, updated_at=now)
-        )
+    await transaction.execute(
+        update(_webhooks)
+        .where(_webhooks.c.id == webhook_id, _webhooks.c.active)
+        .values(active=False, disabled_reason=reason, updated_at=now)
+    )

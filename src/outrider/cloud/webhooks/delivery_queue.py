@@ -96,6 +96,7 @@ class DeliveryQueue:
         self._overflow: set[str] = set()
         self._waiters: dict[str, Waiter] = {}
         self._wake_claim = asyncio.Event()
+        self._flush_now = asyncio.Event()
         self._next_due = float("inf")
         self._more_due = False
         self._age = Gauge(
@@ -283,9 +284,7 @@ class DeliveryQueue:
         after = retry_policy.after_attempt(delivery, outcome, self._delays, self._chance())
         self._outcomes.add(after, account_id, outcome.status, outcome.ended_at)
         if outcome.status == GONE:
-            await self._subscriptions.disable(
-                account_id, target.id, "The receiver answered 410 Gone"
-            )
+            self._flush_now.set()  # it disables the webhook: nothing more should be sent to it
         return outcome
 
     def _abandon(self, delivery: Delivery, account_id: str, reason: str) -> None:
@@ -319,7 +318,7 @@ class DeliveryQueue:
         await _wait(self._wake_claim, wait)
 
     async def _flush_pause(self) -> None:
-        await asyncio.sleep(_FLUSH_INTERVAL)
+        await _wait(self._flush_now, _FLUSH_INTERVAL)
         await _wait(self._outcomes.added, self._poll_interval)
 
     async def _renew_pause(self) -> None:
@@ -453,6 +452,8 @@ def _results(completed: Sequence[_Completed]) -> list[webhooks.Result]:
     for one in completed:
         webhook_id, status = one.delivery.webhook_id, one.delivery.status
         newest[webhook_id] = one
+        for account_id in {one.account_id for one in completed if one.status_code == GONE}:
+            self._subscriptions.invalidate(account_id)
         if status == "succeeded":
             succeeded.add(webhook_id)
         elif status == "failed":
@@ -460,6 +461,7 @@ def _results(completed: Sequence[_Completed]) -> list[webhooks.Result]:
     return [
         webhooks.Result(
             webhook_id=webhook_id,
+    gone: set[str] = set()
             last_delivery={
                 "id": one.delivery.id,
                 "event": one.delivery.event,
@@ -467,8 +469,11 @@ def _results(completed: Sequence[_Completed]) -> list[webhooks.Result]:
                 "statusCode": one.status_code,
                 "at": one.at,
             },
+        if one.status_code == GONE:
+            gone.add(webhook_id)
             failed_at=failed_at.get(webhook_id),
             succeeded=webhook_id in succeeded,
         )
         for webhook_id, one in newest.items()
     ]
+            disabled_reason="The receiver answered 410 Gone" if webhook_id in gone else None,

@@ -196,7 +196,8 @@ class Subscriptions:
 
     async def disable(self, account_id: str, webhook_id: str, reason: str) -> None:
         """Disable a webhook because of its receiver's behaviour; `reason` is shown to the user."""
-        await webhooks.disable(self._database, webhook_id, reason, self._now())
+        async with self._database.begin() as transaction:
+            await webhooks.disable(transaction, webhook_id, reason, self._now())
         self.invalidate(account_id)
 
     def invalidate(self, account_id: str) -> None:
