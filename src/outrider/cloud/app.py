@@ -122,7 +122,7 @@ class Service:
             self._bus,
             announce=self._announce,
             close_connection=self._close_connection,
-            revived=self._reconcile,
+            revived=self._reclaim,
             drain_seconds=drain_seconds,
             tracing=tracing,
         )
@@ -408,14 +408,14 @@ class Service:
     async def _bus_up(self) -> None:
         self._fleet.presence.republish()
         self._live.feed.wake_all()
-        await self._reconcile()
-
-    async def _reconcile(self) -> None:
-        """Release machines that have connected to other nodes since."""
         try:
-            await self._gateway.reclaim()
+            await self._reclaim()
         except DATABASE_ERRORS as error:
             _log.warning("machine reconciliation failed", error=str(error))
+
+    async def _reclaim(self) -> None:
+        """Claim this node's machines again; release those that have connected elsewhere since."""
+        await self._gateway.reclaim()
 
     async def _account_changed(self, account_id: str) -> None:
         """Drop this node's caches of an account that the operator changed or deleted."""

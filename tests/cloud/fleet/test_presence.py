@@ -116,6 +116,46 @@ def figures(free: int) -> Change:
     return Change(machine=msgspec.structs.replace(MACHINE, free_mem=free))
 
 
+async def test_many_machines_are_reclaimed_with_few_statements(here: Here) -> None:
+    """A node that was declared dead has seconds for that, and may have 10,000 machines."""
+    count, statements = 1200, 0
+    row = {
+        "account_id": ACCOUNT,
+        "nickname": "n",
+        "hostname": "h",
+        "platform": "linux",
+        "version": "0",
+        "created_at": 0,
+        "connected": True,
+        "node": "dead",
+        "connection": 2,
+    }
+    ids = [new_id("machine") for _ in range(count)]
+    rows = [{**row, "id": one, "token_hash": digest(one)} for one in ids]
+    async with here.database.begin() as transaction:
+        await transaction.execute(insert(tables.machines), rows)
+    offline, elsewhere, revoked = ids[0], ids[1], ids[2]
+    await machines.revoke_token(here.database, revoked)
+    async with here.database.begin() as transaction:
+        await machines.detach(transaction, offline, {}, node=None, connection=None)
+
+    def counted(*_: object) -> None:
+        nonlocal statements
+        statements += 1
+
+    engine = here.database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", counted)
+    connections = dict.fromkeys(reversed(ids), 2) | {elsewhere: 1}
+    reclaimed = await machines.reclaim(here.database, "alive", connections)
+    event.remove(engine, "before_cursor_execute", counted)
+    assert reclaimed == set(ids[3:])
+    assert statements < 20
+    assert [await machines.node_of(here.database, one) for one in ids[1:5]] == [
+        *("dead", "dead"),
+        *("alive", "alive"),
+    ]
+
+
 class TestArrivals:
     async def test_those_that_come_together_are_one_transaction(self, here: Here) -> None:
         commits = 0

@@ -41,7 +41,8 @@ class Nodes:
     Args:
         node: this node's id.
         take_over: takes over the machines of removed nodes.
-        revived: releases what others took over after this node was declared dead.
+        revived: claims this node's machines again after it was declared dead, and releases those
+            that others took over. If it fails, the next heartbeat calls it again.
         timeout: seconds without a heartbeat after which a node is dead.
         shared_clock: adjusted at each heartbeat.
         clock: monotonic seconds.
@@ -67,6 +68,7 @@ class Nodes:
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
         self._looked_at = 0.0
+        self._was_declared_dead = False
 
     async def join(self, *, alone: bool) -> None:
         """Register this node, and take over machines without a node.
@@ -101,8 +103,11 @@ class Nodes:
         await self._shared_clock.adjust()
         if not await nodes.beat(self._database, self._node):
             _log.warning("this node was declared dead by its peers; releasing its machines")
+            self._was_declared_dead = True
+        if self._was_declared_dead:
             # The row is there again: machines that nobody has taken over yet stay this node's.
             await self._revived()
+            self._was_declared_dead = False
         if await self._look():
             await self._take_over()
 

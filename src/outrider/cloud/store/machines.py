@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, insert, null, or_, select, update
 
+from outrider.cloud.batched import batched
 from outrider.cloud.store import tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
 
+_RECLAIMED_AT_ONCE = 500
 _machines = tables.machines
 _codes = tables.enrollment_codes
 
@@ -243,22 +245,28 @@ async def reclaim(database: Database, node: str, connections: Mapping[str, int])
     """Make a node responsible for its machines again; return those that are still connected here.
 
     A machine that has connected to another node since has a higher number, and is left to it.
-
+    Idempotent: call it again after an interruption.
 
     Args:
         connections: the number of each machine's connection here, by machine id.
     """
     reclaimed: set[str] = set()
-    async with database.begin() as transaction:
-        for machine_id, connection in connections.items():
-            result = await transaction.execute(
-                update(_machines)
-                .where(_machines.c.id == machine_id, _machines.c.connection == connection)
-                .where(_machines.c.connected, _machines.c.token_hash.is_not(None))
-                .values(node=node)
-            )
-            if result.rowcount:
-                reclaimed.add(machine_id)
+    for ids in batched(sorted(connections), _RECLAIMED_AT_ONCE):
+        query = (
+            select(_machines.c.id, _machines.c.connection)
+            .where(_machines.c.id.in_(ids))
+            .where(_machines.c.connected, _machines.c.token_hash.is_not(None))
+            .order_by(_machines.c.id)  # the lock order of `attach`
+            .with_for_update()
+        )
+        async with database.begin() as transaction:
+            rows = await transaction.execute(query)
+            here = {machine_id for machine_id, number in rows if number == connections[machine_id]}
+            if here:
+                await transaction.execute(
+                    update(_machines).where(_machines.c.id.in_(here)).values(node=node)
+                )
+        reclaimed |= here
     return reclaimed
 
 
