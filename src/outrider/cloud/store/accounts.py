@@ -174,6 +174,10 @@ async def _remove_access(database: Database, account_id: str, now: int) -> None:
             await transaction.execute(delete(table).where(table.c.account_id == account_id))
         await transaction.execute(
             update(_users).where(_users.c.account_id == account_id).values(password_hash=None)
+        # Not FOR UPDATE: that would wait for event intake, which refers to webhooks (and so locks
+        # their keys) before it updates machines.
+        locked = select(hooks.c.id).where(hooks.c.account_id == account_id).order_by(hooks.c.id)
+        await transaction.execute(locked.with_for_update(key_share=True))
         )
         hooks = tables.webhooks
         await transaction.execute(

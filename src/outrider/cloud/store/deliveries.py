@@ -161,10 +161,19 @@ async def claim(
 
 
 async def renew(database: Database, ids: Sequence[str], until: int) -> None:
-    """Extend the claims of pending deliveries to a later time."""
+    """Extend the claims of pending deliveries to a later time, or release them by an earlier one.
+
+    Rows that are locked are skipped: they are just being finished or deleted. Waiting for one while
+    others are locked here could deadlock with `finish`, which locks rows in its own order.
+    """
+    one = (
+        select(_deliveries.c.id)
+        .where(_deliveries.c.id == bindparam("delivery"), _deliveries.c.status == "pending")
+        .with_for_update(skip_locked=True)
+    )
     statement = (
         update(_deliveries)
-        .where(_deliveries.c.id == bindparam("delivery"), _deliveries.c.status == "pending")
+        .where(_deliveries.c.id == one.scalar_subquery())
         .values(claimed_until=until)
     )
     async with database.begin() as connection:
@@ -215,8 +224,10 @@ async def finish(
         for delivery in deliveries
     ]
     async with database.begin() as connection:
-        await bulk.update(connection, _deliveries, _FINISHED, rows, where=_NOT_FINISHED)
+        # Webhooks first, as in `webhooks.remove`, which locks the webhook and then, by the cascade,
+        # its deliveries. In the other order the two could deadlock.
         await webhooks.store_results(connection, results)
+        await bulk.update(connection, _deliveries, _FINISHED, rows, where=_NOT_FINISHED)
         failed = [result.webhook_id for result in results if result.failed_at is not None]
         if not failed:
             return {}
