@@ -198,6 +198,8 @@ async def test_what_waits_for_a_webhook_that_is_switched_off_fails(
     await eventually(over)
     (seen,) = await office.history(webhook.id)
     assert seen.error == "The webhook is disabled"
+    assert seen.attempt == 1, "it was sent once"
+    assert [one.attempt for one in seen.attempts] == [1, 2]
     await receiver.takes(1)
 
 

@@ -109,9 +109,12 @@ def after_attempt(
 
 
 def abandoned(delivery: Delivery, reason: str, now: int) -> Delivery:
-    """Return the delivery as failed without a further attempt; `reason` becomes its error."""
+    """Return the delivery as failed without a further attempt; `reason` becomes its error.
+
+    The list of attempts gets an entry, with the number that the attempt would have had.
+    """
     attempt = Attempt(
-        attempt=delivery.attempt,
+        attempt=delivery.attempt + 1,
         status_code=None,
         response_body=None,
         error=reason,
