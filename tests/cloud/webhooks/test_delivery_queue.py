@@ -229,6 +229,24 @@ async def test_a_defect_does_not_keep_a_delivery(
     await eventually(lambda: delivered(office, webhook.id, 1))
 
 
+async def test_a_replay_has_the_times_of_the_clock_that_nodes_share(
+    office: Office, receiver: Receiver
+) -> None:
+    """The machine's own clock may be minutes ahead: the replay would wait for so long."""
+    webhook = await office.webhook(receiver.url)
+    await office.happens()
+    await office.settles(webhook.id)
+    office.clock.passes(5)
+    await office.queue.replay(
+        await deliveries.of_webhook(office.database, webhook.id, limit=1, before=None)
+    )
+    await receiver.takes(2)
+    await eventually(lambda: delivered(office, webhook.id, 2))
+    again, first = await office.history(webhook.id)
+    assert again.created_at == int(office.clock() * 1000)
+    assert again.event_id == first.event_id
+
+
 async def test_age_of_the_queue(office: Office, receiver: Receiver) -> None:
     gate = Gate()
     receiver.answers(gate)

@@ -1,6 +1,5 @@
 """Webhooks: subscribe, see what was delivered, try again."""
 
-import time
 from dataclasses import dataclass
 
 import msgspec
@@ -123,13 +122,8 @@ async def replay_deliveries(services: WebhookServices, call: Call) -> Replayed:
     failed = await deliveries.failed_since(
         services.database, webhook.id, request.since, _REPLAYED_AT_ONCE
     )
-    now = time.time_ns() // 1_000_000
     if failed:
-        again = [
-            retry_policy.new_delivery(webhook.id, old.event_id, old.event, now) for old in failed
-        ]
-        await deliveries.again(services.database, again)
-        services.queue.wake()
+        await services.queue.replay(failed)
     return Replayed(count=len(failed))
 
 

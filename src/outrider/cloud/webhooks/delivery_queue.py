@@ -168,6 +168,16 @@ class DeliveryQueue:
         body = await deliveries.again(self._database, [delivery], claimed_until)
         return await self.deliver(delivery, body[old.event_id])
 
+    async def replay(self, failed: Sequence[Delivery]) -> None:
+        """Deliver the events of these deliveries again, as new deliveries that any node claims."""
+        now = int(self._clock() * 1000)
+        again = [
+            retry_policy.new_delivery(old.webhook_id, old.event_id, old.event, now)
+            for old in failed
+        ]
+        await deliveries.again(self._database, again)
+        self.wake()
+
     def wake(self) -> None:
         """Look for due deliveries now: some were stored that no node has claimed."""
         self._wake_claim.set()
