@@ -66,6 +66,19 @@ def test_a_database_that_cannot_be_used(url: str) -> None:
     assert "OUTRIDER_DATA" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://outrider:hunter2@127.0.0.1/outrider",
+        "postgresql:///outrider?host=127.0.0.1&password=hunter2",
+    ],
+)
+def test_the_name_of_a_database_has_no_password(url: str) -> None:
+    name = Database(Settings(database_url=url).sqlalchemy_url).name
+    assert "outrider" in name
+    assert "hunter2" not in name
+
+
 def test_the_public_url_has_one_form() -> None:
     assert Settings(public_url="https://Outrider.Example.com:8443/").public_url == (
         "https://outrider.example.com:8443"

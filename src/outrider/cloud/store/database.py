@@ -113,8 +113,8 @@ class Database:
 
     @property
     def name(self) -> str:
-        """The database's URL without the password, for messages."""
-        return self.url.render_as_string(hide_password=True)
+        """The database's URL for messages: without the password, which parameters may have too."""
+        return self.url.set(query={}).render_as_string(hide_password=True)
 
     @property
     def file(self) -> Path | None:
