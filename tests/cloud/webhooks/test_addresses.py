@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outrider.cloud.webhooks.addresses import AddressPolicy
+from outrider.cloud.webhooks.addresses import RESOLVER_THREADS, AddressPolicy, HostResolver
 from outrider.cloud.webhooks.resolver import PolicyResolver
 from outrider.cloud.webhooks.retry_policy import Outcome
 from outrider.cloud.webhooks.sender import Sender
@@ -333,6 +333,38 @@ class TestAttempts:
         outcome = await self.attempt("http://anything.example.org/")
         assert outcome.status is None
         assert receiver.taken == []
+
+
+async def test_any_number_of_names_that_take_long_hold_up_no_other_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Threads are reserved for names whose last look-up was prompt."""
+    release = threading.Event()
+    real = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *args: Any, **more: Any) -> Any:
+        if str(host).startswith("slow"):
+            release.wait(PATIENCE)
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure")
+        return real("127.0.0.1", *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    resolver = HostResolver()
+    assert await resolver.addresses("known.example.org", 80)
+    slow = [
+        asyncio.create_task(resolver.addresses(f"slow{number}.example.org", 80))
+        for number in range(2 * RESOLVER_THREADS + 1)
+    ]
+    try:
+        await asyncio.sleep(0)  # all of them begin
+        async with asyncio.timeout(PATIENCE / 2):
+            assert await resolver.addresses("known.example.org", 80)
+        assert not any(one.done() for one in slow)
+    finally:
+        release.set()
+        outcomes = await asyncio.gather(*slow, return_exceptions=True)
+        resolver.close()
+    assert all(isinstance(one, socket.gaierror) for one in outcomes)
 
 
 async def test_names_that_take_long_hold_up_nobody_else(

@@ -8,9 +8,12 @@ translated, compatible, 6to4, Teredo, NAT64, ISATAP) is classified by both.
 import asyncio
 import ipaddress
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Literal
+
+from cachetools import FIFOCache
 
 from outrider.contract.errors import bad_request
 
@@ -22,7 +25,11 @@ _Found = list[tuple[Any, ...]]
 
 _RESOLVE_SECONDS: Final = 5.0
 
-RESOLVER_THREADS: Final = 64
+RESOLVER_THREADS: Final = 32
+"""Threads of each of the two pools."""
+
+_PROMPT_SECONDS: Final = 1.0
+_MAX_PROMPT: Final = 100_000
 
 _METADATA: Final = frozenset(
     ipaddress.ip_address(text)
@@ -126,16 +133,18 @@ class AddressPolicy:
 
 
 class HostResolver:
-    """The system's resolver on a thread pool; concurrent look-ups of a host share one.
+    """The system's resolver on thread pools; concurrent look-ups of a host share one.
 
     A name server that does not answer blocks a thread of the system's resolver for many seconds.
     These threads serve nothing else, and a host occupies at most one of them, however many
-    deliveries wait for it.
+    deliveries wait for it. Hosts whose last look-up succeeded within a second have a pool of their
+    own, so that any number of names that cannot be resolved delays none of them.
     """
 
     def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-        self._lookups: dict[_Key, asyncio.Future[_Found]] = {}
+        self._pools: dict[bool, ThreadPoolExecutor] = {}  # by whether they are for prompt hosts
+        self._prompt: FIFOCache[str, None] = FIFOCache(_MAX_PROMPT)
+        self._lookups: dict[_Key, asyncio.Future[tuple[_Found, float]]] = {}
 
     async def addresses(
         self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -151,32 +160,41 @@ class HostResolver:
         if lookup is None:
             lookup = self._lookups[key] = self._start(key)
             lookup.add_done_callback(partial(self._finished, key))
-        found = await asyncio.shield(lookup)  # a caller that is cancelled leaves it to the others
+        # A caller that is cancelled leaves it to the others.
+        found, _ = await asyncio.shield(lookup)
         return [(one[0], str(one[4][0]), int(one[4][1])) for one in found]
 
     def close(self) -> None:
         """Start no further look-ups, without waiting for running ones."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self, key: _Key) -> asyncio.Future[_Found]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="resolver")
-        host, port, family = key
-        look_up = partial(
-            socket.getaddrinfo,
-            host,
-            port,
-            family=family,
-            type=socket.SOCK_STREAM,
-            flags=socket.AI_ADDRCONFIG,
-        )
-        return asyncio.get_running_loop().run_in_executor(self._pool, look_up)
+    def _start(self, key: _Key) -> asyncio.Future[tuple[_Found, float]]:
+        is_prompt = key[0] in self._prompt
+        if is_prompt not in self._pools:
+            self._pools[is_prompt] = ThreadPoolExecutor(
+                RESOLVER_THREADS, thread_name_prefix="resolver"
+            )
+        return asyncio.get_running_loop().run_in_executor(self._pools[is_prompt], _look_up, *key)
 
-    def _finished(self, key: _Key, lookup: asyncio.Future[_Found]) -> None:
+    def _finished(self, key: _Key, lookup: asyncio.Future[tuple[_Found, float]]) -> None:
         self._lookups.pop(key, None)
-        if not lookup.cancelled():
-            lookup.exception()  # retrieved here: all callers may have been cancelled
+        # The exception is retrieved here: all callers may have been cancelled.
+        if not lookup.cancelled() and lookup.exception() is None:
+            _, seconds = lookup.result()
+            if seconds < _PROMPT_SECONDS:
+                self._prompt[key[0]] = None
+                return
+        self._prompt.pop(key[0], None)
+
+
+def _look_up(host: str, port: int, family: socket.AddressFamily) -> tuple[_Found, float]:
+    """Look a host up; return what was found, and the seconds that it took."""
+    start = time.perf_counter()
+    found = socket.getaddrinfo(
+        host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+    )
+    return list(found), time.perf_counter() - start
 
 
 def _classify_one(address: Address) -> AddressClass:
