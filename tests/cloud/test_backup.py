@@ -1,6 +1,7 @@
 """Backup and restore of a service on SQLite."""
 
 import asyncio
+import errno
 import os
 import sqlite3
 import stat
@@ -150,6 +151,30 @@ class TestFile:
         assert made.read_bytes() != before
         assert stat.S_IMODE(made.stat().st_mode) == 0o600
 
+    @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
+    def test_a_file_system_without_hard_links(
+        self, stopped: Settings, made: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        def link(*_: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "link", link)
+        before, file = made.read_bytes(), made.with_name("linkless")
+        backup.create(stopped, file)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert zipfile.is_zipfile(file)
+        assert list(file.parent.glob(".*")) == []
+
+        def place_meanwhile(*paths: object) -> None:
+            made.rename(taken)
+            link(*paths)
+
+        taken = made.with_name("taken")
+        monkeypatch.setattr(os, "link", place_meanwhile)
+        with pytest.raises(BackupError, match="--force"):
+            backup.create(stopped, taken)
+        assert taken.read_bytes() == before
+
     def test_a_directory_that_is_missing(self, stopped: Settings, tmp_path: Path) -> None:
         with pytest.raises(BackupError, match="cannot be written"):
             backup.create(stopped, tmp_path / "missing" / "backup")
@@ -269,6 +294,15 @@ class TestSecretKey:
         assert not new.data_dir.exists()
         backup.restore(new.model_copy(update={"secret_key": "s" * 32}), file)
         assert not key_file(new.data_dir).exists()
+
+    def test_a_key_file_that_is_not_used_stays(self, stopped: Settings, tmp_path: Path) -> None:
+        with_setting = stopped.model_copy(update={"secret_key": "s" * 32})
+        file = tmp_path / "backup"
+        backup.create(with_setting, file)
+        before = key_file(stopped.data_dir).read_bytes()
+        _, moved = backup.restore(with_setting, file, overwrite=True)
+        assert key_file(stopped.data_dir).read_bytes() == before
+        assert not any(path.name.startswith("secret.key") for path in moved)
 
     def test_without_it_there_is_no_backup(self, stopped: Settings, tmp_path: Path) -> None:
         key_file(stopped.data_dir).unlink()

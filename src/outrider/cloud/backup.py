@@ -5,6 +5,7 @@ it, the account of `outrider up`, and a description. PostgreSQL has its own tool
 blocks; it is for the command line.
 """
 
+import errno
 import os
 import sqlite3
 import tempfile
@@ -37,6 +38,8 @@ _SECRET_KEY: Final = "secret.key"  # noqa: S105  # a file name
 _SUFFIXES: Final = ("", "-wal", "-shm")
 _WAIT_SECONDS: Final = 30.0
 _MAX_SMALL_FILE: Final = 64 * 1024
+_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP)
+"""What `os.link` raises on a file system without hard links, such as exFAT or CIFS."""
 
 
 class BackupError(OutriderError):
@@ -211,8 +214,15 @@ def _place(source: Path, target: Path, *, overwrite: bool) -> None:
     """Move a whole file to its place. Raises FileExistsError if it is taken."""
     if overwrite:
         source.replace(target)
-    else:
+        return
+    try:
         os.link(source, target)  # unlike a rename, it does not replace what is there
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with _private(target):
+            pass  # now the name is taken, and an empty file of ours may be replaced
+        source.replace(target)
 
 
 @contextmanager
@@ -291,7 +301,9 @@ def _prepare(*directories: Path) -> None:
 def _present(settings: Settings, target: Path) -> list[Path]:
     """Return the files that a restore replaces."""
     files = [target.with_name(target.name + suffix) for suffix in _SUFFIXES]
-    files += [key_file(settings.data_dir), settings.data_dir / LOCAL_ACCOUNT]
+    if settings.secret_key is None:
+        files.append(key_file(settings.data_dir))
+    files.append(settings.data_dir / LOCAL_ACCOUNT)
     return [path for path in files if path.exists()]
 
 
