@@ -7,7 +7,7 @@ import httpx
 
 from outrider.cloud.access.dashboard_sessions import DashboardSessions, LoggedIn
 from outrider.cloud.access.encryption import secret_key
-from outrider.cloud.store.accounts import Plan
+from outrider.contract.account import PlanName
 from tests.rig.site import CHEAP_HASHER, Owner, Site
 
 PASSWORD: Final = "correct horse battery staple"
@@ -16,7 +16,7 @@ CHEAP_HASH: Final = CHEAP_HASHER.hash(PASSWORD)
 V1: Final = "/api/v1"
 
 
-async def person(site: Site, plan: Plan = "enterprise") -> Owner:
+async def person(site: Site, plan: PlanName = "enterprise") -> Owner:
     """Make an account whose user may log in with `PASSWORD`."""
     return await site.account(plan, CHEAP_HASH)
 

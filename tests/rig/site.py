@@ -20,9 +20,9 @@ from outrider.cloud.live.streams import StreamTimes
 from outrider.cloud.server import listen, listen_for_metrics, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import accounts
-from outrider.cloud.store.accounts import Plan
 from outrider.cloud.store.database import Database
 from outrider.cloud.tls import ServerCertificate
+from outrider.contract.account import PlanName
 from outrider.contract.enrollment import Enrolled, EnrollRequest
 from outrider.contract.frames import Hello
 from outrider.contract.ids import new_id
@@ -51,7 +51,7 @@ class Account(NamedTuple):
 
 async def new_account(
     database: Database,
-    plan: Plan = "free",
+    plan: PlanName = "free",
     password_hash: str | None = None,
     email: str | None = None,
 ) -> Account:
@@ -189,7 +189,9 @@ class Site:
         self._held.push_async_callback(client.aclose)
         return client
 
-    async def account(self, plan: Plan = "enterprise", password_hash: str | None = None) -> "Owner":
+    async def account(
+        self, plan: PlanName = "enterprise", password_hash: str | None = None
+    ) -> "Owner":
         """Make an account with a key that may do everything."""
         account = await new_account(self.database, plan, password_hash)
         key = await self.key(account.id)

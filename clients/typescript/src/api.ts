@@ -1876,7 +1876,7 @@ export interface components {
              */
             responseBody: string | null;
             /**
-             * @description Why there was no response; null if there was one.
+             * @description Why the attempt failed; null if the receiver accepted it.
              * @example The receiver did not answer within 10 s
              */
             error: string | null;
@@ -3244,7 +3244,7 @@ export interface components {
              */
             responseBody: string | null;
             /**
-             * @description Why the newest attempt had no response; null if it had one.
+             * @description Why the newest attempt failed; null if the receiver accepted it.
              * @example The receiver did not answer within 10 s
              */
             error: string | null;
@@ -3259,7 +3259,7 @@ export interface components {
              */
             durationMs: number | null;
             /**
-             * @description When the event happened, in epoch milliseconds.
+             * @description When the delivery was created, in epoch milliseconds.
              * @example 1763674272440
              */
             createdAt: number;
@@ -3328,7 +3328,7 @@ export interface components {
              */
             responseBody: string | null;
             /**
-             * @description Why the newest attempt had no response; null if it had one.
+             * @description Why the newest attempt failed; null if the receiver accepted it.
              * @example The receiver did not answer within 10 s
              */
             error: string | null;
@@ -3343,7 +3343,7 @@ export interface components {
              */
             durationMs: number | null;
             /**
-             * @description When the event happened, in epoch milliseconds.
+             * @description When the delivery was created, in epoch milliseconds.
              * @example 1763674272440
              */
             createdAt: number;

@@ -190,8 +190,8 @@ class Service:
                 _background(self._live.revocations.run(), "check credentials"),
                 _background(self._deltas.run(), "exchange deltas"),
                 _background(
-                    run_periodically(self._prune, PRUNE_INTERVAL, "prune deliveries"),
-                    "prune deliveries",
+                    run_periodically(self._prune, PRUNE_INTERVAL, "prune old rows"),
+                    "prune old rows",
                 ),
                 _background(self._access.authenticator.keep_saving(), "save last used"),
                 _background(self._access.idempotency.keep_pruning(), "prune idempotency keys"),

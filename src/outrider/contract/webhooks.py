@@ -92,7 +92,7 @@ class Attempt(Wire, kw_only=True):
     response_body: str | None
     """The first 16 KiB of the receiver's response; null if there was none."""
     error: str | None
-    """Why there was no response; null if there was one."""
+    """Why the attempt failed; null if the receiver accepted it."""
     started_at: int
     """When it began, in epoch milliseconds."""
     duration_ms: int
@@ -117,13 +117,13 @@ class Delivery(Wire, kw_only=True):
     response_body: str | None
     """The first 16 KiB of the receiver's newest response; null if there was none."""
     error: str | None
-    """Why the newest attempt had no response; null if it had one."""
+    """Why the newest attempt failed; null if the receiver accepted it."""
     attempt: int
     """The number of attempts so far."""
     duration_ms: int | None
     """The duration of the newest attempt in milliseconds; null before the first one."""
     created_at: int
-    """When the event happened, in epoch milliseconds."""
+    """When the delivery was created, in epoch milliseconds."""
     completed_at: int | None
     """When the last attempt ended, in epoch milliseconds; null while more attempts follow."""
     next_attempt_at: int | None

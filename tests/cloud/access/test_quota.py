@@ -11,8 +11,8 @@ from sqlalchemy import update
 
 from outrider.cloud.access.quota import PLANS, Quota
 from outrider.cloud.store import tables, usage
-from outrider.cloud.store.accounts import Plan
 from outrider.cloud.store.database import Database
+from outrider.contract.account import PlanName
 from outrider.contract.errors import ApiError
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
@@ -111,7 +111,7 @@ async def test_kill_9_loses_one_percent_at_the_most_and_admits_no_more(
 
 @pytest.mark.parametrize("plan", ["free", "pro"])
 async def test_the_month_is_the_calendar_month(
-    database: Database, clock: Clock, plan: Plan
+    database: Database, clock: Clock, plan: PlanName
 ) -> None:
     """docs/access.md, Limits: the calendar month, UTC. Retry-After leads into the next one."""
     clock.now = datetime(2026, 12, 31, 23, 59, 30, tzinfo=UTC).timestamp()

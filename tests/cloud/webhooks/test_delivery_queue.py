@@ -270,7 +270,7 @@ async def test_webhooks_are_read_once_for_all_who_ask(
 ) -> None:
     """A thousand deliveries that begin when what is remembered is too old read them once."""
     webhook = await office.webhook(receiver.url)
-    await office.subscriptions.target(webhook.id)
+    await office.subscriptions.destination(webhook.id)
     office.clock.passes(2)
     real, reads = webhooks.of_account, 0
 
@@ -280,9 +280,11 @@ async def test_webhooks_are_read_once_for_all_who_ask(
         return await real(*values)  # type: ignore[arg-type]
 
     monkeypatch.setattr(webhooks, "of_account", of_account)
-    found = await asyncio.gather(*(office.subscriptions.target(webhook.id) for _ in range(1000)))
+    found = await asyncio.gather(
+        *(office.subscriptions.destination(webhook.id) for _ in range(1000))
+    )
     assert reads == 1
     assert all(one is not None for one in found)
     office.subscriptions.invalidate(office.account_id)
-    await office.subscriptions.target(webhook.id)
+    await office.subscriptions.destination(webhook.id)
     assert reads == 2

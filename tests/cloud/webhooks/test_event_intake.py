@@ -47,7 +47,7 @@ async def test_an_account_that_went_holds_up_nobody_else(
     gone = (await new_account(office.database, "enterprise")).id
     request = WebhookRequest(url=receiver.url, events=["*"])
     await office.subscriptions.create(gone, request, None)
-    assert await office.subscriptions.targets(gone)  # remembered for a second of the clock
+    assert await office.subscriptions.destinations(gone)  # remembered for a second of the clock
     await accounts.remove(office.database, gone, 1)
     await office.intake.agent_event(gone, DAEMON, 1, 2, agent_event(), stored=lost.set)
     await office.intake.agent_event(

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from outrider.cloud.store import deliveries
-from outrider.cloud.store.accounts import Plan
+from outrider.contract.account import PlanName
 from outrider.contract.events import EventName
 from outrider.contract.frames import Event
 from tests.cloud.webhooks.events import agent_event
@@ -93,7 +93,7 @@ class Subscriber:
         return await self.deliveries(webhook)
 
 
-async def subscriber(site: Site, plan: Plan = "enterprise") -> Subscriber:
+async def subscriber(site: Site, plan: PlanName = "enterprise") -> Subscriber:
     owner = await person(site, plan)
     return Subscriber(owner, await dashboard(owner))
 
@@ -143,7 +143,7 @@ async def test_private_addresses_need_the_operators_leave(start_site: Any) -> No
 
 @pytest.mark.parametrize(("plan", "most"), [("free", 2), ("pro", 10), ("team", 50)])
 async def test_plans_hold_with_fifty_at_once(
-    site: Site, owner: Owner, plan: Plan, most: int
+    site: Site, owner: Owner, plan: PlanName, most: int
 ) -> None:
     """docs/webhooks.md, Limits: maximum webhooks by plan."""
     me = await subscriber(site, plan)

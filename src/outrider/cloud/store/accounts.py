@@ -10,8 +10,6 @@ from outrider.cloud.store.database import Database
 from outrider.contract.account import PlanName
 from outrider.contract.errors import OutriderError
 
-Plan = PlanName
-
 _accounts = tables.accounts
 _users = tables.users
 _DELETE_BATCH: Final = 500
@@ -47,7 +45,7 @@ async def create(
     account_id: str,
     user_id: str,
     email: str,
-    plan: Plan,
+    plan: PlanName,
     password_hash: str | None,
     now: int,
 ) -> None:
@@ -119,7 +117,7 @@ async def holdings(database: Database, account_id: str, now: int) -> Holdings:
         return Holdings(*[int(await connection.scalar(count)) for count in counts])
 
 
-async def set_plan(database: Database, account_id: str, plan: Plan, now: int) -> None:
+async def set_plan(database: Database, account_id: str, plan: PlanName, now: int) -> None:
     """Change an account's plan; every node applies it within seconds."""
     async with database.begin() as transaction:
         await transaction.execute(
@@ -174,12 +172,12 @@ async def _remove_access(database: Database, account_id: str, now: int) -> None:
             await transaction.execute(delete(table).where(table.c.account_id == account_id))
         await transaction.execute(
             update(_users).where(_users.c.account_id == account_id).values(password_hash=None)
+        )
+        hooks = tables.webhooks
         # Not FOR UPDATE: that would wait for event intake, which refers to webhooks (and so locks
         # their keys) before it updates machines.
         locked = select(hooks.c.id).where(hooks.c.account_id == account_id).order_by(hooks.c.id)
         await transaction.execute(locked.with_for_update(key_share=True))
-        )
-        hooks = tables.webhooks
         await transaction.execute(
             update(hooks).where(hooks.c.account_id == account_id).values(active=False)
         )

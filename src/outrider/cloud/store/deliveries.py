@@ -191,7 +191,7 @@ async def release(database: Database, event_ids: Sequence[str]) -> None:
 
 
 async def release_all(database: Database) -> None:
-    """Release every claim. Only for a single node at its start: no worker holds one then."""
+    """Release every claim. Only for a single node at its start: no node holds one then."""
     async with database.begin() as connection:
         await connection.execute(
             update(_deliveries)

@@ -265,7 +265,7 @@ Index("ix_events_account_id_cursor", events.c.account_id, events.c.cursor, uniqu
 Index("ix_events_created_at", events.c.created_at)
 
 # The history of deliveries, and their queue: a pending row is due at next_attempt_at, and
-# claimed by a worker until claimed_until.
+# claimed by a node until claimed_until.
 deliveries = Table(
     "deliveries",
     metadata,

@@ -78,7 +78,7 @@ async def end_sessions(transaction: Transaction, user_id: str, *, but: str | Non
     own = select(_sessions.c.id).where(_sessions.c.user_id == user_id)
     if but is not None:
         own = own.where(_sessions.c.id != but)
-    # Lock in the same order as `sessions.touch` does, so that the two cannot deadlock.
+    # Lock in the same order as `dashboard_sessions.touch` does, so that the two cannot deadlock.
     ordered = own.order_by(_sessions.c.id).with_for_update()
     return (
         await transaction.execute(delete(_sessions).where(_sessions.c.id.in_(ordered)))

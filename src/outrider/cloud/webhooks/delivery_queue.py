@@ -268,22 +268,22 @@ class DeliveryQueue:
             # The lease expired while this process was suspended: another node may have it.
             self._claims.pop(delivery.id, None)
             return None
-        found = await self._subscriptions.target(delivery.webhook_id)
+        found = await self._subscriptions.destination(delivery.webhook_id)
         if found is None:
             self._claims.pop(delivery.id, None)  # deleted, with its deliveries
             self._notify(delivery)
             return None
-        account_id, target = found
-        if not target.active and delivery.event != EventName.WEBHOOK_TEST:
+        account_id, destination = found
+        if not destination.active and delivery.event != EventName.WEBHOOK_TEST:
             self._abandon(delivery, account_id, "The webhook is disabled")
             return None
         try:
-            secrets = self._subscriptions.secrets(target)
+            secrets = self._subscriptions.secrets(destination)
         except OutriderError as error:
             self._abandon(delivery, account_id, str(error))
             return None
         outcome = await self._sender.attempt(
-            url=target.url,
+            url=destination.url,
             secrets=secrets,
             event=delivery.event,
             delivery=delivery.id,
@@ -452,6 +452,8 @@ class _OutcomeBuffer:
             for one in completed
             if failing.get(one.delivery.webhook_id, latest + 1) <= latest
         }
+        for account_id in {one.account_id for one in completed if one.status_code == GONE}:
+            self._subscriptions.invalidate(account_id)
 
 
 def _results(completed: Sequence[_Completed]) -> list[webhooks.Result]:
@@ -459,19 +461,19 @@ def _results(completed: Sequence[_Completed]) -> list[webhooks.Result]:
     newest: dict[str, _Completed] = {}
     failed_at: dict[str, int] = {}
     succeeded: set[str] = set()
+    gone: set[str] = set()
     for one in completed:
         webhook_id, status = one.delivery.webhook_id, one.delivery.status
         newest[webhook_id] = one
-        for account_id in {one.account_id for one in completed if one.status_code == GONE}:
-            self._subscriptions.invalidate(account_id)
         if status == "succeeded":
             succeeded.add(webhook_id)
         elif status == "failed":
             failed_at[webhook_id] = one.at
+        if one.status_code == GONE:
+            gone.add(webhook_id)
     return [
         webhooks.Result(
             webhook_id=webhook_id,
-    gone: set[str] = set()
             last_delivery={
                 "id": one.delivery.id,
                 "event": one.delivery.event,
@@ -479,11 +481,9 @@ def _results(completed: Sequence[_Completed]) -> list[webhooks.Result]:
                 "statusCode": one.status_code,
                 "at": one.at,
             },
-        if one.status_code == GONE:
-            gone.add(webhook_id)
             failed_at=failed_at.get(webhook_id),
             succeeded=webhook_id in succeeded,
+            disabled_reason="The receiver answered 410 Gone" if webhook_id in gone else None,
         )
         for webhook_id, one in newest.items()
     ]
-            disabled_reason="The receiver answered 410 Gone" if webhook_id in gone else None,

@@ -135,14 +135,14 @@ class EventIntake:
             now=now,
         )
         event = Event(event_id, account_id, name, body, now)
-        targets = await self._subscriptions.targets(account_id)
+        destinations = await self._subscriptions.destinations(account_id)
         rows = [
             (
-                retry_policy.new_delivery(target.id, event_id, name, now),
-                self._claimed_until() if self._queue.has_room(target.id, 1, len(body)) else 0,
+                retry_policy.new_delivery(one.id, event_id, name, now),
+                self._claimed_until() if self._queue.has_room(one.id, 1, len(body)) else 0,
             )
-            for target in targets.values()
-            if target.wants(name)
+            for one in destinations.values()
+            if one.wants(name)
         ]
         return MachineEvent(event, rows, self._queue, self._on_stored)
 
@@ -234,8 +234,8 @@ class EventIntake:
             seen.add(event.id)
             subscribed = wanting.get((event.account_id, event.name))
             if subscribed is None:
-                targets = await self._subscriptions.targets(event.account_id)
-                subscribed = [one.id for one in targets.values() if one.wants(event.name)]
+                destinations = await self._subscriptions.destinations(event.account_id)
+                subscribed = [one.id for one in destinations.values() if one.wants(event.name)]
                 wanting[event.account_id, event.name] = subscribed
             events.append(event)
             for webhook_id in subscribed:

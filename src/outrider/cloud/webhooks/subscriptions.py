@@ -39,14 +39,14 @@ class Cipher(Protocol):
         """Return the decrypted data."""
 
 
-class Target(NamedTuple):
-    """The destination of a delivery. `sealed` holds its encrypted secrets, the newest first."""
+class Destination(NamedTuple):
+    """A webhook as its deliveries need it, with its encrypted secrets, the newest first."""
 
     id: str
     url: str
     active: bool
     events: frozenset[str]
-    sealed: tuple[bytes, ...]
+    encrypted_secrets: tuple[bytes, ...]
 
     def wants(self, event: str) -> bool:
         """Return whether it is active and subscribed to an event."""
@@ -71,12 +71,14 @@ class Subscriptions:
         self._policy = policy
         self._cipher = cipher
         self._clock = clock
-        self._cache: LRUCache[str, tuple[float, dict[str, Target]]] = LRUCache(_CACHED_ACCOUNTS)
+        self._cache: LRUCache[str, tuple[float, dict[str, Destination]]] = LRUCache(
+            _CACHED_ACCOUNTS
+        )
         self._owners: LRUCache[str, str] = LRUCache(_CACHED_OWNERS)
         self._decrypted = lru_cache(_CACHED_SECRETS)(self._decrypt)
-        self._reading: dict[str, asyncio.Task[dict[str, Target]]] = {}
+        self._reading: dict[str, asyncio.Task[dict[str, Destination]]] = {}
 
-    async def targets(self, account_id: str) -> dict[str, Target]:
+    async def destinations(self, account_id: str) -> dict[str, Destination]:
         """Return the account's webhooks by id; changes on other nodes appear within a second."""
         known = self._cache.get(account_id)
         now = self._clock()
@@ -88,8 +90,8 @@ class Subscriptions:
             self._reading[account_id] = reading
         return await asyncio.shield(reading)
 
-    async def target(self, webhook_id: str) -> tuple[str, Target] | None:
-        """Return the account and target of a webhook, None if it has been deleted.
+    async def destination(self, webhook_id: str) -> tuple[str, Destination] | None:
+        """Return the account and destination of a webhook, None if it has been deleted.
 
         Changes on other nodes appear within a second.
         """
@@ -99,16 +101,16 @@ class Subscriptions:
             if row is None:
                 return None
             account_id = self._owners[webhook_id] = row.account_id
-        target = (await self.targets(account_id)).get(webhook_id)
-        return None if target is None else (account_id, target)
+        destination = (await self.destinations(account_id)).get(webhook_id)
+        return None if destination is None else (account_id, destination)
 
-    def secrets(self, target: Target) -> list[str]:
-        """Return the secrets that sign a target's deliveries, the newest first.
+    def secrets(self, destination: Destination) -> list[str]:
+        """Return the secrets that sign a destination's deliveries, the newest first.
 
         Raises:
             OutriderError: they were encrypted with another key than this service has.
         """
-        return [self._decrypted(sealed) for sealed in target.sealed]
+        return [self._decrypted(one) for one in destination.encrypted_secrets]
 
     async def list(self, account_id: str) -> list[Webhook]:
         """Return the account's webhooks, oldest first."""
@@ -214,30 +216,30 @@ class Subscriptions:
         self.invalidate(account_id)
         return row
 
-    async def _read(self, account_id: str, now: float) -> dict[str, Target]:
+    async def _read(self, account_id: str, now: float) -> dict[str, Destination]:
         try:
             rows = await webhooks.of_account(self._database, account_id)
-            targets = {row.id: self._target(row) for row in rows}
+            destinations = {row.id: self._destination(row) for row in rows}
             if self._reading.get(account_id) is asyncio.current_task():
-                self._cache[account_id] = (now + _CACHE_SECONDS, targets)
-            return targets
+                self._cache[account_id] = (now + _CACHE_SECONDS, destinations)
+            return destinations
         finally:
             if self._reading.get(account_id) is asyncio.current_task():
                 del self._reading[account_id]
 
-    def _decrypt(self, sealed: bytes) -> str:
-        return self._cipher.decrypt(sealed, _SECRET).decode()
+    def _decrypt(self, encrypted: bytes) -> str:
+        return self._cipher.decrypt(encrypted, _SECRET).decode()
 
-    def _target(self, row: webhooks.Webhook) -> Target:
-        sealed = [row.secret]
+    def _destination(self, row: webhooks.Webhook) -> Destination:
+        encrypted = [row.secret]
         if row.old_secret is not None and (row.old_secret_until or 0) > self._now():
-            sealed.append(row.old_secret)
-        return Target(
+            encrypted.append(row.old_secret)
+        return Destination(
             id=row.id,
             url=row.url,
             active=row.active,
             events=frozenset(row.events),
-            sealed=tuple(sealed),
+            encrypted_secrets=tuple(encrypted),
         )
 
     def _now(self) -> int:
