@@ -264,5 +264,21 @@
         .sort(([one], [other]) => one - other)
         .map(([index, row]) => ({ key: `${chat}/${index}`, kind: "text", ...row }));
     },
+
+    /* The folder of a desktop window is in its configuration, that of a web page in its address:
+     * a path, or the address of a folder of the server. Anything else, such as a workspace file
+     * or a folder on another host, is no directory that a launch can mean. */
+    workspace() {
+      const configuration = window.vscode?.context?.configuration?.();
+      if (configuration) {
+        const folder = configuration.workspace?.uri;
+        return folder?.scheme === "file" ? folder.path : null;
+      }
+      const folder = new URLSearchParams(location.search).get("folder");
+      if (!folder || folder.startsWith("/")) return folder;
+      const { protocol, host, pathname } = new URL(folder);
+      const here = protocol === "vscode-remote:" && host === location.host;
+      return here ? decodeURIComponent(pathname) : null;
+    },
   };
 })()

@@ -133,6 +133,7 @@ async def faulty_desk(folder: Path) -> AsyncIterator[Desk]:
     providers = folder / "config" / "providers"
     providers.mkdir(parents=True)
     (providers / "faulty.toml").write_text(described)
+    (providers / "faulty.js").write_text((here / "faulty.js").read_text())
     kind = AgentKind("faulty", seed=lambda *_: None, environment=lambda _: {})
     async with desk(folder, kind, program_path(), {}) as running:
         yield running

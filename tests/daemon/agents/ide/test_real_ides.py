@@ -125,6 +125,12 @@ async def test_settings_pictures_and_the_debug_bundle(box: Desk, kind: AgentKind
 
 
 @EVERY
+async def test_its_page_says_which_directory_is_open(box: Desk) -> None:
+    ide = await box.open()
+    assert await ide.script("window.__outrider.do('workspace')") == str(box.project)
+
+
+@EVERY
 async def test_the_model_of_a_launch_is_the_one_that_answers(box: Desk, kind: AgentKind) -> None:
     model = MODELS[kind.type]
     ide = await box.open(model=model)

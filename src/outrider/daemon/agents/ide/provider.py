@@ -78,13 +78,15 @@ class IdeProvider:
             journal=self._journal,
             deadline=deadline,
         )
-        if cdp and (adopted := await self._adoptable(record)) is not None:
-            return await self._follow(record, launch, adopted, None, deadline)
+        adopted = await self._adopt(record) if cdp else None
         try:
+            if adopted is not None:
+                return await self._follow(record, launch, adopted, None, deadline)
             endpoint, url = await launch.start(cdp=cdp)
             if endpoint is not None:
                 return await self._follow(record, launch, endpoint, url, deadline)
         except BaseException:
+            self._endpoints.discard(IdeState(record).endpoint or "")
             await asyncio.shield(launch.abandon())
             raise
         adapter = self._adapter(record, launch.programs, None)
@@ -131,21 +133,40 @@ class IdeProvider:
                 "model",
             )
 
-    async def _adoptable(self, record: SessionRecord) -> str | None:
-        """Return the debugging port of an IDE that a person opened in this directory, if any."""
+    async def _adopt(self, record: SessionRecord) -> str | None:
+        """Return the debugging port of an IDE that a person opened in this directory, if any.
+
+        It is in `endpoints` then: the caller discards it if the launch fails.
+        """
         port = self.spec.adopt_port
         endpoint = f"http://127.0.0.1:{port}"
         if port is None or endpoint in self._endpoints:
             return None
+        self._endpoints.add(endpoint)  # before the first await: two launches must not adopt one IDE
+        adopted = False
+        try:
+            adopted = await self._is_open_at(endpoint, record)
+        finally:
+            if not adopted:
+                self._endpoints.discard(endpoint)
+        return endpoint if adopted else None
+
+    async def _is_open_at(self, endpoint: str, record: SessionRecord) -> bool:
+        """Return whether the IDE at this debugging port has the record's directory open.
+
+        For a launch that named no directory, any will do; the record gets it.
+        """
         if not await has_page(endpoint, self.spec.pages):
-            return None
+            return False
         window = Window(endpoint, self.spec, self._script, self._ports, lambda: None)
         opened = await workspace(window)
-        if opened is not None and Path(opened) != Path(record.path):
+        if opened is None:
+            return False
+        if Path(opened) != Path(record.path):
             if Path(record.path) != Path.home():
-                return None
-            record.path = opened  # the request named no directory
-        return endpoint
+                return False
+            record.path = opened
+        return True
 
     async def _follow(
         self,
@@ -165,7 +186,6 @@ class IdeProvider:
             await adapter.prepare(record.model, max(1.0, deadline - time.monotonic()))
         except BaseException:
             await asyncio.shield(adapter.detach())
-            self._endpoints.discard(endpoint)
             raise
         adapter.refresh()
         return adapter
