@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,15 @@ def test_lines(files: AgentFiles, tmp_path: Path, line: int, limit: int, text: s
     assert files.read(str(tmp_path / "file"), line, limit) == text
 
 
+def test_a_line_ends_with_a_line_feed_only(files: AgentFiles, tmp_path: Path) -> None:
+    text = "a\fb\x0b\u2028\r\nc\rd\ne\n"
+    (tmp_path / "file").write_text(text, newline="")
+    path = str(tmp_path / "file")
+    assert files.read(path, 1, 1) == "a\fb\x0b\u2028\r\n"
+    assert files.read(path, 2, 1) == "c\rd\n"
+    assert files.read(path, 1) == text
+
+
 async def test_a_terminal(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     ended, output, gone = await answer_to(agent, "terminal printf 0123456789abcdef; exit 3")
@@ -164,6 +174,18 @@ async def test_a_terminal_that_is_being_opened_when_all_are_closed(tmp_path: Pat
         await terminals.create("sleep 300", [], {}, None, None)
 
 
+async def test_a_terminal_that_its_agent_releases_while_all_are_closed(tmp_path: Path) -> None:
+    terminals = AgentTerminals(str(tmp_path), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    names = [await terminals.create("echo out; sleep 300", [], {}, None, None) for _ in range(2)]
+    await until(lambda: all(terminals.text(name) == "out\n" for name in names))
+    releasing = asyncio.create_task(terminals.release(names[0]))  # runs when `close` first waits
+    await terminals.close()
+    await asyncio.wait({releasing})
+    assert isinstance(releasing.exception(), RequestError)
+    assert not running_in(tmp_path)
+    assert [terminals.text(name) for name in names] == ["out\n", "out\n"]
+
+
 async def test_terminals_end_with_their_agent(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await answer_to(agent, "terminal-many 2")
@@ -185,3 +207,13 @@ def test_a_tail_begins_with_a_whole_character() -> None:
     none = OutputTail(0)
     none.add(b"something")
     assert (none.text(), none.truncated) == ("", True)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 1000])
+def test_a_tail_keeps_no_more_than_twice_its_limit(limit: int) -> None:
+    tail = OutputTail(limit)
+    empty = len(pickle.dumps(tail))
+    for _ in range(1000):
+        tail.add(b"x" * 1000)
+    assert len(pickle.dumps(tail)) <= empty + 2 * limit + 100
+    assert tail.text() == "x" * limit

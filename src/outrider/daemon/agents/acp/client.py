@@ -4,6 +4,7 @@ The SDK calls `Client`, which passes requests on to `AgentFiles`, `Approvals` an
 """
 
 import asyncio
+import io
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -84,7 +85,7 @@ class AgentFiles:
         if line is None and limit is None:
             return text
         first = max((line or 1) - 1, 0)
-        lines = text.splitlines(keepends=True)
+        lines = io.StringIO(text, newline="\n").readlines()  # `splitlines` splits at \f, U+2028 …
         return "".join(lines[first : None if limit is None else first + limit])
 
     def write(self, path: str, content: str) -> None:

@@ -14,7 +14,7 @@ class OutputTail:
         self.total += len(data)
         self._kept += data
         if len(self._kept) > 2 * self.limit:
-            del self._kept[: -self.limit]
+            del self._kept[: len(self._kept) - self.limit]
 
     @property
     def truncated(self) -> bool:

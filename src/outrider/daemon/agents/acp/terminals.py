@@ -93,6 +93,9 @@ class AgentTerminals:
         """Kill the command and release its terminal."""
         terminal = self._find(name)
         del self._open[name]
+        await self._end(name, terminal)
+
+    async def _end(self, name: str, terminal: "_Terminal") -> None:
         await terminal.close()
         self._released[name] = terminal.output().text()
         if len(self._released) > _REMEMBERED:
@@ -103,7 +106,8 @@ class AgentTerminals:
         self._closed = True
         if self._starting:
             await asyncio.wait(self._starting, timeout=_START_TIMEOUT)
-        await asyncio.gather(*(self.release(name) for name in list(self._open)))
+        terminals, self._open = self._open, {}  # at once: the agent may release them meanwhile
+        await asyncio.gather(*(self._end(name, terminal) for name, terminal in terminals.items()))
 
     def text(self, name: str) -> str:
         """Return the output of a terminal, also after its release; empty if unknown."""
