@@ -294,6 +294,10 @@ def turn(number, prompt):
         update("tool_call_update", toolCallId="t1", status="completed")
         update("tool_call_update", toolCallId="t1", title="Read it, at last")
         update("session_info_update", title="late")
+    if word == "late-permission":
+        while not os.path.exists(rest):
+            time.sleep(0.02)
+        permission("late")
 
 
 def session():

@@ -217,6 +217,25 @@ async def test_an_interruption_cancels_every_question_of_the_turn(box: Machine) 
     await agent.until("idle")
 
 
+async def test_an_interruption_of_a_question_between_turns_is_not_one_of_the_next_turn(
+    box: Machine,
+) -> None:
+    agent = await box.launch(kind="scripted")
+    gate = box.folder / "gate"
+    await agent.turn(f"late-permission {gate}")
+    gate.touch()
+    await agent.until("waiting_approval")
+    assert await agent.interrupt() == "idle"
+    await until(lambda: agent.evidence()["questions"] == 0)
+    await agent.say("permission")
+    await agent.until("waiting_approval")
+    await agent.resolve("approve")
+    await agent.until("idle")
+    said = "".join(m.content for m in await agent.messages() if m.role == "assistant")
+    assert "late:cancelled" in said
+    assert "one:yes" in said
+
+
 async def test_it_has_no_screen(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     with pytest.raises(ApiError, match="Only agents in a terminal have a screen") as refused:

@@ -154,7 +154,11 @@ class AcpAgent:
         finally:
             # The protocol wants these answered as cancelled, after the notification: an agent
             # that got the answers first might take them for rejections, and go on.
-            self._approvals.cancel_turn()
+            if self._turn is not None:
+                self._approvals.cancel_turn()
+            else:  # nothing would reset that: the next turn could not request approvals
+                self._approvals.cancel_all()
+                self._notify()
 
     async def change(self, controls: Mapping[str, Value]) -> None:
         """Change controls, one after the other; observers are notified after each.
