@@ -189,12 +189,20 @@ async def test_it_reads_nothing_any_more(box: Machine) -> None:
 
 
 async def test_a_change_that_is_never_answered(box: Machine) -> None:
-    await restart(box, Timeouts(answer=5))  # a launch must be answered within it, too
+    await restart(box, Timeouts(answer=0.3))
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).suspend()
     with pytest.raises(ApiError) as refused:
         await agent.session.send(SendChat(controls={"mode": "plan"}))
     assert refused.value.status == 500
+
+
+async def test_a_session_may_be_opened_for_longer_than_an_answer_takes(box: Machine) -> None:
+    await restart(box, Timeouts(answer=0))
+    agent = await box.launch(kind="scripted")
+    assert agent.status == "idle"
+    with pytest.raises(ApiError, match="did not answer the change"):
+        await agent.session.send(SendChat(controls={"mode": "plan"}))
 
 
 async def test_rubbish_on_its_output(box: Machine) -> None:

@@ -206,8 +206,9 @@ def _too_many_requests(number: int | str) -> dict[str, Any]:
 class AgentConnection:
     """Sends requests to the agent at the other end of a process's pipes.
 
-    Every request raises RequestError if the agent refuses it, ConnectionError if the agent has
-    ended, and TimeoutError if it does not answer.
+    Every request raises RequestError if the agent refuses it, and ConnectionError if the agent has
+    ended. `change` raises TimeoutError if it is not answered within `timeouts.answer`. The others
+    wait without a bound of their own: the caller bounds what belongs to the opening of a session.
 
     Args:
         reader: the agent's standard output.
@@ -291,6 +292,10 @@ class AgentConnection:
 
     async def change(self, session_id: str, setting: Setting, value: Value) -> dict[str, Any]:
         """Change a setting and return the agent's answer."""
+        async with asyncio.timeout(self._answer_timeout):
+            return await self._change(session_id, setting, value)
+
+    async def _change(self, session_id: str, setting: Setting, value: Value) -> dict[str, Any]:
         name = setting.control.id
         if setting.method == "mode":
             mode = SetSessionModeRequest(session_id=session_id, mode_id=str(value))
@@ -313,6 +318,5 @@ class AgentConnection:
         return await self._send(AGENT_METHODS[name], serialize_params(request))
 
     async def _send(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        async with asyncio.timeout(self._answer_timeout):
-            answer = await self._json_rpc.send_request(method, dict(parameters))
+        answer = await self._json_rpc.send_request(method, dict(parameters))
         return answer if isinstance(answer, dict) else {}

@@ -20,7 +20,7 @@ class Timeouts(NamedTuple):
     """How long an agent may take, in seconds.
 
     Attributes:
-        answer: to answer any request but a prompt.
+        answer: to answer the change of a control.
         write: to read its standard input.
     """
 
