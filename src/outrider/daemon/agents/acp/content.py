@@ -1,6 +1,7 @@
 """Format what an agent sends as text: content blocks, tool calls and results, errors."""
 
 import difflib
+import io
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -35,6 +36,10 @@ MAX_ERROR: Final = 2000
 _SHOWN_OF_EDIT: Final = 4000
 _MAX_COMPARED: Final = 2000
 """Lines of a file up to which an edit is shown as a diff: comparing takes quadratic time."""
+
+_NO_NEWLINE: Final = "\n\\ No newline at end of file"
+_LINE_ENDS: Final = {ord(end): repr(end)[1:-1] for end in "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"}
+"""What a person cannot see, or what ends a line elsewhere, as it is shown in a diff."""
 
 _MARKS: Final = {"completed": "x", "in_progress": "~", "pending": " "}
 
@@ -102,12 +107,31 @@ def to_json(value: Any) -> str:
 
 
 def _edit_text(edit: FileEditToolCallContent) -> str:
-    """Return what an edit changes: as a unified diff, or the whole text of a new or long file."""
-    old, new = (edit.old_text or "").splitlines(), edit.new_text.splitlines()
-    if not old or max(len(old), len(new)) > _MAX_COMPARED:
-        return edit.new_text[:_SHOWN_OF_EDIT]
-    lines = list(difflib.unified_diff(old, new, lineterm=""))[2:]  # without the names of the files
-    return "\n".join(lines)[:_SHOWN_OF_EDIT]
+    r"""Return what an edit changes: as a unified diff, or the whole text of a new or long file.
+
+    Whoever approves it must see each change: other line ends are shown as `\r`, for example, and
+    a last line that gets or loses its line end as git shows that.
+    """
+    old, new = edit.old_text or "", edit.new_text
+    if old and new and not (old.endswith("\n") or new.endswith("\n")):
+        old, new = f"{old}\n", f"{new}\n"  # parts of a file, or no difference at its end
+    before, after = _lines(old), _lines(new)
+    if not before or max(len(before), len(after)) > _MAX_COMPARED:
+        return _shortened(edit.new_text)
+    diff = list(difflib.unified_diff(before, after))[2:]  # without the names of the files
+    shown = (line[:-1] if line.endswith("\n") else line + _NO_NEWLINE for line in diff)
+    return _shortened("\n".join(shown).translate(_LINE_ENDS))
+
+
+def _lines(text: str) -> list[str]:
+    return io.StringIO(text, newline="\n").readlines()  # `splitlines` splits at \f, U+2028 …
+
+
+def _shortened(text: str) -> str:
+    hidden = len(text) - _SHOWN_OF_EDIT
+    if hidden <= 0:
+        return text
+    return f"{text[:_SHOWN_OF_EDIT]}\n[outrider: {hidden} more characters are not shown]"
 
 
 def _tool_content_text(content: ToolContent, terminal_text: Callable[[str], str]) -> str:
