@@ -13,7 +13,7 @@ import pytest_asyncio
 from outrider.contract.commands import ResolveAction, SendChat
 from outrider.contract.resources import Message
 from tests.daemon.agents.kind import AgentKind
-from tests.daemon.agents.machine import Agent, Machine, machine
+from tests.daemon.agents.machine import Agent, Machine, machine, until
 from tests.rig.processes import PROCESS_PATIENCE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,6 +35,16 @@ def read(file: Path) -> str | None:
 def write(file: Path, content: str) -> None:
     """Write a file."""
     file.write_text(content)
+
+
+def read_bytes(file: Path) -> bytes:
+    """Return the bytes of a file."""
+    return file.read_bytes()
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Write a file that need not be text."""
+    file.write_bytes(content)
 
 
 async def answers(agent: Agent, message: str) -> str:
@@ -200,11 +210,27 @@ async def test_a_failure_ends_the_turn_only(shared: Agent) -> None:
     assert (await answers(shared, "Still there?")).endswith("You said: Still there?")
 
 
-async def test_a_crash_ends_the_agent(box: Machine) -> None:
+async def test_a_crash_ends_the_agent_and_it_can_be_resumed(box: Machine) -> None:
     agent = await box.launch()
     await agent.session.send(SendChat(message="crash"))
-    await agent.until("error")
-    assert "1" in (agent.session.describe().error or "")
+    await until(lambda: agent.ended is not None)
+    assert agent.ended is not None
+    assert "with code 1" in agent.error
+    assert agent.ended.resumable
+    await agent.resume()
+    assert await answers(agent, "remember") == "crash"
+    await agent.stop()
+
+
+@pytest.mark.parametrize("message", ["tool", "read", "edit"])
+async def test_a_file_that_is_no_text_stays_as_it_is(
+    shared: Agent, file: Path, message: str
+) -> None:
+    write_bytes(file, b"\xff\xfe")
+    await shared.say(message)
+    await shared.until("error")
+    assert "is not a UTF-8 text file" in (shared.session.describe().error or "")
+    assert read_bytes(file) == b"\xff\xfe"
 
 
 async def test_modes_and_models(box: Machine, file: Path) -> None:
@@ -285,6 +311,11 @@ async def test_it_ends_when_its_client_is_killed_during_a_turn(
             prompt = [{"type": "text", "text": message}]
             request("session/prompt", {"sessionId": session, "prompt": prompt})
             assert b"session/update" in await process.stdout.readline()  # the turn has begun
+            for _ in range(2):  # it stores the message before it answers
+                storing = json.loads(await process.stdout.readline())
+                assert storing["method"] == "fs/write_text_file"
+                stored = {"jsonrpc": "2.0", "id": storing["id"], "result": {}}
+                process.stdin.write(json.dumps(stored).encode() + b"\n")
             process.stdin.close()
             await process.wait()
     finally:

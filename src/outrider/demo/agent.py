@@ -1,5 +1,6 @@
 """The demo agent's side of the Agent Client Protocol: sessions, modes, models and turns."""
 
+import contextlib
 import secrets
 from typing import Any, Final, Literal
 
@@ -105,6 +106,8 @@ class DemoAgent:
         session.messages.append(("user", text))
         if len(session.messages) == 1:
             await session.update(_title(session))
+        with contextlib.suppress(RequestError):  # the save at the end of the turn reports it
+            await session.save()  # so that a turn that never ends leaves a session to resume
         reason: Literal["end_turn", "cancelled"] = "end_turn"
         try:
             await run_command(session, text)

@@ -41,6 +41,7 @@ _HELP: Final = """\
 
 Anything else I answer with an example of Markdown.
 """
+_NOT_FOUND: Final = -32002
 _MAX_SECONDS: Final = 600
 _MAX_MESSAGES: Final = 10_000
 _WORD_SECONDS: Final = 0.1
@@ -75,7 +76,7 @@ async def run_command(session: DemoSession, message: str) -> None:
 
     Raises:
         CancelledTurn: the turn was interrupted.
-        RequestError: the message was `fail`, or the client has failed.
+        RequestError: the message was `fail`, the file cannot be read, or the client has failed.
     """
     words = message.split()
     name = words[0] if words else ""
@@ -248,11 +249,18 @@ async def _finish(session: DemoSession, call: str, text: str, *, failed: bool = 
 
 
 async def _content(session: DemoSession) -> str | None:
-    """Return the content of the file; None if there is none that can be read."""
+    """Return the content of the file; None if there is none.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
     try:
         answer = await session.client.read_text_file(session_id=session.id, path=session.path(FILE))
-    except RequestError:
-        return None
+    except RequestError as error:
+        if error.code == _NOT_FOUND:
+            return None
+        # Not the client's code: as the answer to a prompt it might mean that the turn never began.
+        raise RequestError(-32603, str(error)) from error
     return answer.content
 
 
