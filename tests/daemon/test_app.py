@@ -21,6 +21,7 @@ from outrider.contract.frames import (
     Snapshot,
 )
 from outrider.contract.resources import Provider
+from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.app import run_daemon
 from outrider.daemon.journal import Journal
 from outrider.daemon.link import TokenRefusedError
@@ -129,6 +130,24 @@ async def test_thousands_of_commands_do_not_hold_its_end(
     await peer.hear(Goodbye)
     await running
     assert looks < MAX_COMMANDS_IN_FLIGHT / 4
+
+
+async def test_its_end_does_not_wait_for_sessions_that_are_being_restored(
+    settings: DaemonSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restoring = asyncio.Event()
+
+    async def restore(_: Sessions) -> None:
+        restoring.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Sessions, "restore", restore)
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_daemon(settings, stop))
+    await restoring.wait()
+    stop.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
 
 
 async def test_it_can_be_started_again(service: ScriptedService, settings: DaemonSettings) -> None:

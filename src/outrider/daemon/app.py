@@ -142,9 +142,8 @@ class _MachineAgent:
         pruning = asyncio.create_task(_prune_regularly(self._sessions), name="prune ended sessions")
         _log_errors(self._providers)
         try:
-            await close_left_windows(self._tmux)
-            await self._sessions.restore()
-            await self._link.run(stop)
+            if await _completed(self._restore(), stop):
+                await self._link.run(stop)
         finally:
             # The order matters. First nothing may start new work (reloading, commands), then
             # terminals are killed and agents detached. The caller closes the journal after that:
@@ -159,6 +158,11 @@ class _MachineAgent:
                 self._terminals.close(),
                 self._sessions.detach(),
             )
+
+    async def _restore(self) -> None:
+        """Restore the sessions. If cancelled, those that are missing are left to the next start."""
+        await close_left_windows(self._tmux)
+        await self._sessions.restore()
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(
@@ -220,6 +224,22 @@ async def _prune_regularly(sessions: Sessions) -> None:
             await sessions.prune()
         except Exception:  # noqa: BLE001  # a full disk, for example: the next run tries again
             _log.exception("ended sessions not pruned")
+
+
+async def _completed(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Do `work`, but cancel it when `stop` is set; return whether it was completed."""
+    working = asyncio.create_task(work)
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.wait({working, stopping})
+    if working.cancelled():
+        return False
+    working.result()
+    return True
 
 
 async def _bounded(seconds: float, *work: Coroutine[Any, Any, None]) -> None:
