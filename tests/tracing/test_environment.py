@@ -6,7 +6,7 @@ import sys
 import pytest
 from structlog.testing import capture_logs
 
-from outrider.tracing import OFF, TracingError, is_asked_for, trace_to_environment
+from outrider.tracing import OFF, TracingError, is_requested, tracing_from_environment
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 URL = "http://127.0.0.1:4318"
@@ -14,10 +14,10 @@ URL = "http://127.0.0.1:4318"
 _OFF = """
 import asyncio, sys
 import outrider.cli.logs, outrider.cloud.server, outrider.daemon.app
-from outrider.tracing import OFF, trace_to_environment
+from outrider.tracing import OFF, tracing_from_environment
 
 async def main():
-    async with trace_to_environment("x") as tracing:
+    async with tracing_from_environment("x") as tracing:
         assert tracing is OFF
 
 asyncio.run(main())
@@ -47,7 +47,7 @@ async def test_no_traces_are_asked_for(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    async with trace_to_environment("outrider") as tracing:
+    async with tracing_from_environment("outrider") as tracing:
         assert tracing is OFF
 
 
@@ -57,7 +57,7 @@ def test_traces_are_asked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
-    assert is_asked_for()
+    assert is_requested()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_wrong_value_is_named(name: str, value: str, monkeypatch: pytest.Monke
     monkeypatch.setenv(ENDPOINT, URL)
     monkeypatch.setenv(name, value)
     with pytest.raises(TracingError, match=name):
-        is_asked_for()
+        is_requested()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ async def test_what_is_wrong_is_logged_and_nothing_is_traced(
     monkeypatch.setenv(ENDPOINT, URL)
     monkeypatch.setenv(name, value)
     with capture_logs() as logs:
-        async with trace_to_environment("outrider") as tracing:
+        async with tracing_from_environment("outrider") as tracing:
             assert tracing is OFF
     (line,) = logs
     assert line["log_level"] == "warning"
@@ -104,4 +104,4 @@ def test_missing_packages_are_named_with_what_installs_them(
     monkeypatch.delitem(sys.modules, "outrider.tracing.otel", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(TracingError, match=r"pip install 'outrider\[otel\]'"):
-        is_asked_for()
+        is_requested()

@@ -101,13 +101,13 @@ def serve(
     from outrider.cli.running import on_hangup
     from outrider.cloud.server import listen, listen_for_metrics, run_service
     from outrider.cloud.tls import ServerCertificate
-    from outrider.tracing import SERVICE, trace_to_environment
+    from outrider.tracing import SERVICE, tracing_from_environment
 
     async def start(stop: asyncio.Event) -> None:
         certificate = ServerCertificate.of(settings)
         if certificate is not None:
             on_hangup(certificate.reload)
-        async with trace_to_environment(SERVICE) as tracing:
+        async with tracing_from_environment(SERVICE) as tracing:
             listener = listen(settings)
             host, port = listener.getsockname()[:2]
             await run_service(
@@ -166,10 +166,10 @@ def daemon(
         return
 
     from outrider.daemon.app import run_daemon
-    from outrider.tracing import MACHINE_AGENT, trace_to_environment
+    from outrider.tracing import MACHINE_AGENT, tracing_from_environment
 
     async def start(stop: asyncio.Event) -> None:
-        async with trace_to_environment(MACHINE_AGENT) as tracing:
+        async with tracing_from_environment(MACHINE_AGENT) as tracing:
             await run_daemon(settings, stop, tracing=tracing)
 
     run_until_stopped(start)

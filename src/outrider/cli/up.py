@@ -33,7 +33,7 @@ from outrider.contract.structs import Wire
 from outrider.daemon.app import run_daemon
 from outrider.daemon.enrollment import enroll
 from outrider.daemon.settings import DaemonSettings, NotEnrolledError
-from outrider.tracing import MACHINE_AGENT, SERVICE, Tracing, trace_to_environment
+from outrider.tracing import MACHINE_AGENT, SERVICE, Tracing, tracing_from_environment
 
 EMAIL: Final = "local@outrider.invalid"
 _OPEN_FILE: Final = "open.html"
@@ -65,7 +65,7 @@ async def up(settings: Settings, stop: asyncio.Event, *, browser: bool = True) -
     Raises:
         UpError, OutriderError: something is missing or in use; the text says what to do.
     """
-    async with trace_to_environment(SERVICE) as tracing:
+    async with tracing_from_environment(SERVICE) as tracing:
         await _up(settings, stop, browser=browser, tracing=tracing)
 
 
@@ -145,7 +145,7 @@ async def _machine(
     await _enroll_if_needed(settings, daemon_settings, url, local)
     machine_id = daemon_settings.load_connection().daemon_id
     greeting = _Once(lambda known: greet(known, machine_id))
-    async with trace_to_environment(MACHINE_AGENT) as tracing:
+    async with tracing_from_environment(MACHINE_AGENT) as tracing:
         await run_daemon(daemon_settings, stop, on_connected=greeting, tracing=tracing)
     typer.echo("Stopped. Running agents continue in tmux; `outrider up` finds them again.")
 

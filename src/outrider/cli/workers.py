@@ -25,7 +25,7 @@ from outrider.cloud.server import listen, run_service
 from outrider.cloud.settings import Settings
 from outrider.cloud.tls import ServerCertificate
 from outrider.contract.errors import OutriderError
-from outrider.tracing import SERVICE, trace_to_environment
+from outrider.tracing import SERVICE, tracing_from_environment
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
@@ -132,7 +132,7 @@ def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
         if certificate is not None:
             on_hangup(certificate.reload)
         listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-        async with trace_to_environment(SERVICE) as tracing:
+        async with tracing_from_environment(SERVICE) as tracing:
             await run_service(
                 settings,
                 listeners,

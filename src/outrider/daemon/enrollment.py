@@ -1,4 +1,4 @@
-"""Connecting this machine to an account, in exchange for a token that does not expire.
+"""Connect this machine to an account; the result is a connection token that does not expire.
 
 Two ways, both over HTTP, because there is no WebSocket yet:
 

@@ -67,8 +67,8 @@ class DaemonSettings:
         """Return the settings of the environment; the directory is `~/.config/outrider` by default.
 
         Raises:
-            SettingsError: the home directory does not exist, or a path is not valid UTF-8: the
-                journal and the service's frames are JSON.
+            SettingsError: the home directory does not exist, a path is not valid UTF-8 (the journal
+                and the service's frames are JSON), or a number is not above 0.
         """
         chosen = os.environ.get("OUTRIDER_CONFIG_DIR")
         worktrees = os.environ.get("OUTRIDER_WORKTREES_DIR")

@@ -1,12 +1,12 @@
 """Traces of OpenTelemetry, exported by OTLP over HTTP; off unless an endpoint is set.
 
-    trace_to_environment ── no endpoint ──▶ OFF: its spans do nothing, OpenTelemetry is not imported
-                         └─ an endpoint ──▶ otel.OtelTracing ── batches, in a thread ──▶ collector
+    tracing_from_environment ─┬─ no endpoint ─▶ OFF: spans do nothing, OpenTelemetry is not imported
+                              └─ an endpoint ─▶ otel.OtelTracing ─ batches, in a thread ─▶ collector
 
-A trace goes on in two ways: within a task, and in the tasks that it starts, `child` finds the
-current span in a context variable; to another process, or to work that another task does later, the
-span's `traceparent` (W3C Trace Context) is passed on as text, and `start` continues it. So only the
-parts that begin a span know of tracing.
+A trace continues in two ways. In a task and the tasks that it starts, `child` finds the current
+span in a context variable. In another process, or in work that another task does later, `start`
+continues it from the span's `traceparent` (W3C Trace Context), which is passed on as text. So only
+the parts that begin a span know of tracing.
 
 Spans have ids, names of endpoints, commands and events, statuses and times. They never have query
 strings, bodies, texts of messages or errors, or credentials.
@@ -149,7 +149,7 @@ def add_trace_id(
     return event
 
 
-def is_asked_for() -> bool:
+def is_requested() -> bool:
     """Return whether the environment asks for traces.
 
     Raises:
@@ -187,7 +187,7 @@ def is_asked_for() -> bool:
 
 
 @asynccontextmanager
-async def trace_to_environment(service_name: str) -> AsyncIterator[Tracing]:
+async def tracing_from_environment(service_name: str) -> AsyncIterator[Tracing]:
     """Trace for a block as the environment says; what is left is exported at its end.
 
     Where traces cannot be exported as it says, a warning is logged and nothing is traced: the
@@ -214,7 +214,7 @@ def _of_environment(service_name: str) -> Tracing:
     Raises:
         TracingError: it asks for traces that cannot be exported.
     """
-    if not is_asked_for():
+    if not is_requested():
         return OFF
     from outrider.tracing.otel import OtelTracing
 

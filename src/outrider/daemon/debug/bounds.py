@@ -150,7 +150,7 @@ class Bounds:
         return result, room - remaining
 
     def _key(self, name: str, existing: Mapping[str, Any]) -> str:
-        """Return a redacted key that is not in `taken`."""
+        """Return a redacted key that is not in `existing`."""
         key = self._text(name, _MAX_KEY, "a key", hide="no")[0]
         unique, number = key, 2
         while unique in existing:

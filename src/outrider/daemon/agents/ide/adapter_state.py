@@ -29,7 +29,7 @@ class IdeState:
 
     @property
     def programs(self) -> list[Program]:
-        """The programs that were started for the IDE, in the order in which they are ended.
+        """The programs that were started for the IDE, the newest first.
 
         Empty if the IDE was adopted.
         """

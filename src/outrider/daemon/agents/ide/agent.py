@@ -140,8 +140,8 @@ class IdeAdapter:
 
     Args:
         folder: the directory of its chats.
-        programs: the programs that were started for it, in the order in which they are ended;
-            empty for an IDE that was adopted.
+        programs: the programs that were started for it, the newest first; empty for an IDE that
+            was adopted.
         delete_files: called (on a thread) when the session ends.
 
     Attributes:
