@@ -46,6 +46,7 @@ from outrider.daemon.agents.core_protocol import (
     Ready,
     Refuse,
     Reply,
+    Request,
     Save,
     SetTimer,
     Stopping,
@@ -1049,6 +1050,19 @@ def test_close_refuses_who_waits_and_begins_nothing(idle: Playbook) -> None:
         >> Tick()
         << []
     )
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [submit(3), approve(3), InterruptRequest(3), WithdrawRequest(3, "msg_1")],
+    ids=lambda request: type(request).__name__,
+)
+def test_a_request_to_a_session_that_is_ending_is_refused(
+    waiting: Playbook, request_: Request
+) -> None:
+    waiting.play(Stopping())
+    assert waiting >> request_ << Refused(3, 500, "stopped")
+    assert waiting.core.observation == asks("act_1")
 
 
 def test_a_queue_goes_on_after_a_restart(generating: Playbook) -> None:

@@ -301,6 +301,8 @@ class AgentCore:
         yield from self._begin_next()
 
     def _request(self, event: Request) -> Iterator[CoreCommand]:
+        if self._is_closed:
+            raise _session_stopped()
         match event:
             case SubmitRequest():
                 yield from self._submit(event)
@@ -730,7 +732,7 @@ class AgentCore:
         yield SetTimer(None)
         for job in jobs:
             if job.request is not None:
-                yield Refuse(job.request, ApiError(500, "The session was stopped"))
+                yield Refuse(job.request, _session_stopped())
 
 
 def already_sent(message_id: str) -> ApiError:
@@ -738,6 +740,10 @@ def already_sent(message_id: str) -> ApiError:
     return conflict(
         f"The message {message_id} was sent to the agent already", ErrorCode.ALREADY_SENT
     )
+
+
+def _session_stopped() -> ApiError:
+    return ApiError(500, "The session was stopped")
 
 
 def _question_changed() -> ApiError:
