@@ -154,11 +154,15 @@ class Journal:
         """Return the messages (id, input) that wait for this session's agent, in order."""
         return self._read("queue", ChatInput, "WHERE session_id = ? ORDER BY rowid", session_id)
 
-    def enqueue(self, session_id: str, message_id: str, message: ChatInput) -> None:
-        """Append a message to the queue of a session."""
+    def enqueue(
+        self, session_id: str, message_id: str, message: ChatInput, *, is_first: bool = False
+    ) -> None:
+        """Append a message to the queue of a session; `is_first` puts it before the others."""
+        # Where the row id is NULL, SQLite chooses it: one more than the largest.
         self._db.execute(
-            "INSERT INTO queue VALUES (?, ?, ?)",
-            (session_id, message_id, msgspec.json.encode(message)),
+            "INSERT INTO queue (rowid, session_id, message_id, input)"
+            " VALUES (CASE WHEN ? THEN (SELECT min(rowid) - 1 FROM queue) END, ?, ?, ?)",
+            (is_first, session_id, message_id, msgspec.json.encode(message)),
         )
 
     def dequeue(self, message_id: str) -> None:

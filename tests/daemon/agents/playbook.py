@@ -57,8 +57,8 @@ class Journal:
     def take(self, command: CoreCommand, record: SessionRecord) -> None:
         """Carry out what a command writes."""
         match command:
-            case Enqueue(message_id, message):
-                self.queue.append((message_id, message))
+            case Enqueue(message_id, message, is_first):
+                self.queue.insert(0 if is_first else len(self.queue), (message_id, message))
             case Dequeue(message_id):
                 self.queue = [entry for entry in self.queue if entry[0] != message_id]
             case Save():

@@ -46,6 +46,8 @@ class ScriptedAdapter:
         self.after_interrupt = "idle"
         self.gate = asyncio.Event()
         self.gate.set()
+        self.is_ready = asyncio.Event()
+        self.is_ready.set()
         self.closed = self.detached = False
         self.proof: dict[str, Any] = {}
 
@@ -64,7 +66,7 @@ class ScriptedAdapter:
         observer(self.kind, self.first)
 
     async def ready(self) -> None:
-        pass
+        await self.is_ready.wait()
 
     async def show(self) -> None:
         pass

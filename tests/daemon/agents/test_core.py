@@ -386,6 +386,36 @@ def test_a_message_with_delivery_reject_is_not_typed_into_a_turn_that_began_mean
     assert idle >> Ready() << Refused(1, 409, "is generating", ErrorCode.AGENT_BUSY)
 
 
+def test_a_message_is_not_typed_into_a_turn_that_began_meanwhile(idle: Playbook) -> None:
+    """It waits for the end of that turn, ahead of those that came while it was in preparation."""
+    idle.play(submit(1), submit(2), sees(GENERATING))
+    assert (
+        idle
+        >> Ready()
+        << [Enqueue("msg_1", text("message 1"), is_first=True), accepted(1, queued=True)]
+    )
+    assert idle.core.turn("msg_1") == Turn(ROBOT, "generating")
+    order = ["msg_1", "msg_2"]
+    assert [message_id for message_id, _ in idle.core.queue()] == order
+    assert [message_id for message_id, _ in idle.journal.queue] == order
+    assert idle >> sees(IDLE) << [COMPLETED, *CHANGED, for_message()] >> Ready() << deliver(1)
+
+
+def test_a_message_for_which_there_is_no_room_in_the_queue_by_then(idle: Playbook) -> None:
+    idle.play(submit(0), *(submit(number) for number in range(1, MAX_QUEUED + 1)))
+    idle.play(sees(GENERATING))
+    assert idle >> Ready() << Refused(0, 409, "16 messages wait")
+
+
+def test_a_turn_that_began_meanwhile_is_interrupted_for_a_message_with_delivery_interrupt(
+    idle: Playbook,
+) -> None:
+    idle.play(submit(1, delivery="interrupt"), sees(GENERATING))
+    assert idle >> Ready() << Prepare(ROBOT) >> Ready() << InterruptAgent(ROBOT)
+    idle.play(Done(), sees(IDLE))
+    assert idle >> Ready() << deliver(1)
+
+
 def test_a_message_with_delivery_reject_while_another_is_delivered(idle: Playbook) -> None:
     idle.play(submit(1))
     refused = Refused(2, 409, code=ErrorCode.AGENT_BUSY)

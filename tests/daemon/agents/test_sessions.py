@@ -132,6 +132,29 @@ async def test_the_queue_outlives_the_daemon(desk: Desk) -> None:
     await until(lambda: desk.agent.submitted == ["later"])
 
 
+async def test_a_message_that_was_sent_before_a_turn_began_is_the_first_of_the_queue(
+    desk: Desk,
+) -> None:
+    session = await desk.launch()
+    desk.agent.is_ready.clear()
+    first, second = [
+        asyncio.create_task(session.send(SendChat(message=text))) for text in ("first", "second")
+    ]
+    assert (await second).queued
+    desk.agent.see("generating")  # a person has typed something
+    desk.agent.is_ready.set()
+    assert (await first).queued
+    assert [one.text for one in session.queue().messages] == ["first", "second"]
+    assert desk.agent.submitted == []
+    await desk.sessions.detach()
+    desk.journal.close()
+    desk.open()
+    await desk.sessions.restore()
+    await until(lambda: desk.agent.submitted == ["first"])
+    desk.agent.see("idle")
+    await until(lambda: desk.agent.submitted == ["first", "second"])
+
+
 async def test_the_queue_is_listed_and_outlives_the_daemon(desk: Desk) -> None:
     session = await desk.launch()
     assert session.queue().messages == []

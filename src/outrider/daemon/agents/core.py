@@ -433,13 +433,23 @@ class AgentCore:
         self._check_can_submit(event)
         if not self._has_pending_delivery and not self._is_at_work(self.selected):
             self._jobs.append(self._delivery_job(event, event.message))
-        elif event.delivery == "interrupt":
+        else:
+            yield from self._accept_while_busy(event, event.message)
+
+    def _accept_while_busy(
+        self, event: SubmitRequest, message: ChatInput, *, is_first: bool = False
+    ) -> Iterator[CoreCommand]:
+        """Interrupt the turn for a message, refuse it, or queue it, as its `delivery` says.
+
+        `is_first` queues it ahead of the messages that are in the queue.
+        """
+        if event.delivery == "interrupt":
             interrupt = InterruptAgent(self.selected)
             self._jobs.append(_Job(interrupt, event.request, submit=event))
         elif event.delivery == "reject":
             raise self._busy_error()
         else:
-            yield from self._enqueue(event.request, event.message_id, event.message)
+            yield from self._enqueue(event, message, is_first=is_first)
 
     def _check_can_submit(self, event: SubmitRequest) -> None:
         if event.delivery == "interrupt":  # a question ends with the turn
@@ -457,16 +467,21 @@ class AgentCore:
         deliver = Deliver(self.selected, event.message_id, message)
         return _Job(deliver, event.request, submit=event)
 
-    def _enqueue(self, request: int, message_id: str, message: ChatInput) -> Iterator[CoreCommand]:
+    def _enqueue(
+        self, event: SubmitRequest, message: ChatInput, *, is_first: bool
+    ) -> Iterator[CoreCommand]:
         if len(self._queue) >= MAX_QUEUED:
             raise conflict(
                 f"{MAX_QUEUED} messages wait for this agent already: "
                 "wait until it has taken one, or stop it"
             )
-        yield Enqueue(message_id, message)
-        self._queue.append((message_id, message))
+        yield Enqueue(event.message_id, message, is_first=is_first)
+        if is_first:
+            self._queue.appendleft((event.message_id, message))
+        else:
+            self._queue.append((event.message_id, message))
         self._retry_on_change = False
-        yield self._accepted(request, message_id, queued=True)
+        yield self._accepted(event.request, event.message_id, queued=True)
 
     def _withdraw(self, event: WithdrawRequest) -> Iterator[CoreCommand]:
         """Remove a message from the queue, unless its delivery is in progress."""
@@ -510,10 +525,6 @@ class AgentCore:
                 "The agent waits for an approval: approve or reject that first",
                 ErrorCode.APPROVAL_PENDING,
             )
-
-    def _check_not_at_work(self) -> None:
-        if self._is_at_work(self.selected):
-            raise self._busy_error()
 
     @property
     def _is_busy(self) -> bool:
@@ -581,8 +592,6 @@ class AgentCore:
         try:
             if isinstance(act, Deliver):
                 self._check_can_send()
-                if job.submit is not None and job.submit.delivery == "reject":
-                    self._check_not_at_work()
             elif not isinstance(act, InterruptAgent):
                 self._check_runs()
             if isinstance(act, Choose) and not self._is_pending(act):
@@ -592,12 +601,23 @@ class AgentCore:
             return
         if isinstance(act, InterruptAgent) and not self._is_at_work(act.agent):
             yield from self._complete(job)  # the turn has ended in the meantime
-        elif job.request is None and not self._accepts_messages:
-            self._job = None  # a person has started a turn: the queue waits for its end
+        elif isinstance(act, Deliver) and not self._accepts_messages:
+            yield from self._put_off(job, act.message)
         else:
             if isinstance(act, Deliver):
                 self._end_turn(act)
             yield act
+
+    def _put_off(self, job: _Job, message: ChatInput) -> Iterator[CoreCommand]:
+        """Treat a message as one that came during a turn: a person has just started one."""
+        self._job = None
+        if job.submit is None:
+            return  # it stays at the head of the queue
+        try:
+            # What is in the queue came later, while this message was in preparation.
+            yield from self._accept_while_busy(job.submit, message, is_first=True)
+        except ApiError as error:
+            yield Refuse(job.submit.request, error)
 
     def _done(self, *, offered: bool) -> Iterator[CoreCommand]:
         job = self._job

@@ -151,10 +151,11 @@ class SetTimer:
 
 @dataclass(frozen=True)
 class Enqueue:
-    """Write a queued message to the journal."""
+    """Write a queued message to the journal, behind the others or as the first."""
 
     message_id: str
     message: ChatInput
+    is_first: bool = False
 
 
 @dataclass(frozen=True)

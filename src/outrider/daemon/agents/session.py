@@ -561,8 +561,8 @@ class AgentSession:
                 self._act_task = asyncio.create_task(self._act(command), name=name)
             case SetTimer(seconds):
                 self._set_timer(seconds)
-            case Enqueue(message_id, message):
-                self._journal.enqueue(self.record.id, message_id, message)
+            case Enqueue(message_id, message, is_first):
+                self._journal.enqueue(self.record.id, message_id, message, is_first=is_first)
             case Dequeue(message_id):
                 self._journal.dequeue(message_id)
             case Save():
