@@ -932,6 +932,34 @@ def test_an_agent_that_is_first_seen_generating(idle: Playbook) -> None:
     assert emitted(Playbook().play(sees(IDLE))) == []
 
 
+def fail(book: Playbook, event: CoreEvent, number: int) -> None:
+    """Let an event happen whose command of this number cannot be executed: the disk is full."""
+    commands = book.core.handle(event, book.now)
+    for _ in range(number + 1):
+        next(commands)
+
+
+def test_an_event_that_could_not_be_emitted_is_when_the_agent_is_observed_again(
+    generating: Playbook,
+) -> None:
+    fail(generating, sees(IDLE), 0)
+    assert generating >> sees(IDLE) << [COMPLETED, *CHANGED] >> sees(IDLE) << []
+
+
+def test_a_record_that_could_not_be_saved_is_when_the_agent_is_observed_again(
+    generating: Playbook,
+) -> None:
+    fail(generating, sees(IDLE), 1)
+    assert generating >> sees(IDLE) << [*CHANGED] >> sees(IDLE) << []
+
+
+def test_an_event_that_could_not_be_emitted_is_though_the_title_has_changed_meanwhile(
+    generating: Playbook,
+) -> None:
+    fail(generating, sees(IDLE), 0)
+    assert generating >> sees(replace(IDLE, title="Fix it")) << [COMPLETED, *CHANGED]
+
+
 OBSERVATIONS = st.one_of(
     st.just(IDLE),
     st.just(GENERATING),

@@ -181,6 +181,7 @@ class AgentCore:
         self._agents = dict(agents)
         self._observations: dict[str, Observation] = {}
         self._is_first = True  # this daemon has observed nothing yet
+        self._is_saved = True  # the events of `observation` were emitted and the record saved
         self._queue = deque(queue)
         self._retry_on_change = False  # a delivery from the queue failed: retry after a change
         self._retry_timer = False  # the current timer is for that retry
@@ -339,7 +340,7 @@ class AgentCore:
 
     def _update(self, observation: Observation) -> Iterator[CoreCommand]:
         """Set the selected agent's state; yield the events that follow from the change."""
-        if observation == self.observation and not self._is_first:
+        if observation == self.observation and self._is_saved and not self._is_first:
             return
         before, self.observation = self.observation, observation
         self.updated_at = self._now
@@ -348,11 +349,13 @@ class AgentCore:
             before.pending,
             before.error,
         )
-        if changed or self._is_first:
-            self._is_first = False
+        if changed or self._is_first or not self._is_saved:
+            # If a command fails, as on a full disk, the next observation repeats what is missing.
+            self._is_first = self._is_saved = False
             self.record.last_activity_at = self._now
             yield from self._events(observation)
             yield Save()
+            self._is_saved = True
         self._retry_on_change = False
         yield Publish()
 

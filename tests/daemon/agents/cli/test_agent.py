@@ -1,5 +1,8 @@
 """One agent in a terminal, as its session drives it: what goes wrong around it."""
 
+import errno
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,6 +10,7 @@ import pytest
 
 from outrider.contract.commands import ChatInput, SendChat
 from outrider.contract.errors import ApiError
+from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
 from outrider.daemon.agents.cli.adapter_state import CliState, TypedMessage
 from outrider.daemon.agents.cli.agent import CliAgent
@@ -17,6 +21,7 @@ from outrider.daemon.agents.cli.transcripts.transcript import Transcript
 from tests.daemon.agents.cli.test_open_message import SPECS, RecordedTranscript, World
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import Machine, kill_server, machine, until
+from tests.daemon.agents.scenario import press
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -49,12 +54,12 @@ screen = '^you said (a|aa)+!'
 SCRIPT = """
 import signal
 while True:
-    said = input("> ")
     try:
+        said = input("> ")
         if said == "work":
             signal.pause()
     except KeyboardInterrupt:
-        print("stopped")
+        said = "stop"
     print("\\33[1myou said\\33[0m", said)
 """
 
@@ -147,6 +152,53 @@ async def test_the_screen_of_a_terminal_that_is_gone(box: Machine) -> None:
     with pytest.raises(ApiError) as refused:
         await agent.session.screen()
     assert refused.value.status in {404, 409}  # the session ends soon
+
+
+class Disk(list[AgentEvent]):
+    """The events that were reported, on a disk that may be full."""
+
+    is_full = False
+    failures = 0
+
+    def append(self, event: AgentEvent) -> None:
+        if self.is_full:
+            self.failures += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().append(event)
+
+
+@pytest.fixture
+async def disk(box: Machine) -> Disk:
+    """Where the machine reports its events."""
+    box.reported = disk = Disk()
+    await box.stop()
+    await box.start()
+    return disk
+
+
+async def test_the_end_of_a_turn_is_reported_once_the_disk_has_space_again(
+    box: Machine, disk: Disk
+) -> None:
+    agent = await box.launch()
+    await agent.say("work")
+    disk.is_full = True
+    press(agent, "C-c")
+    await until(lambda: disk.failures > 0)
+    disk.is_full = False
+    await until(lambda: "generating_completed" in box.event_names())
+    assert "error" not in box.event_names()
+    assert agent.status == "idle"
+
+
+async def test_the_end_of_an_agent_is_seen_though_the_disk_was_full(
+    box: Machine, disk: Disk
+) -> None:
+    agent = await box.launch()
+    disk.is_full = True
+    os.kill(agent.pid, signal.SIGKILL)
+    await until(lambda: disk.failures > 0)
+    disk.is_full = False
+    await until(lambda: agent.ended is not None)
 
 
 def without_terminal(world: World, transcript: Transcript) -> CliAgent:

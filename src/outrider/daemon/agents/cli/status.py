@@ -427,7 +427,6 @@ class StatusMonitor:
         observer(self._record.type, self.observation)
         if self.pane is not None:
             self._task = asyncio.create_task(self._follow(), name=f"follow {self._record.id}")
-            self._task.add_done_callback(self._on_task_done)
 
     async def stop(self) -> None:
         """Stop following, within 3 s; the observers are not called again."""
@@ -450,9 +449,13 @@ class StatusMonitor:
 
     def publish(self, observation: Observation) -> None:
         """Pass an observation to the observer."""
-        self.observation = observation
+        before, self.observation = self.observation, observation
         if self._observer is not None:
-            self._observer(self._record.type, observation)
+            try:
+                self._observer(self._record.type, observation)
+            except BaseException:
+                self.observation = before  # also of an agent that is gone: the next look repeats it
+                raise
 
     async def look(self) -> Observation:
         """Take a snapshot now and return the observation that follows."""
@@ -468,7 +471,7 @@ class StatusMonitor:
             except WindowGone:
                 self._mark_gone("The agent's window was closed")
             except TmuxError as error:
-                _log.warning("could not look at the agent", session=pane.name, error=str(error))
+                _log.warning("agent not observed", session=pane.name, error=str(error))
         return self.observation
 
     async def wait_until(self, done: Callable[[], bool], seconds: float) -> bool:
@@ -486,8 +489,12 @@ class StatusMonitor:
             self._changed.clear()
 
     async def _follow(self) -> None:
+        """Look until the agent is gone; a look that fails, as on a full disk, is repeated."""
+        has_failed = False
         while not self.observation.gone:
-            if not self._decider.is_settled:
+            if has_failed:
+                interval = GENERATING_LOOK
+            elif not self._decider.is_settled:
                 interval = UNSETTLED_LOOK
             else:
                 interval = GENERATING_LOOK if self.observation.status == "generating" else IDLE_LOOK
@@ -495,12 +502,19 @@ class StatusMonitor:
                 async with asyncio.timeout(interval):
                     await self._changed.wait()
             self._changed.clear()
-            await self.look()
+            try:
+                await self.look()
+                has_failed = False
+            except Exception as error:  # noqa: BLE001  # nobody else would follow the agent
+                if has_failed:  # not at once: an event of the turn must not become an error
+                    self._publish_failure(error)
+                else:
+                    _log.exception("agent not observed", session=self._record.id)
+                has_failed = True
             await asyncio.sleep(MIN_LOOK_INTERVAL)
 
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("agent monitoring stopped", session=self._record.id, exc_info=error)
+    def _publish_failure(self, error: Exception) -> None:
+        with contextlib.suppress(Exception):  # most probably for the same reason
             self.publish(Observation(status="error", error=f"Outrider failed to follow: {error}"))
 
     async def _process(self, pane: Pane, snapshot: PaneSnapshot) -> None:
