@@ -1,6 +1,8 @@
 """A named terminal that a person has opened: one bash for people and for the API."""
 
 import asyncio
+import shutil
+import tempfile
 import uuid
 from collections.abc import AsyncIterator
 from functools import partial
@@ -10,10 +12,14 @@ import pytest
 
 from outrider.contract.commands import Terminal, TerminalOutput
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.cli.tmux import Tmux
+from outrider.daemon.agents.cli.tmux import PaneSnapshot, Tmux, private_folder
 from outrider.daemon.agents.pane import Pane
-from outrider.daemon.interactive_shell import close_left_windows, start_interactive_shell
-from outrider.daemon.terminal import Terminals
+from outrider.daemon.interactive_shell import (
+    InteractiveShell,
+    close_left_windows,
+    start_interactive_shell,
+)
+from outrider.daemon.terminal import OutputCapture, Terminals
 from tests.daemon.agents.machine import kill_server
 from tests.daemon.conftest import eventually
 from tests.rig.patience import PATIENCE
@@ -174,6 +180,48 @@ async def test_windows_of_a_killed_machine_agent_are_closed(desk: Desk) -> None:
     await close_left_windows(desk.tmux)
     assert await _is_gone(desk.tmux, left)
     assert await desk.tmux.find("session_1") == agent
+
+
+async def test_nothing_is_left_of_one_that_did_not_start(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the file with its environment, which may have API keys."""
+    programs, temporary = tmp_path / "bin", tmp_path / "tmp"
+    programs.mkdir()
+    temporary.mkdir()
+    (programs / "bash").symlink_to(shutil.which("bash") or "/bin/bash")
+    with monkeypatch.context() as machine:
+        machine.setenv("PATH", str(programs))  # without tmux
+        machine.setattr(tempfile, "tempdir", str(temporary))
+        with pytest.raises(ApiError) as failed:
+            await desk.window()
+    assert failed.value.status == 500
+    assert list(temporary.iterdir()) == []
+
+
+class BusyTmux(Tmux):
+    """A tmux server that does not say how a program has ended."""
+
+    async def snapshot(self, pane: Pane) -> PaneSnapshot:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_its_end_is_not_waited_for_without_a_bound(desk: Desk) -> None:
+    tmux = BusyTmux(desk.tmux.socket)
+    folder = private_folder()
+    shell = InteractiveShell(tmux, NAME, folder, "/", OutputCapture(), kill_seconds=0.1)
+    try:
+        await shell.start()
+        window = shell.window
+        assert window is not None
+        async with asyncio.timeout(PATIENCE):
+            await shell.close()
+        assert shell.ended
+        assert not folder.exists()
+        assert await _is_gone(desk.tmux, window)
+    finally:
+        await tmux.close()
 
 
 async def _is_gone(tmux: Tmux, pane: Pane) -> bool:

@@ -22,21 +22,18 @@ and is what programs that never show it to a person rely on.
 
 import asyncio
 import contextlib
-import json
 import os
 import shlex
 import shutil
 import signal
-import sys
-import tempfile
 import termios
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final
 
 from outrider.contract.errors import ApiError, conflict
-from outrider.daemon.agents.cli import launcher
-from outrider.daemon.agents.cli.tmux import Tmux, private_file
+from outrider.daemon.agents.cli.launcher import launch_command, launch_file
+from outrider.daemon.agents.cli.tmux import Tmux, private_folder
 from outrider.daemon.agents.cli.tmux_control import TmuxError
 from outrider.daemon.agents.pane import Pane
 from outrider.daemon.child import PipeReader
@@ -47,6 +44,7 @@ WINDOW_PREFIX: Final = "terminal-"
 """The beginning of the names of the windows of named terminals."""
 
 _START_SECONDS: Final = 10.0
+_KILL_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.1
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.2
@@ -73,10 +71,22 @@ _SAVE: Final = (
 
 
 class InteractiveShell(Shell):
-    """A bash in the window of a named terminal. Create it with `start_interactive_shell`."""
+    """A bash in the window of a named terminal. Create it with `start_interactive_shell`.
+
+    Args:
+        folder: its files, which only this user can read; removed with it.
+        kill_seconds: seconds that it has to end after it was killed.
+    """
 
     def __init__(
-        self, tmux: Tmux, name: str, folder: Path, cwd: str, capture: OutputCapture
+        self,
+        tmux: Tmux,
+        name: str,
+        folder: Path,
+        cwd: str,
+        capture: OutputCapture,
+        *,
+        kill_seconds: float = _KILL_SECONDS,
     ) -> None:
         super().__init__(
             cwd,
@@ -87,6 +97,7 @@ class InteractiveShell(Shell):
         self._tmux = tmux
         self._name = WINDOW_PREFIX + name
         self._folder = folder
+        self._kill_seconds = kill_seconds
         self._tty = -1
         self._has_ended = False
         self._group: ProcessGroup | None = None
@@ -131,9 +142,9 @@ class InteractiveShell(Shell):
         if self._group is not None:
             await self._group.kill()
         if self._end is not None:
-            await asyncio.wait({self._end})
-        elif self.window is not None:
-            await self._tmux.kill(self.window)
+            await asyncio.wait({self._end}, timeout=self._kill_seconds)
+        if self.window is not None and (self._end is None or not self._end.done()):
+            await self._abandon(self.window)
         for task in self._keys:
             task.cancel()
         if self._keys:
@@ -144,6 +155,14 @@ class InteractiveShell(Shell):
             self._tty = -1
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    async def _abandon(self, window: Pane) -> None:
+        """Close the window without waiting for the end of bash any longer."""
+        if self._end is not None:
+            self._end.cancel()
+            self._has_ended = True
+            self._finish(_KILLED)
+        await self._tmux.kill(window)
+
     async def _open(self, rc: Path) -> Pane:
         """Open the window, by the launcher that hides directory and environment from tmux."""
         environment = {
@@ -152,14 +171,10 @@ class InteractiveShell(Shell):
             if not name.startswith("TMUX")
         }
         bash = shutil.which("bash") or "bash"
-        program = {
-            "argv": [bash, "--noprofile", "--rcfile", str(rc), "-i"],
-            "environment": environment | {"PWD": self._cwd},
-            "directory": self._cwd,
-        }
-        file = Path(private_file(json.dumps(program).encode()))
-        command = [sys.executable, "-I", "-S", launcher.__file__, str(file)]
-        return await self._tmux.open(self._name, command)
+        argv = [bash, "--noprofile", "--rcfile", str(rc), "-i"]
+        program = self._folder / "program"  # only this user can enter the folder
+        program.write_bytes(launch_file(argv, environment | {"PWD": self._cwd}, self._cwd))
+        return await self._tmux.open(self._name, launch_command(program))
 
     def _evaluation(self, command: str) -> str:
         """Return how bash runs `command`: from a file, so that `return` ends only the command."""
@@ -260,7 +275,7 @@ async def start_interactive_shell(
     """
     if shutil.which("bash") is None:
         raise conflict("This machine has no bash, which a terminal that people open needs")
-    folder = Path(tempfile.mkdtemp(prefix="outrider-"))
+    folder = private_folder()
     cwd = str(Path.home())
     try:
         if former is not None:

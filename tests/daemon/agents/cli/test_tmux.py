@@ -1,11 +1,9 @@
 """The private tmux server: nothing of a user's is run or expanded there, and replies stay apart."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator
@@ -16,7 +14,7 @@ from structlog.testing import capture_logs
 
 from outrider.contract.commands import LaunchCli
 from outrider.contract.errors import ApiError
-from outrider.daemon.agents.cli import launcher
+from outrider.daemon.agents.cli.launcher import launch_command, launch_file
 from outrider.daemon.agents.cli.tmux import MAX_TITLE, Tmux
 from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone
 from outrider.daemon.agents.pane import Pane
@@ -153,14 +151,8 @@ def test_the_launcher_enters_any_directory(not_utf_8: str, tmp_path: Path, exist
     directory = not_utf_8 if exists else f"{not_utf_8}/gone"
     order = tmp_path / "order"
     argv = ["python3", "-c", "import os; os.write(1, os.getcwdb())"]
-    order.write_text(
-        json.dumps({"argv": argv, "environment": dict(os.environ), "directory": directory})
-    )
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", launcher.__file__, str(order)],
-        check=False,
-        capture_output=True,
-    )
+    order.write_bytes(launch_file(argv, os.environ, directory))
+    done = subprocess.run(launch_command(order), check=False, capture_output=True)
     if exists:
         assert done.stdout == os.fsencode(directory)
     else:

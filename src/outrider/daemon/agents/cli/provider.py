@@ -1,9 +1,7 @@
 """`CliProvider`: launches and restores agents of one type that run in a terminal."""
 
 import asyncio
-import json
 import shutil
-import sys
 import tempfile
 import time
 import uuid
@@ -11,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from subprocess import STDOUT
-from typing import Final
 
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import EndReason
@@ -22,6 +19,7 @@ from outrider.daemon.agents.chat_log import ChatLog, chat_file
 from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.cli.agent import CliAgent
 from outrider.daemon.agents.cli.keyboard import lines_to_type
+from outrider.daemon.agents.cli.launcher import launch_command, launch_file
 from outrider.daemon.agents.cli.screen import ScreenRules
 from outrider.daemon.agents.cli.scrollback import HISTORY as WHOLE_HISTORY
 from outrider.daemon.agents.cli.scrollback import Scrollback
@@ -43,8 +41,6 @@ from outrider.daemon.agents.session import Clock
 from outrider.daemon.child import run
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
-
-_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 
 
 class CliProvider:
@@ -117,11 +113,12 @@ class CliProvider:
         """Start the agent with these arguments; return once it is ready or asks a question."""
         state = CliState(record)
         argv = self._arguments(record, args, environment)
-        launch_file = await asyncio.to_thread(_write_launch_file, argv, environment, record.path)
+        content = launch_file(argv, environment, record.path)
+        file = Path(await asyncio.to_thread(private_file, content))
         try:
             pane = await self._tmux.open(
                 record.id,
-                [sys.executable, "-I", "-S", str(_LAUNCHER), str(launch_file)],
+                launch_command(file),
                 history=WHOLE_HISTORY if self.spec.record is None else HISTORY,
             )
             state.set_process(pane.pid)
@@ -135,7 +132,7 @@ class CliProvider:
         except TmuxError as error:
             raise ApiError(500, f"{self.spec.display_name} did not start: {error}") from error
         finally:
-            launch_file.unlink(missing_ok=True)  # if the launcher did not run
+            file.unlink(missing_ok=True)  # noqa: ASYNC240  # local, if the launcher did not run
         return adapter
 
     async def restore(self, record: SessionRecord) -> Adapter:
@@ -260,9 +257,3 @@ def _conversation(record: SessionRecord) -> str:
     the time there.
     """
     return CliState(record).conversation or str(uuid.uuid5(uuid.NAMESPACE_OID, record.id))
-
-
-def _write_launch_file(argv: list[str], environment: Mapping[str, str], directory: str) -> Path:
-    """Write the file for the launcher: the program, its environment and its directory."""
-    content = {"argv": argv, "environment": environment, "directory": directory}
-    return Path(private_file(json.dumps(content).encode()))

@@ -54,17 +54,26 @@ _SCREEN_FORMAT: Final = "#{pane_width} #{pane_height} #{cursor_x} #{cursor_y} #{
 
 
 def private_file(content: bytes) -> str:
-    """Write a file that only this user may read, and return its path, for use in a tmux command.
-
-    `load-buffer` expands formats in it, and no command may have a control character.
-    """
-    folder = tempfile.gettempdir()
-    if "#" in folder or not folder.isprintable():
-        folder = "/tmp"  # noqa: S108  # mkstemp makes it mode 0600
-    file, path = tempfile.mkstemp(prefix="outrider-", dir=folder)
+    """Write a file that only this user may read, and return its path, for use in a tmux command."""
+    file, path = tempfile.mkstemp(prefix="outrider-", dir=_temporary_folder())
     with os.fdopen(file, "wb") as stream:
         stream.write(content)
     return path
+
+
+def private_folder() -> Path:
+    """Create a folder that only this user can enter, whose path can be used in a tmux command."""
+    return Path(tempfile.mkdtemp(prefix="outrider-", dir=_temporary_folder()))
+
+
+def _temporary_folder() -> str:
+    """Return a folder for paths in tmux commands.
+
+    `load-buffer` expands formats in its path, and no command may have a control character.
+    """
+    folder = tempfile.gettempdir()
+    is_literal = "#" not in folder and folder.isprintable()
+    return folder if is_literal else "/tmp"  # noqa: S108  # what is made there is private
 
 
 def socket_path(server: str) -> Path:
