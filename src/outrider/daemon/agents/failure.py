@@ -8,8 +8,8 @@ from outrider.daemon.redaction.redactor import Redactor
 
 _LINES: Final = 10
 _CHARACTERS: Final = 1500
-_MARGIN: Final = 4096
-"""Characters before those kept that are redacted too, so that a cut secret is recognised."""
+_WINDOW: Final = 64 * 1024
+"""Characters that are redacted: so many that a secret which is cut at their start is not kept."""
 
 NOTHING: Final = "(nothing)"
 """What `output_end` returns for an output without text."""
@@ -17,22 +17,19 @@ NOTHING: Final = "(nothing)"
 
 def output_end(text: str) -> str:
     """Return the last lines of a program's output, without blank lines and without secrets."""
-    window = text[-_CHARACTERS - _MARGIN :]
-    redacted = Redactor().text(window)
-    if len(window) < len(text):
-        redacted = redacted[_MARGIN:]
+    redacted = Redactor().text(text[-_WINDOW:])
     lines = [line.strip() for line in redacted.splitlines() if line.strip()]
     return "\n".join(lines[-_LINES:])[-_CHARACTERS:] or NOTHING
 
 
-def start_failure(file: ProviderSpec, error: ApiError) -> ApiError:
+def start_failure(spec: ProviderSpec, error: ApiError) -> ApiError:
     """Return why an agent did not start, redacted, with the hint of the provider spec.
 
     An error of the request itself (400) is returned as it is.
     """
     if error.status < 500:
         return error
-    message, hint = Redactor().text(error.message), file.hint(error.message)
+    message, hint = Redactor().text(error.message), spec.hint(error.message)
     return ApiError(error.status, message if hint is None else f"{message}\n{hint}")
 
 
