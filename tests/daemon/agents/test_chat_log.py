@@ -70,6 +70,29 @@ async def test_a_chat_log_that_cannot_be_written_is_kept_in_memory(tmp_path: Pat
     assert [m.content for m in log.messages()] == ["hello"]
 
 
+async def test_what_a_full_disk_did_not_take_is_written_later(tmp_path: Path) -> None:
+    path = tmp_path / "chats" / "one.jsonl"
+    log = ChatLog(path, clock)
+    log.add("user", "text", "before")
+    answer = log.add("assistant", "text", "a")
+    log.save()
+    path.rename(tmp_path / "aside")
+    path.mkdir()  # in the way
+    log.extend(answer, "b")
+    lost = log.add("user", "text", "mean")
+    log.save()
+    log.extend(lost, "while")
+    log.save()
+    path.rmdir()
+    (tmp_path / "aside").rename(path)
+    log.extend(answer, "c")
+    log.add("assistant", "text", "after")
+    log.save()
+    contents = ["before", "abc", "meanwhile", "after"]
+    assert [m.content for m in log.messages()] == contents
+    assert ChatLog(path, clock).messages() == log.messages()
+
+
 @pytest.mark.parametrize("character", ["x", "\n", "\x01", "é", "🎉"], ids=ascii)
 async def test_a_long_message_fits_into_a_frame_whatever_is_in_it(
     tmp_path: Path, character: str

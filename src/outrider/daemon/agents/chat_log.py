@@ -169,14 +169,17 @@ class ChatLog:
         ]
 
     def save(self) -> None:
-        """Write all unsaved changes now. A write error is logged, not raised."""
+        """Write all unsaved changes now.
+
+        A write error is logged, not raised: what was not written is written with the next change.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        unsaved, self._unsaved = self._unsaved, {}
+        unsaved = self._unsaved.values()
         if not unsaved:
             return
-        lines = [json.dumps(self._line(entry)) + "\n" for entry in unsaved.values()]
+        lines = [json.dumps(self._line(entry)) + "\n" for entry in unsaved]
         if self._ends_mid_line:
             # A write that failed half-way left a partial line. End it, so that only that line
             # is unreadable, and not also the first one that is written now.
@@ -188,8 +191,12 @@ class ChatLog:
         except OSError as error:
             _log.error("chat log write failed", path=str(self._path), error=str(error))
             self._ends_mid_line = True
+            for entry in unsaved:  # some lines may have been written: write the whole messages
+                entry.unsaved = None
             return
         self._ends_mid_line = False
+        self._saved_ids.update(self._unsaved)
+        self._unsaved = {}
 
     def _entry(
         self, id_: str, role: Role, kind: MessageKind, timestamp: int, content: str
@@ -208,7 +215,6 @@ class ChatLog:
     def _line(self, entry: Entry) -> dict[str, Any]:
         more, entry.unsaved = entry.unsaved, []
         if entry.id not in self._saved_ids:
-            self._saved_ids.add(entry.id)
             return {
                 "id": entry.id,
                 "role": entry.role,
