@@ -16,12 +16,14 @@ from outrider.contract.commands import (
     ReadChat,
     ReadTurn,
     ResolveAction,
+    Resume,
     SendChat,
     StopCli,
     Withdraw,
 )
 from outrider.contract.errors import ApiError
 from outrider.contract.events import TURN_EVENTS, AgentEvent, Respondent
+from outrider.contract.limits import MAX_SESSIONS
 from outrider.contract.resources import Message
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.core import MAX_QUEUED
@@ -45,6 +47,7 @@ class Desk:
         self.reported: list[AgentEvent] = []
         self.time = itertools.count(1000, 1000)
         self.kinds = ["robot", "android"]
+        self.max_sessions = MAX_SESSIONS
         self.open()
 
     def open(self) -> None:
@@ -59,6 +62,7 @@ class Desk:
             on_remove=lambda session_id: None,
             emit=self.reported.append,
             clock=lambda: next(self.time),
+            max_sessions=self.max_sessions,
         )
 
     async def launch(self, kind: str = "robot", folder: Path | None = None) -> AgentSession:
@@ -431,6 +435,31 @@ async def test_a_launch_that_cannot_be(desk: Desk, wrong: str) -> None:
     assert missing.status == 400
     assert "(buy a robot)" in missing.message
     assert desk.journal.sessions() == []
+
+
+async def test_the_limit_of_sessions_holds_for_those_that_start_at_once(desk: Desk) -> None:
+    desk.max_sessions = 2
+    desk.open()
+    ended = (await desk.launch()).record.id
+    await desk.sessions.stop(StopCli(cli_type="robot"))
+    starts = [
+        desk.sessions.launch_cli(LaunchCli(cli_type="robot", dir=str(desk.folder / "gone"))),
+        desk.launch(),
+        desk.sessions.resume(Resume(type="robot", session_id=ended)),
+        desk.launch(),
+    ]
+    no_directory, first, resumed, last = await asyncio.gather(*starts, return_exceptions=True)
+    assert isinstance(no_directory, ApiError)
+    assert no_directory.status == 400
+    assert isinstance(first, AgentSession)
+    for one in (resumed, last):
+        assert isinstance(one, ApiError)
+        assert (one.status, one.message) == (
+            409,
+            "2 sessions run on this machine, which is the limit: stop one first",
+        )
+    await desk.launch()  # what failed does not count any more
+    assert len(desk.sessions.describe()) == 2
 
 
 async def test_stop_with_a_directory_that_cannot_be(desk: Desk) -> None:

@@ -81,6 +81,7 @@ class Sessions:
         deltas: takes the text of messages while they are written; None if it is not needed.
         worktrees: creates the git worktrees of sessions.
         tracing: begins the spans of turns.
+        max_sessions: sessions that may run at a time.
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class Sessions:
         deltas: DeltaSink | None = None,
         worktrees: Worktrees | None = None,
         tracing: Tracing = OFF,
+        max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self._tracing = tracing
+        self._max_sessions = max_sessions
         self._deltas = deltas
         self._worktrees = worktrees or Worktrees()
         self._worktree_lock = asyncio.Lock()
@@ -212,8 +215,7 @@ class Sessions:
             raise not_resumable("It is being resumed already")
         if reason := self._not_resumable(ended) or _not_startable(provider):
             raise not_resumable(reason)
-        if len(self._sessions) + len(self._resuming) >= MAX_SESSIONS:
-            raise _too_many_sessions()
+        self._check_room()
         self._resuming.add(session_id)  # before the first await
         try:
             session = await self._start_again(provider, ended)
@@ -356,16 +358,15 @@ class Sessions:
     ) -> Launched:
         if reason := _not_startable(provider):
             raise bad_request(reason, "type")
+        self._check_room()
         description = provider.describe()
-        if len(self._sessions) >= MAX_SESSIONS:
-            raise _too_many_sessions()
         now = self._clock()
         record = SessionRecord(
             id=new_id("session"),
             kind=description.category,
             type=description.type,
             name=description.display_name,
-            path=await asyncio.to_thread(directory, "~" if path is None else path, "dir"),
+            path="",  # until it has been looked at
             model=model,
             created_at=now,
             last_activity_at=now,
@@ -373,15 +374,39 @@ class Sessions:
             emitted_messages={},
             adapter_state=adapter_state or {},
         )
+        self._launching[record.id] = record  # before the first await
+        try:
+            record.path = await asyncio.to_thread(directory, "~" if path is None else path, "dir")
+            adapter = await self._start(provider, record, worktree)
+        finally:
+            del self._launching[record.id]
+        return self._follow(record, adapter).launched()
+
+    def _check_room(self) -> None:
+        """Check that one more session may run, besides those that are being started.
+
+        Raises:
+            ApiError: 409, too many sessions run.
+        """
+        running = len(self._sessions) + len(self._resuming) + len(self._launching)
+        if running >= self._max_sessions:
+            raise conflict(
+                f"{self._max_sessions} sessions run on this machine, which is the limit: "
+                "stop one first"
+            )
+
+    async def _start(
+        self, provider: Provider, record: SessionRecord, worktree: NewWorktree | None
+    ) -> Adapter:
+        """Start the agent of a new session; if that fails, nothing is left of it."""
         made: OpenedWorktree | None = None
-        self._launching[record.id] = record
         try:
             if worktree is not None:
                 made = await self._open_worktree(record, worktree)
             # Saved before the launch: if the daemon is killed during it, the next one finds the
             # agent by this record, or ends what is left of it.
             self._journal.save_session(record)
-            adapter = await provider.launch(record)
+            return await provider.launch(record)
         except BaseException as error:
             self._journal.remove_session(record.id)
             await asyncio.to_thread(self._chats.delete, record.id)
@@ -390,9 +415,6 @@ class Sessions:
             if isinstance(error, ApiError):
                 raise start_failure(provider.spec, error) from error
             raise
-        finally:
-            del self._launching[record.id]
-        return self._follow(record, adapter).launched()
 
     async def _open_worktree(self, record: SessionRecord, request: NewWorktree) -> OpenedWorktree:
         """Create or find the worktree of a new session, and let the session be in it."""
@@ -705,7 +727,3 @@ def _not_startable(provider: Provider) -> str | None:
         f"{description.display_name} is not installed on this machine. Install it there "
         f"({spec.install}) so that {spec.program!r} is on the daemon's PATH, then launch it again"
     )
-
-
-def _too_many_sessions() -> ApiError:
-    return conflict(f"{MAX_SESSIONS} sessions run on this machine, as many as may: stop one first")
