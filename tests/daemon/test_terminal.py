@@ -499,6 +499,17 @@ async def test_the_number_of_terminals_is_bounded(prompt: Prompt) -> None:
     assert (await prompt("echo room", "one-too-many")).output == "room\n"
 
 
+async def test_a_terminal_that_is_deleted_while_room_is_made(prompt: Prompt) -> None:
+    for index in range(MAX_TERMINALS):
+        await prompt("true", f"t{index}")
+    for name in ("t3", "t4"):
+        await prompt("exit", name)
+    result, _ = await asyncio.gather(
+        prompt("echo room", "one-too-many"), prompt.terminals.end("t4")
+    )
+    assert result.output == "room\n"
+
+
 async def test_the_commands_that_wait_are_bounded(prompt: Prompt, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     first = asyncio.create_task(prompt("read x < gate", "t"))

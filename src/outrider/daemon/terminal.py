@@ -175,7 +175,8 @@ class Terminals:
         if len(self._named) < MAX_TERMINALS:
             return
         for name, terminal in list(self._named.items()):
-            if terminal.unused:
+            # While one is closed, others may be deleted, opened again or used.
+            if terminal.unused and self._named.get(name) is terminal:
                 del self._named[name]
                 await terminal.close()
         if len(self._named) >= MAX_TERMINALS:
