@@ -180,7 +180,7 @@ class LiveTerminals:
         except (TmuxError, OSError) as error:
             viewer.close(StreamCode.FAILED, f"The terminal failed: {error}")
         except Exception:  # noqa: BLE001  # one terminal must not end the connection
-            _log.exception("terminal broke", stream=viewer.number)
+            _log.exception("terminal failed", stream=viewer.number)
             viewer.close(StreamCode.FAILED, "The terminal failed: see the machine agent's log")
         finally:
             viewer.detach()
@@ -250,7 +250,7 @@ class LiveTerminals:
 class _Viewer:
     """One stream, and the tmux client whose pty it is connected with.
 
-    `input` is what was typed and is not written yet: at most the window of the stream.
+    `_input` is what was typed and is not written yet: at most the window of the stream.
     """
 
     def __init__(

@@ -695,13 +695,13 @@ def test_an_answer_that_failed_shows_what_was_observed_meanwhile(waiting: Playbo
 
 def test_an_answer_never_goes_to_another_question(waiting: Playbook) -> None:
     waiting.play(approve(1), sees(asks("act_2")))
-    assert waiting >> Ready() << Refused(1, 409, "asks something else")
+    assert waiting >> Ready() << Refused(1, 409, "no longer asks")
     assert waiting.core.observation == asks("act_2")
 
 
 def test_an_option_that_the_agent_does_not_offer_any_more(waiting: Playbook) -> None:
     waiting.play(approve(1), Ready())
-    assert waiting >> Done(offered=False) << [*CHANGED, Refused(1, 409, "asks something else")]
+    assert waiting >> Done(offered=False) << [*CHANGED, Refused(1, 409, "no longer asks")]
     assert waiting.core.observation == asks("act_1")
 
 

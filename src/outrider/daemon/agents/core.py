@@ -770,7 +770,7 @@ def _session_stopped() -> ApiError:
 
 
 def _question_changed() -> ApiError:
-    return conflict("The agent asks something else by now, or nothing")
+    return conflict("The agent no longer asks this question")
 
 
 def _choose_option(pending: PendingAction, answer: ResolveAction) -> ActionOption:

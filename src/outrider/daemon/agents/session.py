@@ -579,7 +579,7 @@ class AgentSession:
                     reply.set_exception(error)
             case Postpone(message_id, error):
                 _log.warning(
-                    "queued message not taken; it is tried again when the status changes",
+                    "queued message not delivered",
                     session=self.record.id,
                     message=message_id,
                     error=error.message,

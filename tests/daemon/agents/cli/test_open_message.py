@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from outrider.contract.resources import MessageKind
 from outrider.daemon.agents.cli.open_message import OpenMessage
-from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.cli.transcripts.transcript import Piece, Reader, ToolCall
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 from tests.daemon.agents.cli.test_screen import CAPTURES
+from tests.daemon.agents.cli.test_spec import read_cli_specs
 
 SPECS = {spec.record: spec for spec in read_cli_specs([BUILT_IN_DIRECTORY])}
 RecordName = Literal["aider", "claude", "codex", "gemini", "opencode"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from outrider.daemon.agents.cli.screen import ScreenRules
-from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
+from tests.daemon.agents.cli.test_spec import read_cli_specs
 
 CAPTURES = Path(__file__).with_name("captures")
 

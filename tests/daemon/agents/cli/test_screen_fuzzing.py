@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.daemon.agents.cli.screen import MAX_QUESTION, ScreenRules
-from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
 from tests.daemon.agents.cli.test_screen import CAPTURES
+from tests.daemon.agents.cli.test_spec import read_cli_specs
 
 pytestmark = pytest.mark.fuzz
 

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from outrider.daemon.agents.cli.screen import ScreenRules
-from outrider.daemon.agents.cli.spec import read_cli_specs
+from outrider.daemon.agents.cli.spec import CliSpec, decode_cli
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider_spec import (
     BUILT_IN_DIRECTORY,
     ProviderFileError,
     fill_placeholders,
+    read_tables,
 )
 
 MINIMAL = """
@@ -37,6 +38,21 @@ option = '^(?P<key>.)\\) (?P<label>.*)'
 keys = ["{", "{key}"]
 """
 )
+
+
+def read_cli_specs(directories: list[Path]) -> list[CliSpec]:
+    """Read the provider files of agents in a terminal in these directories.
+
+    Raises:
+        ProviderFileError: a file is not TOML, or one of its fields is invalid.
+    """
+    specs = []
+    for table in read_tables(directories):
+        if table.error is not None:
+            raise table.error
+        if table.fields.get("category", "cli") == "cli":
+            specs.append(decode_cli(table.path, table.fields))
+    return specs
 
 
 def test_a_minimal_file(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from outrider.contract.resources import ActionOption, Message
 from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.cli.screen import Offer, Question, Reading
-from outrider.daemon.agents.cli.spec import read_cli_specs
 from outrider.daemon.agents.cli.status import CALL_WAIT, DISMISS_GRACE, RECORD_WAIT, StatusDecider
 from outrider.daemon.agents.cli.transcripts.transcript import Activity, Piece, ToolCall
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
 from outrider.daemon.session_record import SessionRecord
+from tests.daemon.agents.cli.test_spec import read_cli_specs
 
 OFFERS = (
     Offer(ActionOption(id="1", label="Yes", kind="allow_once"), ("1",)),

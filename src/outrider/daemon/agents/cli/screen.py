@@ -68,7 +68,7 @@ class ScreenRules:
     """The rules of one provider file, compiled.
 
     Args:
-        file: the provider file; its patterns have been checked.
+        spec: the provider spec; its patterns have been checked.
     """
 
     def __init__(self, spec: CliSpec) -> None:

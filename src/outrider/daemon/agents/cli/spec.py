@@ -17,7 +17,6 @@ from outrider.daemon.agents.provider_spec import (
     Words,
     check_pattern,
     decode,
-    read_tables,
 )
 
 
@@ -107,9 +106,9 @@ class Dialog(Part, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.option is None and not self.choices:
-            raise ValueError("a dialog has `option` (a pattern), or `choices`, or both")
+            raise ValueError("a dialog needs `option`, `choices` or both")
         if self.begin is not None and self.head is not None:
-            raise ValueError("a question's text has `begin` or `head`")
+            raise ValueError("`begin` and `head` exclude each other")
         if self.option is not None and not self.keys:
             raise ValueError("`option` needs `keys`, such as ['{key}']")
         check_pattern("begin", self.begin)
@@ -142,7 +141,9 @@ class Rule(Part, kw_only=True):
             raise ValueError("a rule needs `screen` or `title`")
         has_dialog = self.dialog is not None or self.dialog_like is not None
         if has_dialog != (self.status == "waiting_approval"):
-            raise ValueError("`dialog` belongs to the status waiting_approval, and only to it")
+            raise ValueError(
+                "a rule has `dialog` or `dialog_like` exactly if its status is waiting_approval"
+            )
         check_pattern(f"rule {self.name!r}, screen", self.screen)
         check_pattern(f"rule {self.name!r}, title", self.title)
 
@@ -187,22 +188,9 @@ class CliSpec(ProviderSpec, kw_only=True):
     def __post_init__(self) -> None:
         check_pattern("open_message", self.open_message, "start", "text")
         if self.resume_args and self.record is None:
-            raise ValueError("`resume_args` needs `record`: a chat is not continued from a screen")
-
-
-def read_cli_specs(directories: list[Path]) -> list[CliSpec]:
-    """Read the provider files of this category in these directories.
-
-    Raises:
-        ProviderFileError: a file is not TOML, or one of its fields is invalid.
-    """
-    specs = []
-    for table in read_tables(directories):
-        if table.error is not None:
-            raise table.error
-        if table.fields.get("category", "cli") == "cli":
-            specs.append(decode_cli(table.path, table.fields))
-    return specs
+            raise ValueError(
+                "`resume_args` needs `record`: without a transcript a chat cannot be continued"
+            )
 
 
 def decode_cli(path: Path, table: dict[str, Any]) -> CliSpec:

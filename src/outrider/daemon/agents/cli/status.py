@@ -625,7 +625,7 @@ class Stillness:
         return self._seconds
 
 
-def last_lines(text: str, count: int = 4) -> str:
+def last_lines(text: str, count: int) -> str:
     """Return the last lines of a screen that are not blank."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return "\n".join(lines[-count:])[-2000:] or "(nothing)"

@@ -317,7 +317,7 @@ def _decode(data: object, kind: type[_StructT], key: str) -> _StructT:
     try:
         return msgspec.json.decode(data if isinstance(data, bytes) else b"", type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        _log.warning("record row skipped", row=key, error=str(error))
+        _log.warning("transcript row skipped", row=key, error=str(error))
         return kind()
 
 

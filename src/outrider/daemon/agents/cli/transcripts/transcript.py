@@ -288,7 +288,7 @@ class Tail:
     ) -> None:
         self.path = path
         self.has_more = False
-        self._add_omission_note = on_long_line
+        self._on_long_line = on_long_line
         self._blank_lines = blank_lines
         self._file: tuple[int, int] | None = None
         self._offset = 0
@@ -312,9 +312,9 @@ class Tail:
             self._extend_line(other)
         for line, length in lines:
             if length > MAX_LINE:
-                _log.warning("record line skipped", file=self.path.name, bytes=length)
-                if self._add_omission_note is not None:
-                    self._add_omission_note(length)
+                _log.warning("transcript line skipped", file=self.path.name, bytes=length)
+                if self._on_long_line is not None:
+                    self._on_long_line(length)
             elif self._blank_lines or line.strip():
                 yield line
 
@@ -329,7 +329,9 @@ class Tail:
                 continue
             yield entry
         if skipped:
-            _log.warning("record lines skipped", file=self.path.name, count=skipped, error=reason)
+            _log.warning(
+                "transcript lines skipped", file=self.path.name, count=skipped, error=reason
+            )
 
     def _read(self) -> bytes:
         """Return the next chunk of the file."""
