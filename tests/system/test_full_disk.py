@@ -107,8 +107,10 @@ async def test_what_cannot_be_recorded_is_not_done(scene: Scene) -> None:
             answer = await client.get(path)
             assert answer.status_code == 200, (path, answer.text)
         body = {"type": "read_chat", "payload": {"target": target}}
-        read = await scene.owner.api.post(f"{V1}/daemons/{machine}/command", json=body)
-        assert read.status_code == 200, "a POST that only reads"
+        for headers in (None, {"Idempotency-Key": "one"}):
+            command = f"{V1}/daemons/{machine}/command"
+            read = await scene.owner.api.post(command, json=body, headers=headers)
+            assert read.status_code == 200, "a POST that only reads"
 
     async def works_again() -> bool:
         return (await scene.change()).status_code == 200

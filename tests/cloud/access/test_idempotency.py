@@ -170,6 +170,19 @@ class TestReplay:
         again = await owner.api.post(chat, json=HELLO, headers=key())
         assert (again.status_code, again.json()) == (200, ACCEPTED)
 
+    async def test_a_command_that_only_reads_takes_no_notice(self, user: Owner) -> None:
+        """What it returns is not stored, and a repeat reads anew."""
+        machine = await user.machine(session())
+        body = {"type": "read_chat", "payload": {"target": f"{machine.id}:cli:claude-code"}}
+        for _ in range(2):
+            request = asyncio.create_task(
+                user.api.post(f"{V1}/daemons/{machine.id}/command", json=body, headers=key())
+            )
+            await machine.answers(await machine.takes("read_chat"))
+            answer = await request
+            assert answer.status_code == 200, answer.text
+            assert "idempotency-replayed" not in answer.headers
+
     async def test_a_get_takes_no_notice(self, user: Owner) -> None:
         for _ in range(2):
             answer = await user.api.get(f"{V1}/daemons", headers=key())

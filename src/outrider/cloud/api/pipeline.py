@@ -286,7 +286,8 @@ class _EndpointApp:
 
     async def _answer(self, call: Call, headers: Headers) -> Answer | Stream | Conversation:
         key = headers.get(b"idempotency-key")
-        if key is None or self._may_repeat or call.principal_or_none is None:
+        is_stored = not (self._may_repeat or call.reads_only or call.principal_or_none is None)
+        if key is None or not is_stored:
             data = await self._handler(call)
             if isinstance(data, bytes | Wire):
                 return self._success(data)
