@@ -101,6 +101,17 @@ class TestStates:
         assert (await request).json()["reason"] == "timeout"
         assert machine.received_nothing()
 
+    async def test_without_time_a_machine_that_hangs_is_not_waited_for(self, owner: Owner) -> None:
+        """The command timeout of 60 s is longer than the patience of the tests."""
+        machine = await owner.machine(session(id="session_1", status="generating"))
+        request = owner.sends("GET", path(machine, "timeout=0&after=msg_1"))
+        taken: Command = await machine.takes("read_turn")
+        async with asyncio.timeout(PATIENCE):
+            assert (await request).json() == body(
+                reason="timeout", cursor="msg_1", status="generating", messages=[]
+            )
+        assert (await machine.takes_cancel()).id == taken.id
+
     async def test_a_session_that_ends(self, owner: Owner) -> None:
         machine = await owner.machine()
         request = owner.sends("GET", path(machine, "timeout=60"))

@@ -52,7 +52,7 @@ of the account wakes a wait, also those of other agents.
 """
 
 _LAST_READ_SECONDS: Final = 2.0
-"""How long the read at the end of a wait may take beyond its timeout."""
+"""How long the only or the last read of a wait may take beyond its timeout."""
 
 _RETRY_SECONDS: Final = 1.0
 _TRANSIENT: Final = frozenset({503, 504})
@@ -187,7 +187,8 @@ class _Wait:
         """
         loop, draining = asyncio.get_running_loop(), self._services.waits.draining
         deadline = loop.time() + self._query.timeout
-        ended = await self._read(unfinished=False)
+        seconds = max(_LAST_READ_SECONDS, float(self._query.timeout))
+        ended = await self._read_within(seconds, unfinished=False)
         reads = 1
         while ended is None and not draining.is_set() and (left := deadline - loop.time()) > 0:
             seconds = _RETRY_SECONDS if self._has_failed else REREAD_SECONDS
