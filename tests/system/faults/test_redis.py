@@ -51,6 +51,9 @@ async def test_without_it_each_node_serves_its_own_machines(
             await eventually(lambda n=node: n.logged(BUS_DOWN) == 1)  # type: ignore[misc]
         assert two.nodes[0].logged("rate limits not shared, Redis unavailable") >= 1
 
+        body, once = {"command": "true"}, {"Idempotency-Key": "one"}
+        assert_error(await here.post(theirs.terminal, json=body, headers=once), 503)
+
         third = await two.machine()  # connects while the nodes cannot speak to each other
         late = (await third.connects(two.nodes[1])).obliges()
         await asyncio.to_thread(_mend, servers.redis)
@@ -59,6 +62,8 @@ async def test_without_it_each_node_serves_its_own_machines(
                 await eventually(lambda c=client, m=machine: works(c, m))  # type: ignore[misc]
             await eventually(lambda c=client: healed(c))  # type: ignore[misc]
             assert await listed(client) == both | {third.id}
+        answer = await here.post(theirs.terminal, json=body, headers=once)
+        assert answer.status_code == 200, "nothing was sent, so the key is free"
         assert all(socket.is_open for socket in (near, far, late))
         assert two.events_received() == {}, "nobody was away"
         assert [node.errors() for node in two.nodes] == [[], []]

@@ -51,8 +51,9 @@ async def test_no_command_is_sent_whose_result_would_not_be_received() -> None:
     await bus.subscribe("machine", heard.append)
     relay = relay_on(bus)
     bus.hears = False
-    with pytest.raises(BusDown):
+    with pytest.raises(BusDown) as caught:
         await relay.send("machine", command(relay))
+    assert not caught.value.may_be_sent
     assert heard == []
     bus.hears = True
     assert await relay.send("machine", command(relay))

@@ -15,7 +15,15 @@ MessageHandler = Callable[[bytes], None]
 
 
 class BusDown(OutriderError):
-    """The nodes cannot reach each other at the moment."""
+    """The nodes cannot reach each other at the moment.
+
+    Attributes:
+        may_be_sent: whether the message may have reached another node.
+    """
+
+    def __init__(self, message: str, *, may_be_sent: bool = True) -> None:
+        super().__init__(message)
+        self.may_be_sent = may_be_sent
 
 
 class Bus(Protocol):

@@ -260,6 +260,7 @@ class Dispatcher:
                 503,
                 f"The machine {state.nickname!r} is connected to another node of this service, "
                 "which cannot be reached now: try again in a few seconds",
+                safe_to_retry=not error.may_be_sent,
             ) from error
         finally:
             watch.cancel()

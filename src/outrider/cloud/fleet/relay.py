@@ -251,7 +251,7 @@ class CommandRelay:
         if not self._bus.is_shared:
             return False
         if not self._bus.is_up:
-            raise BusDown("The result would not be received")
+            raise BusDown("The result would not be received", may_be_sent=False)
         return await self._bus.publish(machine_id, _encode(ForwardCommand(encode(frame)))) > 0
 
     def in_flight(self, machine_id: str) -> int:
