@@ -4,9 +4,11 @@ The disk of the process is bounded by RLIMIT_FSIZE: its files cannot grow any mo
 lifts the bound.
 """
 
+import os
 import resource
+import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,8 @@ def full_disk(service: Serving) -> Iterator[None]:
     try:
         yield
     finally:
-        process.rlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        with suppress(psutil.NoSuchProcess):  # the test has ended the service
+            process.rlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 class Scene:
@@ -63,12 +66,12 @@ class Scene:
         return bool((await self.ready())[1]["audit"] != "ok")
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
-    """The setting `OUTRIDER_AUDIT_REQUIRED` is the fixture's parameter."""
-    service = Serving(tmp_path / "data", audit_required=getattr(request, "param", "true"))
-    service.log = tmp_path / "log"
-    site = Site(Settings(data_dir=tmp_path / "data"))
+@asynccontextmanager
+async def running(data_dir: Path, log: Path, audit_required: str = "true") -> AsyncIterator[Scene]:
+    """Run a service, which logs to the file `log`."""
+    service = Serving(data_dir, audit_required=audit_required)
+    service.log = log
+    site = Site(Settings(data_dir=data_dir))
     async with service:
         site.url = service.url
         try:
@@ -77,6 +80,14 @@ async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
             yield Scene(service, site, owner)
         finally:
             await site.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """The setting `OUTRIDER_AUDIT_REQUIRED` is the fixture's parameter."""
+    chosen = getattr(request, "param", "true")
+    async with running(tmp_path / "data", tmp_path / "log", chosen) as scene:
+        yield scene
 
 
 async def test_what_cannot_be_recorded_is_not_done(scene: Scene) -> None:
@@ -129,6 +140,15 @@ async def test_an_operator_may_prefer_to_go_on(scene: Scene) -> None:
         status, parts = await scene.ready()
         assert (status, parts["status"]) == (200, "ok")
         assert parts["audit"].startswith("cannot be written: ")
+
+
+async def test_a_stop_ends_well(tmp_path: Path) -> None:
+    """Its log is not on the full disk: Python ends with 120 where it cannot write its last line."""
+    async with running(tmp_path / "data", Path(os.devnull)) as scene:
+        with full_disk(scene.service):
+            await eventually(scene.cannot_audit)
+            scene.service.signal(signal.SIGTERM)
+            assert await scene.service.ends() == 0
 
 
 async def test_reading_goes_on_after_a_start_on_a_full_disk(scene: Scene) -> None:

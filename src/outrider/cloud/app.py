@@ -211,9 +211,7 @@ class Service:
                 for task in tasks:
                     task.cancel()
                     await asyncio.wait({task}, timeout=10)
-                await self._access.authenticator.save_last_used()
-                await self._access.quota.give_back()
-                await self._access.audit.write()
+                await self._save_state()
         finally:
             await self._webhooks.sender.close()
             await self._bus.close()
@@ -387,6 +385,19 @@ class Service:
 
     def _take_delta(self, account_id: str, machine_id: str, delta: Delta, ide_id: str) -> None:
         self._deltas.receive(account_id, machine_id, delta, ide_id)
+    async def _save_state(self) -> None:
+        """Save what this node has in memory; what the database does not take is lost."""
+        access = self._access
+        for part, save in (
+            ("last used", access.authenticator.save_last_used),
+            ("unspent calls", access.quota.give_back),
+            ("audit", access.audit.write),
+        ):
+            try:
+                await save()
+            except DATABASE_ERRORS as error:
+                _log.warning("saving state failed", part=part, error=str(error))
+
 
     def _close_connection(
         self, machine_id: str, code: CloseCode, reason: str, connection: int | None
