@@ -11,6 +11,7 @@ from tests.rig.patience import PATIENCE
 from tests.rig.people import V1, dashboard
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
+from tests.rig.sockets import refused
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -194,6 +195,12 @@ class TestBodies:
 
         answer = await user.api.post(f"{V1}/daemons/machine_x/terminal", content=endless())
         assert_error(answer, 413)
+
+
+async def test_a_handshake_at_a_path_that_cannot_be(user: Owner) -> None:
+    response = await refused(user, f"{V1}/daemons/x%00/terminals/a")
+    assert_error(response, 404)
+    assert response.headers["ratelimit"]
 
 
 async def test_an_id_with_odd_letters_is_only_unknown(user: Owner) -> None:

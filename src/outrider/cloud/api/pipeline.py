@@ -128,7 +128,10 @@ class ErrorApp:
         except ApiError as error:
             answer, headers = error_response(error), error_headers(error)
         headers = [*self._pipeline.rates.headers(context.statuses), *headers]
-        await send_json(asgi_scope, send, answer.status, answer.body, headers)
+        if asgi_scope["type"] == "websocket":
+            await _deny(send, answer, headers)
+        else:
+            await send_json(asgi_scope, send, answer.status, answer.body, headers)
 
 
 def no_endpoint(pipeline: Pipeline) -> ErrorApp:
