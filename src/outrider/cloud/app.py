@@ -272,6 +272,7 @@ class Service:
                 intake=webhooks.intake,
             ),
             for_auth=AuthServices(
+                settings=settings,
                 addresses=access.addresses,
                 rates=access.rates,
                 sessions=access.sessions,

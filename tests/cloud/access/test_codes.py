@@ -20,6 +20,7 @@ from outrider.contract.enrollment import (
 from outrider.contract.errors import ApiError
 from outrider.contract.frames import CloseCode
 from outrider.contract.ids import is_id
+from tests.conftest import StartSite
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
 from tests.rig.people import V1, dashboard, person
@@ -110,6 +111,13 @@ class TestOneTimeCode:
 
 
 class TestDeviceCode:
+    @pytest.mark.one_store
+    async def test_its_page_is_at_the_public_url(self, start_site: StartSite) -> None:
+        """docs/settings.md, OUTRIDER_PUBLIC_URL: links that the service creates begin with it."""
+        site = await start_site(public_url="https://outrider.example.com", base_path="/outrider")
+        asked = await device(site)
+        assert asked["verificationUri"] == "https://outrider.example.com/outrider/device"
+
     async def test_from_asking_to_the_token(self, user: Owner) -> None:
         """RFC 8628, with the names in camelCase."""
         asked = await device(user.site, nickname="Lab")

@@ -21,6 +21,7 @@ from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit
 from outrider.cloud.base_path import base_path
 from outrider.cloud.fleet.gateway import Gateway
+from outrider.cloud.settings import Settings
 from outrider.cloud.store.dashboard_sessions import Origin
 from outrider.contract.enrollment import (
     DeviceAuthorization,
@@ -94,6 +95,7 @@ class UserCodeQuery(Wire, kw_only=True):
 class AuthServices:
     """What the handlers of logins and enrollment use."""
 
+    settings: Settings
     addresses: Addresses
     rates: RateLimits
     sessions: DashboardSessions
@@ -266,7 +268,9 @@ def set_cookie(addresses: Addresses, call: Call, token: str, seconds: int) -> No
 
 
 def _page(services: AuthServices, asgi_scope: AsgiScope) -> str:
-    """Return the URL of the page for the user code, at the host of the request."""
+    """Return the URL of the page for the user code: at the public URL, else the request's host."""
+    if services.settings.public_url is not None:
+        return f"{services.settings.base_url}/device"
     host = dict(asgi_scope["headers"]).get(b"host", b"").decode("latin-1")
     scheme = "https" if services.addresses.is_https(asgi_scope) else "http"
     return f"{scheme}://{host}{base_path(asgi_scope)}/device"
