@@ -153,6 +153,18 @@ async def test_enterprise_has_no_limit(database: Database, clock: Clock) -> None
     assert (await quota.used(account_id))[1] == 250
 
 
+async def test_calls_reserved_by_another_node_are_few_without_a_limit(
+    database: Database, clock: Clock
+) -> None:
+    account_id = (await new_account(database, "enterprise")).id
+    one, two = Quota(database, clock), Quota(database, clock)
+    await one.spend(account_id)
+    await two.spend(account_id)
+    assert 2 <= (await one.used(account_id))[1] <= 502
+    await two.give_back()
+    assert (await one.used(account_id))[1] == 2
+
+
 async def test_the_database_is_asked_seldom(database: Database, clock: Clock) -> None:
     """Calls are set aside by the percent of what is left."""
     account_id = (await new_account(database, "team")).id

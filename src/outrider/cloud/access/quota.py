@@ -4,7 +4,8 @@ A node reserves calls in the database in batches and then spends them from memor
 transaction, so nodes and concurrent requests together never admit more than the plan allows. A
 batch is one percent of the rest; the last hundred calls are reserved one by one, so that no
 node holds calls that another one needs. Unspent calls are returned when the service stops. A crash
-loses them for the month: at most one percent of what was left.
+loses them for the month: at most one percent of what was left, of an unlimited plan at most
+`_UNLIMITED_BATCH`. Until they are returned, the other nodes count them as used.
 """
 
 import asyncio
@@ -37,6 +38,10 @@ PLANS: Final[dict[str, Plan]] = {
 }
 
 _MAX_BATCH: Final = 10_000
+_UNLIMITED_BATCH: Final = 500
+"""Calls of an unlimited plan in a batch: few, because the account sees reserved calls as used, but
+enough that a busy node writes to the database only every few hundred requests."""
+
 _PLAN_SECONDS: Final = 60.0
 
 _UNCOUNTED: Final = "uncounted"
@@ -135,9 +140,8 @@ class Quota:
         allowance.left = 0  # unspent calls of another month do not carry over
         allowance.month, allowance.ends = month, _next_month(now)
         try:
-            granted = await usage.set_aside(
-                self._database, account_id, month, limit, most=_MAX_BATCH
-            )
+            most = _UNLIMITED_BATCH if limit is None else _MAX_BATCH
+            granted = await usage.set_aside(self._database, account_id, month, limit, most=most)
         except DATABASE_ERRORS as error:
             if limit is not None or not cannot_store(error):
                 raise
