@@ -44,8 +44,9 @@ MAX_HEADERS: Final = 256
 MAX_BODY_BYTES: Final = 128 * 1024 * 1024
 """Size of a body at which the connection is dropped, even if the request was answered.
 
-The API refuses a body over 1 MiB with 413. The rest is read and discarded, up to this size and
-while it keeps the rate of `Patience`, for clients that read the response only after sending."""
+The API refuses a body over 1 MiB with 413. The rest is read and discarded, for clients that read
+the response only after sending, up to this size and for at most `Patience.body` seconds: however
+fast it comes, it must not keep the connection."""
 
 MAX_PIPELINED: Final = 32
 """Pipelined requests of a connection that may wait for the response to an earlier one."""
