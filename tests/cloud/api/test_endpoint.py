@@ -28,7 +28,9 @@ BY_PRINCIPAL = EndpointLimit(name="import", by="principal", requests=2, seconds=
 BY_ADDRESS = EndpointLimit(name="contact", by="address", requests=2, seconds=3600)
 
 
-def endpoint(path: str, limit: EndpointLimit, who: Who = "principal") -> Endpoint[Any]:
+def endpoint(
+    path: str, limit: EndpointLimit, who: Who = "principal", scope: Scope | None = None
+) -> Endpoint[Any]:
     async def limited(_services: Any, _call: Call) -> Done:
         """Do nothing."""
         return Done()
@@ -38,6 +40,7 @@ def endpoint(path: str, limit: EndpointLimit, who: Who = "principal") -> Endpoin
         method="GET",
         path=f"{V1}/{path}",
         who=who,
+        scope=scope,
         summary=path,
         handler=limited,
         response=Done,
@@ -136,12 +139,22 @@ async def test_a_row_for_anyone_can_only_limit_addresses() -> None:
         endpoint("export", BY_ACCOUNT, who="anyone")
 
 
+@pytest.mark.one_store
+@pytest.mark.parametrize(
+    ("who", "scope"),
+    [("scope", None), ("principal", Scope.AGENT_READ), ("anyone", Scope.AGENT_READ)],
+)
+async def test_a_row_says_once_who_may_call_it(who: Who, scope: Scope | None) -> None:
+    """A forgotten scope would open the row to every key."""
+    with pytest.raises(ValueError, match="a row has a scope"):
+        endpoint("export", BY_ADDRESS, who, scope)
+
+
 def readable(path: str, **options: Any) -> Endpoint[Any]:
     """Return an endpoint with a `read_scope`."""
     return replace(
-        endpoint(path, BY_ACCOUNT, who="scope"),
+        endpoint(path, BY_ACCOUNT, who="scope", scope=Scope.AGENT_CONTROL),
         rate_limit=None,
-        scope=Scope.AGENT_CONTROL,
         read_scope=Scope.AGENT_READ,
         **options,
     )

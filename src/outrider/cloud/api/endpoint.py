@@ -131,7 +131,7 @@ class Endpoint(Generic[S]):
     """A row of the table.
 
     Args:
-        scope: the scope that the credential needs if `who` is `scope`.
+        scope: the scope that the credential needs; given exactly if `who` is `scope`.
         summary: the title in the documentation; the handler's docstring is the description.
         response: the type of the body of a successful response; several if it depends on the
             request; `()` if it always is a stream.
@@ -186,6 +186,8 @@ class Endpoint(Generic[S]):
             raise ValueError("without a credential, only addresses can be counted")
         if self.socket is not None and (self.method != "GET" or self.who == "anyone"):
             raise ValueError("a WebSocket is a GET with a credential")
+        if (self.who == "scope") != (self.scope is not None):
+            raise ValueError("a row has a scope, or says who else may call it")
         if self.read_scope is not None and self.mutates and self.is_read is None:
             raise ValueError("`read_scope` needs `is_read`: which requests only read?")
 

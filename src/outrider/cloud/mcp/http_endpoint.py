@@ -67,7 +67,14 @@ async def mcp(_services: None, _call: Call) -> bytes:
 
 
 _ENDPOINT: Final[Endpoint[None]] = Endpoint(
-    method="POST", path=PATH, summary="MCP", handler=mcp, response=Wire, tag="MCP", reads_only=True
+    method="POST",
+    path=PATH,
+    who="principal",
+    summary="MCP",
+    handler=mcp,
+    response=Wire,
+    tag="MCP",
+    reads_only=True,
 )
 """Any key may connect: the scopes are those of the tools."""
 
