@@ -40,6 +40,9 @@ class TestOnLoopback:
             {"X_Forwarded_For": "127.0.0.1"},
             {"Forwarded": "for=198.51.100.7"},
             {"X_Real_IP": "198.51.100.7"},
+            {"X_Forwarded_Host": "outrider.example.com"},
+            {"X_Forwarded_Proto": "https"},
+            {"Via": "1.1 proxy"},
         ],
     )
     async def test_what_a_proxy_forwards_may_not(self, site: Site, header: dict[str, str]) -> None:

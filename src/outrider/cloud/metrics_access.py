@@ -14,16 +14,12 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.cloud.access.client_address import Addresses
-from outrider.cloud.access.client_address import is_loopback as is_loopback_address
 from outrider.cloud.error_response import RESPONSE_KINDS, respond
 from outrider.cloud.hosts import OPEN_PATHS, is_loopback
 from outrider.cloud.settings import Settings
 from outrider.contract.errors import ApiError, ErrorCode
 
 METRICS_PATH: Final = "/metrics"
-
-_FORWARDED: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
-"""Headers of requests that came through a proxy, so that the peer's address says nothing."""
 
 
 class MetricsAccess:
@@ -40,7 +36,7 @@ class MetricsAccess:
         """Return why a request may not read the metrics; None if it may."""
         if self._token is not None:
             return None if self._has_token(scope) else _NO_TOKEN
-        if self._is_open or (self._is_local and self._is_from_here(scope)):
+        if self._is_open or (self._is_local and self._addresses.is_direct_from_here(scope)):
             return None
         return _CLOSED
 
@@ -51,11 +47,6 @@ class MetricsAccess:
             return False
         scheme, _, token = given[0].partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
-
-    def _is_from_here(self, scope: Scope) -> bool:
-        if not is_loopback_address(self._addresses.client(scope)):
-            return False
-        return not any(name in _FORWARDED for name, _ in scope["headers"])
 
 
 _NO_TOKEN: Final = ApiError(

@@ -87,7 +87,10 @@ async def test_one_of_many_at_once_wins(user: Owner) -> None:
     assert Counter(answer.status_code for answer in answers) == {200: 1, 401: 7}
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
+@pytest.mark.parametrize(
+    "header",
+    ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP"],
+)
 async def test_it_does_not_work_through_a_proxy(user: Owner, header: str) -> None:
     """A proxy on this machine has a loopback address, whoever is behind it."""
     token = user.site.links.issue(user.email)

@@ -7,10 +7,23 @@ as the client's address, and as a coroutine its frame would stay with every idle
 import ipaddress
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 
 from starlette.types import Scope
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_FORWARDED: Final = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+    }
+)
+"""Headers of requests that came through a proxy."""
 
 
 class Addresses:
@@ -60,6 +73,14 @@ class Addresses:
                 if name == b"x-forwarded-proto":
                     return bool(value.strip().lower() == b"https")
         return bool(scope.get("scheme") == "https")
+
+    def is_direct_from_here(self, scope: Scope) -> bool:
+        """Return whether a request was made on this machine and came through no proxy.
+
+        A proxy on this machine has a loopback address, whoever its client is.
+        """
+        is_forwarded = any(name in _FORWARDED for name, _ in scope["headers"])
+        return not is_forwarded and is_loopback(self.client(scope))
 
     def _trusts(self, address: str) -> bool:
         parsed = _parsed(address)

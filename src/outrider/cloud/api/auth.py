@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 from starlette.types import Scope as AsgiScope
 
-from outrider.cloud.access.client_address import Addresses, is_loopback, network_of
+from outrider.cloud.access.client_address import Addresses, network_of
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.dashboard_sessions import (
     COOKIE,
@@ -127,9 +127,7 @@ async def take_link(services: AuthServices, call: Call) -> LoggedIn:
     From loopback addresses only, and not through a proxy: 403.
     """
     request: LinkRequest = call.body
-    # A proxy on this machine has a loopback address too.
-    is_forwarded = any(name in _FORWARDED for name, _ in call.asgi_scope["headers"])
-    if is_forwarded or not is_loopback(call.address):
+    if not services.addresses.is_direct_from_here(call.asgi_scope):
         raise ApiError(
             403, "This link works on the machine itself only", code=ErrorCode.AUTH_FORBIDDEN
         )
@@ -277,9 +275,6 @@ def _page(services: AuthServices, asgi_scope: AsgiScope) -> str:
 
 
 _MAX_USER_AGENT = 300
-_FORWARDED = frozenset(
-    {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"}
-)
 _PATH = "/api/v1/auth"
 _GUESSES = EndpointLimit(name="auth", by="address")
 """The limit on routes that take credentials. A machine that polls with a valid code is not counted
