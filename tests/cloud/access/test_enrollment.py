@@ -70,6 +70,8 @@ async def test_enrolling_again_keeps_the_id_and_replaces_the_token(owner: Owner)
     assert second["daemonId"] == first["daemonId"]
     assert second["token"] != first["token"]
     assert second["nickname"] == "Old"
+    unnamed = await enroll(owner, daemonId=first["daemonId"], code=await code_for(owner, ""))
+    assert unnamed["nickname"] == "Old"
     assert (await enroll(owner, daemonId=first["daemonId"], nickname="New"))["nickname"] == "New"
 
 

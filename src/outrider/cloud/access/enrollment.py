@@ -218,7 +218,7 @@ class Enrollment:
                 self._database,
                 machine.daemon_id,
                 account_id,
-                nickname=nickname,
+                nickname=nickname or None,  # an empty one does not replace the stored one
                 token_hash=credentials.digest(token),
             )
             if stored_nickname is not None:
