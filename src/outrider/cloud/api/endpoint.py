@@ -1,5 +1,6 @@
 """Defines an endpoint: a row of the table that routes, checks and OpenAPI are derived from."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -115,6 +116,11 @@ class Call:
         return self.principal.account_id
 
 
+async def never() -> None:
+    """Be the `client_gone` of work that does not end with its client."""
+    await asyncio.Event().wait()
+
+
 S = TypeVar("S")
 """What the handlers of a module use: one service, or a dataclass of several."""
 
@@ -180,14 +186,14 @@ class Endpoint(Generic[S]):
     socket: SocketKind | None = None
 
     def __post_init__(self) -> None:
+        if (self.who == "scope") != (self.scope is not None):
+            raise ValueError("a row has a scope, or says who else may call it")
         if self.stream is not None and not self.may_repeat:
             raise ValueError("a stream cannot be stored under an Idempotency-Key")
         if self.who == "anyone" and self.rate_limit is not None and self.rate_limit.by != "address":
             raise ValueError("without a credential, only addresses can be counted")
         if self.socket is not None and (self.method != "GET" or self.who == "anyone"):
             raise ValueError("a WebSocket is a GET with a credential")
-        if (self.who == "scope") != (self.scope is not None):
-            raise ValueError("a row has a scope, or says who else may call it")
         if self.read_scope is not None and self.mutates and self.is_read is None:
             raise ValueError("`read_scope` needs `is_read`: which requests only read?")
 

@@ -1,12 +1,13 @@
 """Requests that wait for something to happen, and what ends their wait early."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.access.revocation import Credential, RevocationWatch
 from outrider.cloud.api.endpoint import Call
+from outrider.cloud.api.streaming import wait_for
 from outrider.cloud.fleet.dispatch import ClientGone
 from outrider.contract.errors import ApiError, ErrorCode
 
@@ -45,7 +46,7 @@ class LongPolls:
         poll = _LongPoll(call.principal)
         working = asyncio.create_task(work, name="wait for a client")
         leaving = asyncio.create_task(
-            _wait(call.client_gone), name="wait for a client to disconnect"
+            wait_for(call.client_gone), name="wait for a client to disconnect"
         )
         self._revocations.add(poll)
         try:
@@ -62,7 +63,3 @@ class LongPolls:
             text = "This credential is no longer valid: it was revoked, ended or has expired"
             raise ApiError(401, text, code=ErrorCode.AUTH_INVALID)
         raise ClientGone("The client has disconnected")
-
-
-async def _wait(event: Callable[[], Awaitable[None]]) -> None:
-    await event()

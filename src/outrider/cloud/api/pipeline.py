@@ -22,7 +22,7 @@ from outrider.cloud.access.client_address import Addresses
 from outrider.cloud.access.idempotency import Answer, Idempotency
 from outrider.cloud.access.rate_limits import RateLimited, RateLimits
 from outrider.cloud.api.authorization import Authorization, Headers, RequestContext, headers_of
-from outrider.cloud.api.endpoint import BoundEndpoint, Call
+from outrider.cloud.api.endpoint import BoundEndpoint, Call, never
 from outrider.cloud.api.request_body import decode_body, decode_query, read_body
 from outrider.cloud.api.sockets import Conversation, Sockets
 from outrider.cloud.api.streaming import Stream, StreamingResponses
@@ -295,7 +295,7 @@ class _EndpointApp:
             if isinstance(data, bytes | Wire):
                 return self._success(data)
             return data if isinstance(data, Stream) else await self._opened(data, call)
-        call.client_gone = _never  # continue without the client, so that a retry finds the response
+        call.client_gone = never  # continue without the client, so that a retry finds the response
         return await self._pipeline.idempotency.once(
             principal=call.principal.id,
             key=key.decode("latin-1"),
@@ -352,10 +352,6 @@ class _EndpointApp:
             address=context.address,
             request_id=asgi_scope["request_id"].decode(),
         )
-
-
-async def _never() -> None:
-    await asyncio.Event().wait()
 
 
 def error_response(error: ApiError) -> Answer:

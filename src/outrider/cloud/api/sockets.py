@@ -19,6 +19,7 @@ import structlog
 from starlette.types import Receive, Send
 
 from outrider.cloud.access.principal import Principal
+from outrider.cloud.api.streaming import wait_for
 from outrider.cloud.store.database import is_unavailable
 from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.frames import CloseCode, close_reason
@@ -157,7 +158,7 @@ class Sockets:
             )
         self._open[credential] += 1
         opening = asyncio.create_task(conversation.open(), name="open a conversation")
-        leaving = asyncio.create_task(_wait(client_gone), name="wait for a client to disconnect")
+        leaving = asyncio.create_task(wait_for(client_gone), name="wait for a client to disconnect")
         is_open = False
         try:
             await asyncio.wait((opening, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -261,7 +262,3 @@ class Sockets:
 def _credential_of(principal: Principal) -> tuple[str, str]:
     session = principal.session
     return principal.account_id, principal.id if session is None else session.id
-
-
-async def _wait(event: Callable[[], Awaitable[None]]) -> None:
-    await event()

@@ -60,8 +60,8 @@ class StreamingResponses:
         sender = asyncio.create_task(_send_chunks(stream.chunks, send), name="send a stream")
         tasks = (
             sender,
-            asyncio.create_task(_wait(disconnected), name="wait for a client to disconnect"),
-            asyncio.create_task(_wait(self._draining.wait), name="wait for the node to drain"),
+            asyncio.create_task(wait_for(disconnected), name="wait for a client to disconnect"),
+            asyncio.create_task(wait_for(self._draining.wait), name="wait for the node to drain"),
         )
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -88,5 +88,6 @@ async def _send_chunks(chunks: AsyncGenerator[bytes, None], send: Send) -> None:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def _wait(event: Callable[[], Awaitable[object]]) -> None:
+async def wait_for(event: Callable[[], Awaitable[object]]) -> None:
+    """Wait for an event; a coroutine, as `asyncio.create_task` takes no other awaitable."""
     await event()

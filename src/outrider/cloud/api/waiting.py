@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from outrider.cloud.access.principal import Scope
-from outrider.cloud.api.endpoint import Call, Endpoint
+from outrider.cloud.api.endpoint import Call, Endpoint, never
 from outrider.cloud.api.long_polls import LongPolls
 from outrider.cloud.api.targets import target_of
 from outrider.cloud.fleet.dispatch import Dispatcher
@@ -225,7 +225,7 @@ class _Wait:
         machine_id = self._target.daemon_id
         try:
             data = await self._services.dispatcher.call(
-                self._account_id, machine_id, CommandType.READ_TURN, _encode(request), _never
+                self._account_id, machine_id, CommandType.READ_TURN, _encode(request), never
             )
         except ApiError as error:
             if error.status == 404 and known is not None:
@@ -294,10 +294,6 @@ def _last_known(machine: MachineState, wanted: Target | str) -> Session | None:
         if session.kind == wanted.kind and wanted.name in (session.type, session.name)
     ]
     return max(found, key=lambda session: session.last_activity_at, default=None)
-
-
-async def _never() -> None:
-    await asyncio.Event().wait()
 
 
 ENDPOINTS: list[Endpoint[WaitServices]] = [
