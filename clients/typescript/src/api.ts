@@ -39,8 +39,8 @@ export interface paths {
          * List what agents ask
          * @description What the agents on the connected machines of the account ask, oldest question first.
          *
-         *     Answer with `POST /shortcuts/{targetId}/approve` or `reject` and the `actionId`. An IDE asks for
-         *     the agent that was used last.
+         *     Answer with `POST /shortcuts/{targetId}/approve`, whose `action` is `approve` or `reject`, and
+         *     the `actionId`. An IDE asks for the agent that was used last.
          *
          *     Scope: `agent:read`.
          */

@@ -353,7 +353,8 @@ class Service:
         ):
             Gauge(name, text, registry=self._stores.registry).set_function(read)
         ProcessCollector(registry=self._stores.registry)
-        build = Gauge("outrider_build_info", "1.", ["version"], registry=self._stores.registry)
+        text = "The version of the service, as a label; the value is always 1."
+        build = Gauge("outrider_build_info", text, ["version"], registry=self._stores.registry)
         build.labels(__version__).set(1)
 
     async def _readiness(self) -> Readiness:
@@ -384,8 +385,6 @@ class Service:
         except DATABASE_ERRORS as error:
             _log.warning("node deregistration failed", error=str(error))
 
-    def _take_delta(self, account_id: str, machine_id: str, delta: Delta, ide_id: str) -> None:
-        self._deltas.receive(account_id, machine_id, delta, ide_id)
     async def _save_state(self) -> None:
         """Save what this node has in memory; what the database does not take is lost."""
         access = self._access
@@ -399,6 +398,8 @@ class Service:
             except DATABASE_ERRORS as error:
                 _log.warning("saving state failed", part=part, error=str(error))
 
+    def _take_delta(self, account_id: str, machine_id: str, delta: Delta, ide_id: str) -> None:
+        self._deltas.receive(account_id, machine_id, delta, ide_id)
 
     def _close_connection(
         self, machine_id: str, code: CloseCode, reason: str, connection: int | None

@@ -159,8 +159,8 @@ async def list_daemons(services: DaemonServices, call: Call) -> bytes | DaemonLi
 async def approvals(services: DaemonServices, call: Call) -> ApprovalList:
     """What the agents on the connected machines of the account ask, oldest question first.
 
-    Answer with `POST /shortcuts/{targetId}/approve` or `reject` and the `actionId`. An IDE asks for
-    the agent that was used last.
+    Answer with `POST /shortcuts/{targetId}/approve`, whose `action` is `approve` or `reject`, and
+    the `actionId`. An IDE asks for the agent that was used last.
     """
     states = await services.presence.of_account(call.account_id)
     found = [approval for state in states for approval in views.approvals(state)]

@@ -1,8 +1,8 @@
 """Routes requests by dictionary lookups instead of trying one regular expression after another.
 
 The paths of the API have few shapes: the positions of the parameters among their segments. For each
-shape, the path is looked up with its parameters replaced by empty segments. Over the 35 paths of
-the API this takes a fourth to an eighth of the time of Starlette's router: 25 us against 112 us for
+shape, the path is looked up with its parameters replaced by empty segments. When the API had 35
+paths, this took a fourth to an eighth of the time of Starlette's router: 25 us against 112 us for
 `/shortcuts/{ideId}/chat`, 36 us against 294 us for the last path (on a busy machine).
 """
 
