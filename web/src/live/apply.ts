@@ -1,5 +1,5 @@
 /** Applies events of the stream to what has been read, so that everything shown stays live. */
-import { notifyManager, type QueryClient } from "@tanstack/react-query";
+import { notifyManager, type QueryClient, type QueryKey } from "@tanstack/react-query";
 import type { Frame } from "outrider-client/stream";
 import type { Approval, DaemonStatus, Message, PendingAction, Session } from "@/api/client";
 import { whenIdle } from "@/idle";
@@ -41,25 +41,25 @@ function apply(client: QueryClient, frame: Frame): void {
   }
   if (frame.event === "chat:delta") {
     const delta = JSON.parse(frame.data) as Parameters<typeof deltas.take>[0];
-    if (!deltas.take(delta)) void client.invalidateQueries({ queryKey: ["chat", delta.targetId] });
+    if (!deltas.take(delta)) reread(client, ["chat", delta.targetId]);
     return;
   }
   if (frame.event.startsWith("stream:")) return;
   const body = JSON.parse(frame.data) as EventBody;
   const [kind] = frame.event.split(":");
   if (kind === "machine") {
-    void client.invalidateQueries({ queryKey: ["machines"] });
-    void client.invalidateQueries({ queryKey: ["machine", body.daemonId] });
+    reread(client, ["machines"]);
+    reread(client, ["machine", body.daemonId]);
     // Questions of a machine that is offline cannot be answered; its sessions may have ended meanwhile.
-    void client.invalidateQueries({ queryKey: ["sessions"] });
-    void client.invalidateQueries({ queryKey: ["approvals"] });
+    reread(client, ["sessions"]);
+    reread(client, ["approvals"]);
     return;
   }
   const target = body.targetId;
   const payload = body.payload ?? {};
   if (target === undefined) return;
   if (frame.event === "session:ended" || frame.event === "session:started") {
-    void client.invalidateQueries({ queryKey: ["history"] });
+    reread(client, ["history"]);
   }
   if (kind === "session" && payload.session) {
     const ended = frame.event === "session:ended";
@@ -71,22 +71,52 @@ function apply(client: QueryClient, frame: Frame): void {
   if (frame.event === "agent:generating_completed" || frame.event === "agent:error") deltas.end(target);
   if (kind === "approval") {
     rereadStatus(client, target, REREAD_MS);
-    void client.invalidateQueries({ queryKey: ["approvals"] });
+    reread(client, ["approvals"]);
   }
 }
 
 /**
- * Change what has been read. If it is being read at this moment, the response may be older than the
- * event and would replace it: then it is read once more.
+ * Change what has been read. If it is out of date it stays so, and is read again. If it is being
+ * read at this moment, the response may be older than the event and would replace it: then it is
+ * read once more.
  */
-function patch<T>(client: QueryClient, queryKey: readonly unknown[], change: (old: T) => T): void {
-  if (client.getQueryState(queryKey)?.fetchStatus === "fetching") void client.invalidateQueries({ queryKey });
+function patch<T>(client: QueryClient, queryKey: QueryKey, change: (old: T) => T): void {
+  const state = client.getQueryState(queryKey);
   client.setQueryData<T>(queryKey, (old) => (old === undefined ? old : change(old)));
+  const reading = state !== undefined && state.fetchStatus !== "idle";
+  // Setting data makes a query count as up to date.
+  if (reading || (state?.isInvalidated && state.data !== undefined)) reread(client, queryKey);
 }
+
+/** The reads that another one follows. */
+const followed = new WeakSet<Promise<unknown>>();
+
+/**
+ * Read again what has been read. A read under way is begun anew, unless it is the first one or
+ * nothing on the page waits for it. Such a read goes on, so that many events cannot keep it from
+ * ever ending; it is followed by one more, because its response may be older than the event.
+ */
+function reread(client: QueryClient, queryKey: QueryKey): void {
+  for (const query of client.getQueryCache().findAll({ queryKey })) {
+    const read = query.state.data === undefined || !query.isActive() ? query.promise : undefined;
+    if (read === undefined || followed.has(read)) continue;
+    followed.add(read);
+    const again = () => client.invalidateQueries({ queryKey: query.queryKey, exact: true });
+    read.then(again, () => undefined); // after a failure it is out of date anyway
+  }
+  void client.invalidateQueries({ queryKey });
+}
+
+let rereadingAll = false;
 
 /** Not at once: at the page's start this would delay what is shown first. */
 function rereadAll(client: QueryClient): void {
-  whenIdle(() => void client.invalidateQueries());
+  if (rereadingAll) return;
+  rereadingAll = true;
+  whenIdle(() => {
+    rereadingAll = false;
+    reread(client, []);
+  });
 }
 
 const rereads = new Map<string, ReturnType<typeof setTimeout>>();
@@ -96,7 +126,7 @@ function rereadStatus(client: QueryClient, target: string, delay: number): void 
   const read = () => {
     clearTimeout(rereads.get(target));
     rereads.delete(target);
-    void client.invalidateQueries({ queryKey: ["status", target] });
+    reread(client, ["status", target]);
   };
   if (delay === 0) read();
   else if (!rereads.has(target)) rereads.set(target, setTimeout(read, delay));
@@ -110,7 +140,7 @@ function applySession(client: QueryClient, daemonId: string, session: Session, e
     return { ...machine, sessions: ended ? others : [...others, session] };
   });
   if (ended) {
-    void client.invalidateQueries({ queryKey: ["chat", session.targetId] });
+    reread(client, ["chat", session.targetId]);
     return;
   }
   // The rest of the status (controls, facts) follows with the next response.
@@ -132,16 +162,15 @@ export function withSession(sessions: readonly Session[], session: Session, ende
 function applyQuestion(client: QueryClient, session: Session, ended: boolean): void {
   const question = ended ? undefined : session.pendingAction?.id;
   const open = client.getQueryData<Approval[]>(["approvals"]);
-  if (!open) return;
-  const rest = open.filter((one) => one.sessionId !== session.id || one.action.id === question);
-  if (rest.length < open.length) patch<Approval[]>(client, ["approvals"], () => rest);
-  if (question !== undefined && !rest.some((one) => one.action.id === question)) {
-    void client.invalidateQueries({ queryKey: ["approvals"] });
+  const stays = (one: Approval) => one.sessionId !== session.id || one.action.id === question;
+  if (!open?.every(stays)) patch<Approval[]>(client, ["approvals"], (approvals) => approvals.filter(stays));
+  if (open && question !== undefined && !open.some((one) => one.action.id === question)) {
+    reread(client, ["approvals"]);
   }
 }
 
 function applyMessage(client: QueryClient, target: string, message: Message): void {
   deltas.complete(target, message.id);
-  if (message.content.endsWith(CUT)) void client.invalidateQueries({ queryKey: ["chat", target] });
   patch<Chat>(client, ["chat", target], (chat) => withMessage(chat, message));
+  if (message.content.endsWith(CUT)) reread(client, ["chat", target]);
 }
