@@ -10,10 +10,10 @@ class Leader {
   asked = 0;
 
   readonly locks = {
-    request: (_: string, options: { steal?: boolean; signal?: AbortSignal }, lead: () => Promise<void>): Promise<void> =>
-      options.steal
-        ? lead()
-        : new Promise((_, refuse) => options.signal?.addEventListener("abort", () => refuse(new Error("aborted")))),
+    request(_: string, options: { steal?: boolean; signal?: AbortSignal }, lead: () => Promise<void>): Promise<void> {
+      if (options.steal) return lead();
+      return new Promise((_, refuse) => options.signal?.addEventListener("abort", () => refuse(new Error("aborted"))));
+    },
   };
 
   /** Take what a tab says on the channel. */
@@ -21,17 +21,29 @@ class Leader {
     if (note.type !== "join") return;
     this.asked += 1;
     const state = { live: true, lastAt: Date.now() };
-    if (this.answers) Leader.channel.onmessage?.({ data: { type: "state", state } });
+    if (this.answers) queueMicrotask(() => this.say({ type: "state", state }));
+  }
+
+  say(note: unknown): void {
+    Leader.channel.onmessage?.({ data: note });
   }
 }
 
 let leader: Leader;
 let live: Live | undefined;
+let heard: string[];
 const opened = vi.fn();
+
+/** Open a tab. */
+function join(): void {
+  live = startLive("http://outrider.example/api/v1/events", () => undefined);
+  live.onFrame((frame) => heard.push(`${frame.event} ${frame.data}`));
+}
 
 beforeEach(() => {
   vi.useFakeTimers();
   leader = new Leader();
+  heard = [];
   opened.mockReset().mockImplementation(() => new Promise(() => undefined));
   vi.stubGlobal("fetch", opened);
   vi.stubGlobal("navigator", { locks: leader.locks });
@@ -40,13 +52,13 @@ beforeEach(() => {
     class {
       onmessage: Listener | null = null;
       constructor() {
-        Leader.channel = this;
+          Leader.channel = this;
       }
       postMessage = (note: { type: string }) => leader.take(note);
       close = () => undefined;
     },
   );
-  live = startLive("http://outrider.example/api/v1/events", () => undefined);
+  join();
 });
 
 afterEach(() => {
@@ -69,4 +81,21 @@ test("a frozen leader loses the stream to a tab that asks in vain, once", async 
   const asked = leader.asked;
   await vi.advanceTimersByTimeAsync(10_000);
   expect(leader.asked).toBe(asked); // it leads now, and asks nobody
+});
+
+test("a tab that joins reads what it has not heard, once", async () => {
+  await vi.advanceTimersByTimeAsync(120_000);
+  leader.say({ type: "frame", frame: { id: "7", event: "agent:error", data: "{}" } });
+  expect(heard).toEqual(['stream:ready {"resume":"joined"}', "agent:error {}"]);
+});
+
+test("a tab that joins a leader without a stream reads when the stream is open", () => {
+  live?.stop();
+  leader.answers = false;
+  heard = [];
+  join();
+  leader.say({ type: "state", state: { live: false, lastAt: undefined } });
+  expect(heard).toEqual([]);
+  leader.say({ type: "frame", frame: { id: "7", event: "agent:error", data: "{}" } });
+  expect(heard).toEqual(['stream:ready {"resume":"joined"}', "agent:error {}"]);
 });

@@ -7,9 +7,10 @@
  * to another tab, which resumes after the last cursor that it has seen. Where there are no locks
  * (a page that came over plain http from another machine), each tab opens its own stream.
  *
- * A tab that joins asks the leader for its state; what happened before, it reads from the API. It
- * also asks when it has heard nothing for a while: the browser may have frozen the leader, which
- * keeps its lock. A leader that does not answer loses the lock to the tab that asked.
+ * A tab that joins asks the leader for its state. It has not heard what happened while it was loaded:
+ * at the leader's first word of an open stream its listeners get a `stream:ready` as after a gap, to
+ * read all again. It also asks when it has heard nothing for a while: the browser may have frozen the
+ * leader, which keeps its lock. A leader that does not answer loses the lock to the tab that asked.
  */
 import type { Frame } from "outrider-client/stream";
 import { keepStream } from "./stream";
@@ -33,7 +34,8 @@ export interface Live {
   stop(): void;
 }
 
-const LOCK = "outrider-events";
+/** What a tab that has joined hears first. */
+const JOINED: Frame = { id: undefined, event: "stream:ready", data: '{"resume":"joined"}' };
 /** After this long without a word the leader is asked whether it is there: heartbeats come every 10 s. */
 const QUIET_MS = 15_000;
 const ANSWER_MS = 5_000;
@@ -42,7 +44,8 @@ export function startLive(url: string, unauthorized: () => void): Live {
   const end = new AbortController();
   const stateListeners = new Set<() => void>();
   const frameListeners = new Set<(frame: Frame) => void>();
-  const channel = new BroadcastChannel(LOCK);
+  const name = "outrider-events";
+  const channel = new BroadcastChannel(name);
   let state: LiveState = { live: false, lastAt: undefined };
   let cursor: string | undefined;
   let leading = false;
@@ -55,12 +58,14 @@ export function startLive(url: string, unauthorized: () => void): Live {
     if (changed) stateListeners.forEach((listener) => listener());
   }
 
+  const notify = (frame: Frame) => frameListeners.forEach((listener) => listener(frame));
+
   function take(frame: Frame): void {
     setState({ live: true, lastAt: Date.now() });
     if (frame.event === "stream:ready" || frame.event === "stream:heartbeat") {
       cursor = (JSON.parse(frame.data) as { cursor: string }).cursor;
     } else if (frame.id !== undefined) cursor = frame.id;
-    frameListeners.forEach((listener) => listener(frame));
+    notify(frame);
   }
 
   channel.onmessage = ({ data }: MessageEvent<Note>) => {
@@ -68,9 +73,13 @@ export function startLive(url: string, unauthorized: () => void): Live {
     if (data.type === "join") {
       if (leading) channel.postMessage({ type: "state", state } satisfies Note);
     } else if (leading) return;
-    else if (data.type === "frame") take(data.frame);
-    else if (data.type === "state") setState(data.state);
-    else unauthorized();
+    else if (data.type === "unauthorized") unauthorized();
+    else {
+      const open = data.type === "frame" || data.state.lastAt !== undefined;
+      if (open && state.lastAt === undefined) notify(JOINED);
+      if (data.type === "frame") take(data.frame);
+      else setState(data.state);
+    }
   };
 
   async function lead(signal: AbortSignal): Promise<void> {
@@ -105,7 +114,7 @@ export function startLive(url: string, unauthorized: () => void): Live {
     const options = steal ? { steal } : { signal: AbortSignal.any([end.signal, waiting.signal]) };
     let led = false;
     try {
-      await navigator.locks.request(LOCK, options, () => {
+      await navigator.locks.request(name, options, () => {
         led = true;
         return lead(both);
       });
