@@ -52,9 +52,12 @@ globalThis.bench = {
     })
   }),
 
+  // The name of the tabs' lock and channel (web/src/live/live.ts).
+  stream: () => `outrider-events:${new URL('api/v1/events?deltas=true', document.baseURI)}`,
+
   // Leads the browser's tabs in place of one of the dashboard: the deltas come at an exact pace.
-  lead: () => new Promise(leading => navigator.locks.request('outrider-events', () => {
-    bench.channel = new BroadcastChannel('outrider-events')
+  lead: () => new Promise(leading => navigator.locks.request(bench.stream(), () => {
+    bench.channel = new BroadcastChannel(bench.stream())
     const live = () => ({type: 'state', state: {live: true, lastAt: Date.now()}})
     bench.channel.onmessage = () => bench.channel.postMessage(live())
     leading()

@@ -10,7 +10,8 @@ class Leader {
   asked = 0;
 
   readonly locks = {
-    request(_: string, options: { steal?: boolean; signal?: AbortSignal }, lead: () => Promise<void>): Promise<void> {
+    request(name: string, options: { steal?: boolean; signal?: AbortSignal }, lead: () => Promise<void>): Promise<void> {
+      names.push(name);
       if (options.steal) return lead();
       return new Promise((_, refuse) => options.signal?.addEventListener("abort", () => refuse(new Error("aborted"))));
     },
@@ -31,6 +32,7 @@ class Leader {
 
 let leader: Leader;
 let live: Live | undefined;
+let names: string[];
 let heard: string[];
 const opened = vi.fn();
 
@@ -43,6 +45,7 @@ function join(): void {
 beforeEach(() => {
   vi.useFakeTimers();
   leader = new Leader();
+  names = [];
   heard = [];
   opened.mockReset().mockImplementation(() => new Promise(() => undefined));
   vi.stubGlobal("fetch", opened);
@@ -51,8 +54,9 @@ beforeEach(() => {
     "BroadcastChannel",
     class {
       onmessage: Listener | null = null;
-      constructor() {
-          Leader.channel = this;
+      constructor(name: string) {
+        names.push(name);
+        Leader.channel = this;
       }
       postMessage = (note: { type: string }) => leader.take(note);
       close = () => undefined;
@@ -98,4 +102,8 @@ test("a tab that joins a leader without a stream reads when the stream is open",
   expect(heard).toEqual([]);
   leader.say({ type: "frame", frame: { id: "7", event: "agent:error", data: "{}" } });
   expect(heard).toEqual(['stream:ready {"resume":"joined"}', "agent:error {}"]);
+});
+
+test("only tabs of the same service share a stream", () => {
+  expect(names).toEqual(Array(2).fill("outrider-events:http://outrider.example/api/v1/events"));
 });

@@ -1,10 +1,12 @@
 import { beforeEach, expect, test, vi } from "vitest";
 import { clearDrafts, keepDraft, keepForm, readDraft, readForm } from "./drafts";
 
+vi.mock("@/api/first", () => ({ BASE_PATH: "/a/" }));
+
 const EMPTY = { url: "", all: true };
 
 beforeEach(() => {
-  const kept: Record<string, string> = { other: "stays" };
+  const kept: Record<string, string> = { other: "stays", "outrider:draft:/b/:connect": "of another service" };
   const methods = {
     getItem: (key: string) => kept[key] ?? null,
     setItem: (key: string, value: string) => void (kept[key] = value),
@@ -34,6 +36,7 @@ test("a log-out forgets drafts and nothing else", () => {
   clearDrafts();
   expect(readDraft("m:session:s") + readDraft("connect")).toBe("");
   expect(sessionStorage.getItem("other")).toBe("stays");
+  expect(sessionStorage.getItem("outrider:draft:/b/:connect")).toBe("of another service");
 });
 
 test("without storage nothing is kept, and nothing fails", () => {

@@ -1,8 +1,10 @@
+import { BASE_PATH } from "@/api/first";
+
 /**
  * What has been typed but not sent, by session or dialog: it survives a reload and a new log-in, and
  * ends with a log-out.
  */
-const PREFIX = "outrider:draft:";
+const PREFIX = `outrider:draft:${BASE_PATH}:`; // services below other base paths of this origin have their own
 
 export function readDraft(name: string): string {
   try {
