@@ -31,13 +31,16 @@ export function onRefusal(handlers: { askPassword: Ask; sessionOver: () => void 
   sessionOver = handlers.sessionOver;
 }
 
+/** Their forms say at once when to try again: where they are, no page counts the seconds down. */
+const FORMS = ["/api/v1/auth/login", "/api/v1/auth/link", "/api/v1/auth/reauthenticate"];
+
 export const api = createClient({
   baseUrl: BASE,
   fetch: fetchFirst,
   async onRefusal(error, path) {
     if (error.code === "RECENT_LOGIN_REQUIRED") return askPassword();
-    if (path.startsWith("/api/v1/auth/")) return false;
-    if (error.status === 401) sessionOver();
+    if (error.status === 401 && !path.startsWith("/api/v1/auth/")) sessionOver();
+    if (FORMS.includes(path)) return false;
     if (error.status === 429 && error.retryAfter && error.retryAfter <= LONGEST_WAIT_S) {
       await waitLimited(error.retryAfter); // it was refused, so nothing is done twice
       return true;

@@ -2,6 +2,7 @@ import { queryOptions, QueryClient } from "@tanstack/react-query";
 import { keepEarlier } from "@/live/messages";
 import { api, ApiError, type Chat } from "./client";
 import { FIRST_MESSAGES, MOST_SESSIONS } from "./first";
+import { LONGEST_WAIT_S } from "./limited";
 
 /** How many messages of a chat are read when the user scrolls up. */
 const EARLIER_MESSAGES = 500;
@@ -12,9 +13,12 @@ export const queryClient = new QueryClient({
       // Events keep what is shown up to date; after a gap in them, everything is read again.
       staleTime: Infinity,
       refetchOnWindowFocus: false,
+      // A service on this machine or network is there also when the browser counts as offline.
+      networkMode: "always",
+      refetchOnReconnect: true,
       retry: (failures, error) => {
         if (error instanceof ApiError) {
-          if (error.status === 429) return failures < 5;
+          if (error.status === 429) return failures < 5 && (error.retryAfter ?? 0) <= LONGEST_WAIT_S;
           return (error.status === 503 || error.status === 504) && failures < 2;
         }
         return failures < 2;
