@@ -249,6 +249,37 @@ async def test_too_many_requests(start_site: StartSite, browser: "Browser", buil
             await expect(page.get_by_role("list", name="Queued")).to_contain_text("One too many")
 
 
+async def test_many_machines(user: Owner, browser: "Browser") -> None:
+    """The figures of the first 50 are read: the rate limit would not allow those of thousands."""
+    from playwright.async_api import expect
+
+    await user.machine(enrolled=await user.enrolls())
+    read: set[str] = set()
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+
+        async def many(route: object) -> None:
+            response = await route.fetch()  # type: ignore[attr-defined]
+            body = await response.json()
+            names = [f"machine-{number}" for number in range(60)]
+            one = body["daemons"][0]
+            body["daemons"] = [one | {"id": name, "nickname": name} for name in names]
+            await route.fulfill(response=response, json=body)  # type: ignore[attr-defined]
+
+        await page.route("**/api/v1/daemons?**", many)
+        status = re.compile(r"/daemons/(machine-\d+)/status")
+        page.on("request", lambda request: read.update(status.findall(request.url)))
+        await page.goto("/machines")
+        rows = page.get_by_role("list", name="Machines", exact=True).get_by_role("listitem")
+        await expect(rows).to_have_count(60)
+        await expect(page.get_by_text("The figures of the first 50")).to_be_visible()
+        await eventually(lambda: len(read) == 50)
+        await page.get_by_label("Filter machines").fill("machine-59")
+        await expect(rows).to_have_count(1)
+        await eventually(lambda: "machine-59" in read)
+        assert len(read) == 51
+
+
 async def test_a_field_and_a_state_of_a_newer_service(user: Owner, browser: "Browser") -> None:
     """Unknown fields are ignored; an unknown session is a page that says so."""
     from playwright.async_api import expect

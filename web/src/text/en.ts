@@ -113,6 +113,7 @@ export const en = {
   "machines.noneHint": "Connect one with two commands. It stays connected.",
   "machines.list": "Machines",
   "machines.filter": "Filter machines",
+  "machines.figures": (n: number) => `The figures of the first ${n} are shown. Filter the list to see those of others.`,
   "machines.load": "Load",
   "machines.memory": "Memory",
   "machines.memoryUse": (used: string, total: string) => `${used} of ${total}`,
