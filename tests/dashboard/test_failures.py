@@ -99,6 +99,26 @@ async def test_the_login_leads_nowhere_else(user: Owner, browser: "Browser", nex
         assert page.url.startswith(f"{user.site.url}/")
 
 
+@pytest.mark.parametrize("already_there", [False, True])
+async def test_a_login_link_is_used_and_leaves_the_address(
+    user: Owner, browser: "Browser", already_there: bool
+) -> None:
+    """Also in a tab that shows the login page: then only the fragment of its address changes."""
+    from playwright.async_api import expect
+
+    async with visiting(browser, user.site.url) as visitor:
+        page = visitor.page
+        if already_there:
+            await page.goto("/login")
+            await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        async with page.expect_request("**/api/v1/auth/link") as sent:
+            await page.goto("/login#once=TOKEN")
+        assert (await sent.value).post_data_json == {"token": "TOKEN"}
+        # The service has issued no such link.
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await expect(page).to_have_url(f"{user.site.url}/login")
+
+
 async def visits_with_an_old_login(visitor: Visitor, owner: Owner) -> None:
     """Give the browser a session whose password was typed an hour ago."""
     token = (await logged_in(owner, age=3600)).token

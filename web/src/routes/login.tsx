@@ -31,8 +31,14 @@ export function Login() {
   useTitle(t("login.title"));
 
   useEffect(() => {
-    const token = takeToken();
-    if (token) void enter(() => api.post("/api/v1/auth/link", { body: { token } }));
+    const take = () => {
+      const token = takeToken();
+      if (token) void enter(() => api.post("/api/v1/auth/link", { body: { token } }));
+    };
+    take();
+    // A link opened in a tab that is at this page already changes only the fragment.
+    window.addEventListener("hashchange", take);
+    return () => window.removeEventListener("hashchange", take);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each link
   }, []);
 
