@@ -511,6 +511,11 @@ class Gateway:
             if not isinstance(state, MachineState):
                 link.close(*_REASONS[state])
                 return
+            if self._table.newest(machine) is None:
+                # This connection was closed, by `disconnect` for one, before the machine was
+                # stored as connected: without a connection it must not stay so.
+                await self._presence.withdraw(state)
+                return
             link.welcome(
                 daemon_id=machine,
                 nickname=state.nickname,
@@ -529,6 +534,8 @@ class Gateway:
             )
             await connection.flush()
             await self._relay.register(machine, connection, state.connection)
+            if self._table.newest(machine) is not connection:
+                return  # a newer one may have attached its terminals by now
             connection.terminals = MachineTerminals(
                 connection.send_terminal, is_supported=hello.terminals
             )

@@ -253,6 +253,13 @@ class Presence:
         if state is not None:
             await self._set_offline(state, anywhere=True)
 
+    async def withdraw(self, state: MachineState) -> None:
+        """Set offline a machine whose connection was closed while `register` stored it.
+
+        A newer registration, here or on another node, stays.
+        """
+        await self._set_offline(state, anywhere=False)
+
     async def take_over(self) -> None:
         """Start a grace period for each machine whose node was removed."""
         for row in await machines.take_over(self._database, self._node):
