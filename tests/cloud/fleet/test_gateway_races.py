@@ -28,6 +28,7 @@ from outrider.cloud.store.event_log import Event
 from outrider.contract.events import EventName
 from outrider.contract.frames import (
     FromService,
+    WatchDeltas,
     Welcome,
     decode_from_service,
     encode,
@@ -75,9 +76,11 @@ class Announced:
 
 
 class Socket:
-    """A machine's socket, on which it has said hello."""
+    """A machine's socket, on which it has said hello. It can be written to while `is_read`."""
 
     def __init__(self) -> None:
+        self.is_read = asyncio.Event()
+        self.is_read.set()
         self.closed_with: int | None = None
         self._sent: list[FromService] = []
         self._coming: asyncio.Queue[Message] = asyncio.Queue()
@@ -89,6 +92,7 @@ class Socket:
         return await self._coming.get()
 
     async def send(self, message: Message) -> None:
+        await self.is_read.wait()
         if message["type"] == "websocket.close":
             self.closed_with = message["code"]
             self.hang_up()
@@ -208,6 +212,30 @@ async def node(database: Database) -> AsyncIterator[Node]:
     made = Node(database)
     yield made
     await made.close()
+
+
+async def test_a_request_for_deltas_waits_until_the_machine_reads(node: Node) -> None:
+    """Nobody repeats it."""
+    socket, _ = node.connect()
+    await eventually(socket.is_welcome)
+    socket.is_read.clear()
+    node.gateway.watch_deltas(MACHINE, None)
+    node.gateway.watch_deltas(MACHINE, [])
+    assert socket.frames(WatchDeltas) == []
+    socket.is_read.set()
+    await eventually(lambda: len(socket.frames(WatchDeltas)) == 2)
+    assert [frame.sessions for frame in socket.frames(WatchDeltas)] == [None, []]
+
+
+async def test_no_request_for_deltas_comes_before_the_welcome(node: Node) -> None:
+    """The machine would close the connection: its first frame must be a welcome."""
+    node.may_announce.clear()
+    socket, _ = node.connect()
+    await eventually(lambda: node.is_announcing)
+    node.gateway.watch_deltas(MACHINE, [])
+    node.may_announce.set()
+    await eventually(socket.is_welcome)
+    assert socket.frames(WatchDeltas) == []
 
 
 async def test_a_replaced_connection_leaves_the_terminals_of_its_successor(node: Node) -> None:

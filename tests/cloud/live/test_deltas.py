@@ -24,27 +24,27 @@ async def test_each_connection_is_asked_once_for_each_request() -> None:
     connections = {"a": {"machine_1": 1}, "b": {"machine_2": 1}}
     asked: list[tuple[str, bool]] = []
 
-    async def ask(machine_id: str, sessions: list[str] | None) -> None:
+    def ask(machine_id: str, sessions: list[str] | None) -> None:
         asked.append((machine_id, sessions is None))
 
-    async def asks() -> list[tuple[str, bool]]:
+    def asks() -> list[tuple[str, bool]]:
         asked.clear()
-        await watch.update()
+        watch.update()
         return asked
 
     watch = DeltaWatch(lambda: wanted, lambda account: connections[account], ask)
-    assert await asks() == []
+    assert asks() == []
     wanted["a"] = frozenset({("node_1", 1)})
-    assert await asks() == [("machine_1", True)]
-    assert await asks() == []
+    assert asks() == [("machine_1", True)]
+    assert asks() == []
     connections["a"] = {"machine_1": 2}
-    assert await asks() == [("machine_1", True)]
+    assert asks() == [("machine_1", True)]
     wanted["a"] |= {("node_2", 7)}  # a stream that has missed what was sent until now
-    assert await asks() == [("machine_1", True)]
+    assert asks() == [("machine_1", True)]
     wanted["a"] = frozenset({("node_2", 7)})
-    assert await asks() == []
+    assert asks() == []
     del wanted["a"]
-    assert await asks() == [("machine_1", False)]
+    assert asks() == [("machine_1", False)]
 
 
 class Node:
@@ -74,7 +74,7 @@ class Node:
     def connections(self, account_id: str) -> dict[str, int]:
         return {machine: 1 for machine, account in self.machines.items() if account == account_id}
 
-    async def ask(self, machine_id: str, sessions: list[str] | None) -> None:
+    def ask(self, machine_id: str, sessions: list[str] | None) -> None:
         self.asked.append((machine_id, sessions is None))
 
     def says(self, *revisions: int, account: str = "a", text: str = "") -> None:

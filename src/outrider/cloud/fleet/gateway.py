@@ -116,11 +116,11 @@ class Connection:
     """This node's end of one machine's WebSocket: carries out what its `ServiceLink` decides."""
 
     __slots__ = (
-        "_acknowledging",
         "_is_accepted",
         "_is_gone",
         "_receive",
         "_send",
+        "_sending",
         "link",
         "terminals",
     )
@@ -131,7 +131,7 @@ class Connection:
         self._is_accepted = False
         self._is_gone = False
         """The socket is lost, or its close frame is sent."""
-        self._acknowledging: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
         self.link = link or ServiceLink()
         self.terminals: MachineTerminals | None = None
 
@@ -210,7 +210,7 @@ class Connection:
         await self._write(frame)
 
     async def flush(self) -> None:
-        """Send the frames of the link.
+        """Send the frames of the link. If it is cancelled, frames may be lost.
 
         Raises:
             ConnectionError: the socket is closed or lost.
@@ -221,16 +221,25 @@ class Connection:
     def event_stored(self, seq: int) -> None:
         """Acknowledge the events up to `seq` soon; one frame may acknowledge many."""
         self.link.event_stored(seq)
-        if self._acknowledging is None or self._acknowledging.done():
-            self._acknowledging = asyncio.create_task(self._acknowledge(), name="acknowledge")
+        self._send_soon()
 
-    async def _acknowledge(self) -> None:
+    def watch_deltas(self, sessions: list[str] | None) -> None:
+        """Ask the machine for deltas soon; see `ServiceLink.watch_deltas`."""
+        self.link.watch_deltas(sessions)
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        """Send the frames of the link without waiting for a machine that does not read."""
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_frames(), name="send frames")
+
+    async def _send_frames(self) -> None:
         try:
             while frames := self.link.frames():
                 for frame in frames:
                     await self._write(frame)
         except ConnectionError:
-            pass  # the next welcome has the number
+            pass  # the next welcome has the number; a new connection is asked for deltas again
 
     async def close(self) -> None:
         """Send the last frames and close the socket as the link says. Idempotent.
@@ -257,9 +266,9 @@ class Connection:
             self._is_gone = True
 
     def end(self) -> None:
-        """Cancel the task that sends acknowledgements."""
-        if self._acknowledging is not None:
-            self._acknowledging.cancel()
+        """Cancel the task that sends frames."""
+        if self._sending is not None:
+            self._sending.cancel()
 
     def _write(self, frame: FromService) -> Awaitable[None]:
         return self._write_message({"type": "websocket.send", "text": encode(frame).decode()})
@@ -389,15 +398,15 @@ class Gateway:
             if hello is None:
                 self._table.remove(machine, connection)
 
-    async def watch_deltas(self, machine_id: str, sessions: list[str] | None) -> None:
+    def watch_deltas(self, machine_id: str, sessions: list[str] | None) -> None:
         """Ask a machine with a socket here for deltas of sessions; None: of all, empty: of none.
 
         A machine forgets it with its connection. Call it again after the machine has connected.
         """
         connection = self._table.newest(machine_id)
-        if connection is not None:
-            connection.link.watch_deltas(sessions)
-            await _flush(connection)
+        # The first frame must be the welcome, which comes with the number.
+        if connection is not None and connection.link.number:
+            connection.watch_deltas(sessions)
 
     def count(self) -> int:
         """Return how many machines have a socket here."""

@@ -16,7 +16,7 @@ that skips numbers says so, and the complete message follows as an event.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
@@ -43,7 +43,7 @@ MAX_UNPUBLISHED_BYTES: Final = 1024 * 1024
 
 _ACCOUNTS_OF_MESSAGE: Final = 1000
 _AT_ONCE: Final = 100
-"""Deltas that are published, channels that are subscribed, or machines that are asked together."""
+"""Deltas that are published, or channels that are subscribed, together."""
 
 _ANNOUNCEMENTS: Final = "deltas"
 """The channel on which nodes announce what they want."""
@@ -107,21 +107,22 @@ class DeltaWatch:
     Args:
         wanted: returns the accounts of which deltas are wanted, and by which requests.
         connections: returns the number of each connection of an account here, by machine id.
-        ask: asks a machine for deltas of these sessions; None: of all, empty: of none.
+        ask: asks a machine for deltas of these sessions; None: of all, empty: of none. It must not
+            block, nor lose a request while the connection lasts: no request is repeated.
     """
 
     def __init__(
         self,
         wanted: Callable[[], Mapping[str, Requests]],
         connections: Callable[[str], Mapping[str, int]],
-        ask: Callable[[str, list[str] | None], Awaitable[None]],
+        ask: Callable[[str, list[str] | None], None],
     ) -> None:
         self._wanted = wanted
         self._connections = connections
         self._ask = ask
         self._asked: dict[str, tuple[int, Requests]] = {}
 
-    async def update(self) -> None:
+    def update(self) -> None:
         """Ask the machines that have to send deltas from now on, and those that have to stop."""
         before, self._asked = self._asked, {}
         asking: list[tuple[str, list[str] | None]] = []
@@ -132,8 +133,8 @@ class DeltaWatch:
                 if asked != connection or not requests <= answered:
                     asking.append((machine_id, None))
         asking += [(machine_id, []) for machine_id in before.keys() - self._asked.keys()]
-        for batch in batched(asking, _AT_ONCE):
-            await asyncio.gather(*(self._ask(*one) for one in batch))
+        for machine_id, sessions in asking:
+            self._ask(machine_id, sessions)
 
 
 class DeltaRelay:
@@ -153,7 +154,7 @@ class DeltaRelay:
         node: str,
         streams: DeltaStreams,
         connections: Callable[[str], Mapping[str, int]],
-        ask: Callable[[str, list[str] | None], Awaitable[None]],
+        ask: Callable[[str, list[str] | None], None],
         *,
         watch_interval: float = WATCH_INTERVAL,
         announce_interval: float = ANNOUNCE_INTERVAL,
@@ -217,7 +218,7 @@ class DeltaRelay:
             self._changed.clear()
             if self._bus.is_shared:
                 await self._announce(self._streams.delta_accounts())
-            await self._watch.update()
+            self._watch.update()
 
     async def _announce(self, accounts: Mapping[str, int]) -> None:
         """Announce what has changed; from time to time, everything."""
