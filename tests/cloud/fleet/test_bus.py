@@ -9,6 +9,7 @@ import pytest_asyncio
 from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
 from outrider.cloud.fleet.redis_bus import RedisBus
 from outrider.cloud.store.redis import Redis
+from outrider.cloud.store.redis_subscription import Message, Subscription
 from tests.rig.buses import on_redis
 from tests.rig.patience import eventually
 from tests.rig.private import private
@@ -126,6 +127,65 @@ async def test_it_tells_of_a_break_and_heals() -> None:
 
             await eventually(both)
             await eventually(lambda: len(heard) >= 2)
+
+
+class PausesReconnecting(Redis):
+    """Has a bus that reconnects wait once its channels are subscribed, until `go_on`."""
+
+    def __init__(self, server: RedisServer) -> None:
+        super().__init__(server.url(), "test")
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.is_waiting = False
+
+    async def subscription(self) -> Subscription:
+        """Return a subscription that confirms channels only after `go_on`."""
+        made = await super().subscription()
+        receive = made.next
+
+        async def paused(within: float) -> Message | None:
+            message = await receive(within)
+            self.is_waiting = not self.go_on.is_set()
+            await self.go_on.wait()
+            return message
+
+        made.next = paused  # type: ignore[method-assign]
+        return made
+
+
+async def test_what_is_unsubscribed_during_a_reconnect_has_no_subscriber() -> None:
+    """Otherwise a command to a machine that has left would be taken for sent."""
+    with private(RedisServer) as server:
+        redis = PausesReconnecting(server)
+        bus = RedisBus(redis, lambda: None, nothing)
+        running = asyncio.create_task(bus.run())
+        heard: list[bytes] = []
+        hear = heard.append
+        try:
+            await eventually(lambda: bus.is_up)
+            await bus.subscribe("leaves", hear)
+            await bus.subscribe("stays", hear)
+            redis.go_on.clear()
+            await asyncio.to_thread(server.kill)
+            await eventually(lambda: not bus.is_up)
+            await asyncio.to_thread(server.start)
+            await eventually(lambda: redis.is_waiting)
+            await bus.unsubscribe("leaves", hear)
+            redis.go_on.set()
+            await eventually(lambda: bus.is_up)
+
+            async def counts() -> bool:
+                found = [await bus.publish(name, b"x") for name in ("leaves", "stays")]
+                return found == [0, 1]
+
+            await eventually(counts)
+            await bus.subscribe("leaves", hear)
+            assert await bus.publish("leaves", b"again") == 1
+            await eventually(lambda: b"again" in heard)
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+            await bus.close()
 
 
 async def test_a_handler_that_fails_does_not_end_the_bus(server: RedisServer) -> None:

@@ -202,7 +202,11 @@ class RedisBus:
             await subscription.close()
 
     async def _subscribe(self, subscription: Subscription) -> None:
-        """Subscribe to the channels with handlers; all are confirmed at the return."""
+        """Subscribe to the channels with handlers; all are confirmed at the return.
+
+        A channel whose last handler was removed meanwhile is unsubscribed from: publishers would
+        count a subscriber that does nothing with their messages.
+        """
         self._names = {}
         self._unsubscribing.clear()
         while names := self._unsubscribed():  # more may be added meanwhile
@@ -218,6 +222,14 @@ class RedisBus:
                 else:
                     self._handle(message)
         self._subscription = subscription
+        for name in list(self._names.values()):
+            # From now on `unsubscribe` sends the command itself, and has counted it then.
+            if not self._is_needed(name) and not self._unsubscribing[name]:
+                self._unsubscribing[name] += 1
+                await subscription.unsubscribe(name)
+
+    def _is_needed(self, name: str) -> bool:
+        return name == self._own_channel or name in self._handlers
 
     def _unsubscribed(self) -> list[str]:
         return [
