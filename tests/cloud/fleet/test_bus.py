@@ -97,6 +97,14 @@ async def test_a_board_keeps_the_latest_version(pair: tuple[Bus, Bus]) -> None:
     assert await one.items("b") == {}
 
 
+async def test_a_large_message_that_nobody_hears_is_not_kept(server: RedisServer) -> None:
+    async with on_redis(server, "unheard") as bus:
+        assert await bus.publish("nobody", b"x" * 1_000_000) == 0
+        redis = Redis(server.url(), "unheard")
+        assert await redis.ask("KEYS", redis.key("large", "*")) == []
+        await redis.close()
+
+
 async def test_installations_on_one_redis_do_not_hear_each_other(server: RedisServer) -> None:
     async with on_redis(server, "mine") as mine, on_redis(server, "theirs") as theirs:
         heard: list[bytes] = []

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import Raw
 
-from outrider.cloud.fleet.bus import Bus, MemoryBus
-from outrider.cloud.fleet.relay import CommandRelay
-from outrider.contract.frames import Cancel, Command, CommandResult
+from outrider.cloud.fleet.bus import Bus, BusDown, MemoryBus
+from outrider.cloud.fleet.relay import MAX_RETRIED_BYTES, CommandRelay
+from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, Command, CommandResult
 from tests.rig.patience import eventually
 
 MACHINE = "machine_1"
@@ -21,7 +21,7 @@ LOST_AFTER = 0.3
 class Node:
     """A node's relay, and what it reported."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, max_retried_bytes: int = MAX_RETRIED_BYTES) -> None:
         self.bus = bus
         self.relay = CommandRelay(
             bus,
@@ -29,6 +29,8 @@ class Node:
             lambda *_: None,
             report_interval=LOST_AFTER / 10,
             lost_after=LOST_AFTER,
+            retry_interval=LOST_AFTER / 10,
+            max_retried_bytes=max_retried_bytes,
         )
         self.results: list[str] = []
         self.lost: list[str] = []
@@ -169,3 +171,72 @@ async def test_a_cancelled_command_is_not_in_flight() -> None:
         assert await here.relay.send(MACHINE, Cancel(id=command))
         await eventually(lambda: there.relay.in_flight(MACHINE) == 0)
         assert [type(frame) for frame in there.sent] == [Command, Cancel]
+
+
+@pytest.mark.asyncio
+async def test_results_that_nobody_requested_are_dropped_beyond_a_limit() -> None:
+    """A machine can send any number of them, with the id of any node."""
+    async with nodes() as start:
+        here, there = start(), start()
+        await there.relay.register(MACHINE, there, 1)
+        command = await here.asks()
+        await eventually(lambda: len(there.sent) == 1)
+        invented = [here.relay.new_command_id() for _ in range(MAX_COMMANDS_IN_FLIGHT + 10)]
+        for one in [invented[0], *invented]:
+            await there.relay.deliver_result(MACHINE, CommandResult(id=one))
+        assert here.results == invented[:MAX_COMMANDS_IN_FLIGHT]
+        await there.relay.deliver_result(MACHINE, CommandResult(id=command))
+        assert here.results[MAX_COMMANDS_IN_FLIGHT:] == [command]
+
+
+@pytest.mark.asyncio
+async def test_a_result_may_overtake_the_handover_of_its_command() -> None:
+    """The command is not in flight then, although the handover names it."""
+    async with nodes() as start:
+        here, there, third = start(), start(), start()
+        await there.relay.register(MACHINE, there, 1)
+        command, other = await here.asks(), await here.asks()
+        await eventually(lambda: len(there.sent) == 2)
+        await third.relay.register(MACHINE, third, 2)
+        await third.relay.deliver_result(MACHINE, CommandResult(id=command))
+        assert here.results == [command]
+        await there.relay.unregister(MACHINE, there, has_moved=True)
+        assert third.relay.in_flight(MACHINE) == 1
+        await third.relay.deliver_result(MACHINE, CommandResult(id=other))
+        assert here.results == [command, other]
+
+
+class BreakingBus(MemoryBus):
+    """A bus on which nothing can be published while `is_broken`."""
+
+    is_broken = False
+
+    async def publish(self, channel: str, message: bytes) -> int:
+        """Send a message, or raise."""
+        if self.is_broken:
+            raise BusDown("broken")
+        return await super().publish(channel, message)
+
+
+@pytest.mark.asyncio
+async def test_results_that_wait_for_the_bus_have_a_limit() -> None:
+    bus = BreakingBus(is_shared=True)
+    here, there = Node(bus), Node(bus, max_retried_bytes=10_000)
+    running = [asyncio.create_task(node.relay.run()) for node in (here, there)]
+    await there.relay.register(MACHINE, there, 1)
+    commands = [await here.asks() for _ in range(3)]
+    await eventually(lambda: len(there.sent) == 3)
+    large = Raw(b'"' + b"x" * 8000 + b'"')
+    bus.is_broken = True
+    for command in commands[:2]:
+        await there.relay.deliver_result(MACHINE, CommandResult(id=command, result=large))
+    bus.is_broken = False
+    await eventually(lambda: here.results == commands[:1])
+    await eventually(lambda: here.lost == commands[1:2])  # nobody reports it as in flight
+    bus.is_broken = True
+    await there.relay.deliver_result(MACHINE, CommandResult(id=commands[2], result=large))
+    bus.is_broken = False
+    await eventually(lambda: here.results == [commands[0], commands[2]])
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)

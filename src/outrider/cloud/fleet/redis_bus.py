@@ -123,7 +123,11 @@ class RedisBus:
             return int(await self._ask("SPUBLISH", name, _INLINE + message))
         key = self._redis.key("large", secrets.token_hex(16))
         await self._ask("SET", key, message, "EX", _LARGE_SECONDS)
-        return int(await self._ask("SPUBLISH", name, _IN_KEY + key.encode()))
+        subscribers = int(await self._ask("SPUBLISH", name, _IN_KEY + key.encode()))
+        if not subscribers:
+            with suppress(BusDown):  # it expires
+                await self._ask("DEL", key)
+        return subscribers
 
     async def put(self, directory: str, name: str, version: int, entry: bytes) -> None:
         """Write an entry of a directory."""

@@ -49,6 +49,11 @@ from outrider.contract.ids import new_id
 from outrider.tracing import OFF, Tracing
 
 _SEND_RETRIES: Final = 5
+_RETRY_BYTES: Final = 1024
+"""What a retry needs beside its frame."""
+
+MAX_RETRIED_BYTES: Final = 64 * 1024 * 1024
+"""Messages to other nodes that may wait for a retry; further ones are dropped."""
 
 _log = structlog.get_logger(__name__)
 
@@ -138,7 +143,7 @@ class CloseHandler(Protocol):
 class _LocalConnection:
     """A machine's socket on this node, and the ids of the commands in flight on it."""
 
-    __slots__ = ("connection", "handler", "in_flight", "in_flight_before", "socket")
+    __slots__ = ("connection", "early", "handler", "in_flight", "in_flight_before", "socket")
 
     def __init__(self, socket: Socket, connection: int, handler: MessageHandler) -> None:
         self.socket = socket
@@ -147,6 +152,22 @@ class _LocalConnection:
         self.in_flight: set[str] = set()
         self.in_flight_before: frozenset[str] = frozenset()
         """Those of the last report. Most are answered within a second and never reported."""
+        self.early: frozenset[str] = frozenset()
+        """Commands whose results were passed on although they were not in flight here."""
+
+    def expects(self, command_id: str) -> bool:
+        """Return whether to pass on a result to another node.
+
+        A command that is not in flight here may be one whose result has overtaken its `Handover`.
+        A machine could invent any number of them, so only as many as can be in flight are passed
+        on, each once.
+        """
+        if command_id in self.in_flight:
+            return True
+        if command_id in self.early or len(self.early) >= MAX_COMMANDS_IN_FLIGHT:
+            return False
+        self.early |= {command_id}
+        return True
 
 
 class _Requested:
@@ -172,6 +193,7 @@ class CommandRelay:
         report_interval: seconds between reports of commands in flight.
         lost_after: seconds without a report after which a command is lost.
         retry_interval: seconds before a message that could not be published is retried.
+        max_retried_bytes: see `MAX_RETRIED_BYTES`.
         tracing: begins the spans of commands that come from other nodes.
 
     Attributes:
@@ -187,12 +209,15 @@ class CommandRelay:
         report_interval: float = 1.0,
         lost_after: float = 5.0,
         retry_interval: float = 1.0,
+        max_retried_bytes: int = MAX_RETRIED_BYTES,
         tracing: Tracing = OFF,
     ) -> None:
         self.node = secrets.token_hex(6)
         self._report_interval = report_interval
         self._lost_after = round(lost_after / report_interval)
         self._retry_interval = retry_interval
+        self._max_retried_bytes = max_retried_bytes
+        self._retried_bytes = 0
         self._tracing = tracing
         self._bus = bus
         self._requests = requests
@@ -270,15 +295,13 @@ class CommandRelay:
             current.in_flight.discard(command_id)
 
     async def deliver_result(self, machine_id: str, result: CommandResult) -> None:
-        """Pass a machine's result to the node that requested it."""
+        """Pass a machine's result to the node that requested it; drop one that none requested."""
         current = self._connections.get(machine_id)
         if current is not None:
+            if _node_of(result.id) != self.node and not current.expects(result.id):
+                return
             current.in_flight.discard(result.id)
-        node = _node_of(result.id)
-        if node == self.node:
-            self._requests.resolve(machine_id, result)
-        elif node and self._bus.is_shared:
-            await self._publish_to_node(node, RelayedResult(machine_id, encode(result)))
+        await self._pass_result(machine_id, result)
 
     async def close_elsewhere(self, machine_id: str, code: CloseCode, reason: str) -> None:
         """Close the machine's socket if another node has it."""
@@ -340,7 +363,7 @@ class CommandRelay:
                 self._start(self._forward(machine_id, frame))
             case Handover(commands):
                 if current is not None:
-                    current.in_flight.update(commands)
+                    current.in_flight.update(set(commands) - current.early)
             case CloseConnection(code, reason, connection):
                 if connection is None or current is None or current.connection < connection:
                     self._close_connection(machine_id, CloseCode(code), reason, connection)
@@ -389,7 +412,14 @@ class CommandRelay:
     async def _refuse(self, machine_id: str, command: Command) -> None:
         message = f"{MAX_COMMANDS_IN_FLIGHT} commands of this machine are unanswered already"
         result = CommandResult(id=command.id, error=Failure(status=503, message=message))
-        await self.deliver_result(machine_id, result)
+        await self._pass_result(machine_id, result)
+
+    async def _pass_result(self, machine_id: str, result: CommandResult) -> None:
+        node = _node_of(result.id)
+        if node == self.node:
+            self._requests.resolve(machine_id, result)
+        elif node and self._bus.is_shared:
+            await self._publish_to_node(node, RelayedResult(machine_id, encode(result)))
 
     async def _claim(self, machine_id: str, connection: int) -> None:
         """Close the machine's older sockets on all other nodes."""
@@ -402,15 +432,27 @@ class CommandRelay:
             await self._publish_to_node(node, ConnectionLost(machine_id))
 
     async def _publish_to_node(self, node: str, message: RelayedResult | ConnectionLost) -> None:
-        """Publish a message that a node waits for, retrying for a few seconds."""
-        if not await self._publish(_channel(node), message):
-            self._start(self._retry(node, message))
+        """Publish a message that a node waits for, retrying for a few seconds.
 
-    async def _retry(self, node: str, message: RelayedResult | ConnectionLost) -> None:
-        for _ in range(_SEND_RETRIES):
-            await asyncio.sleep(self._retry_interval)
-            if await self._publish(_channel(node), message):
-                return
+        A command whose result is dropped here fails at its requester after `lost_after` seconds.
+        """
+        if await self._publish(_channel(node), message):
+            return
+        size = _RETRY_BYTES + (len(message.frame) if isinstance(message, RelayedResult) else 0)
+        if self._retried_bytes + size > self._max_retried_bytes:
+            _log.warning("message to another node dropped: too many wait", node=node, size=size)
+            return
+        self._retried_bytes += size
+        self._start(self._retry(node, message, size))
+
+    async def _retry(self, node: str, message: RelayedResult | ConnectionLost, size: int) -> None:
+        try:
+            for _ in range(_SEND_RETRIES):
+                await asyncio.sleep(self._retry_interval)
+                if await self._publish(_channel(node), message):
+                    return
+        finally:
+            self._retried_bytes -= size
 
     async def _publish(self, channel: str, message: Message) -> bool:
         """Publish a message; return whether that succeeded.
