@@ -192,11 +192,10 @@ class Journal:
         (last,) = self._db.execute("SELECT last FROM numbering").fetchone()
         return int(last)
 
-    def add_event(self, event: AgentEvent) -> int:
+    def add_event(self, event: AgentEvent) -> None:
         """Number an event and keep it until it is acknowledged.
 
-        Returns:
-            How many of the oldest events were dropped to make room for it.
+        The oldest events are dropped to make room for it.
         """
         with self._transaction():
             # Not max(seq) + 1: an acknowledged event is deleted, and its number is never reused.
@@ -208,7 +207,6 @@ class Journal:
             ).rowcount
         if dropped:
             _log.error("oldest events dropped: too many wait for the service", count=dropped)
-        return dropped
 
     def events(self, after: int, limit: int) -> list[tuple[int, AgentEvent]]:
         """Return up to `limit` events after the number `after`, oldest first."""

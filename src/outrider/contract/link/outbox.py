@@ -64,7 +64,7 @@ class EventLog(Protocol):
     def last_event(self) -> int:
         """Return the number of the newest event ever added, 0 before the first."""
 
-    def add_event(self, event: AgentEvent) -> object:
+    def add_event(self, event: AgentEvent) -> None:
         """Add an event with the next number."""
 
     def events(self, after: int, limit: int) -> list[tuple[int, AgentEvent]]:
