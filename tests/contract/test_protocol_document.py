@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from outrider.contract import frames
 from outrider.contract import limits as limits_module
-from outrider.contract.commands import COMMANDS, CommandType, NamesSession
+from outrider.contract.commands import COMMANDS, READING_COMMANDS, CommandType, NamesSession
 from outrider.contract.errors import MACHINE_CODES, ErrorDetail
 from outrider.contract.events import REPORTED_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
@@ -82,6 +82,12 @@ def test_a_commands_payload_and_result_are_listed(command: CommandType) -> None:
         assert spec.result is COMMANDS[CommandType.LAUNCH_IDE].result
     else:
         assert result == [field.encode_name for field in msgspec.structs.fields(spec.result)]
+
+
+def test_the_commands_that_a_cancel_ends_are_listed() -> None:
+    only_read = re.search(r"only read \(([^)]*)\)", SECTIONS["cancel"])
+    assert only_read is not None
+    assert set(re.findall(r"`(\w+)`", only_read[1])) == READING_COMMANDS
 
 
 def test_close_codes_and_error_codes_and_events_are_listed() -> None:

@@ -2959,7 +2959,7 @@ export interface components {
              */
             uptime: number;
         };
-        /** @description One running agent (CLI, ACP) or IDE on a machine. */
+        /** @description An agent (CLI, ACP) or IDE on a machine, running or ended. */
         Session: {
             /**
              * @description The session's id, for `sessionId`.
@@ -3650,7 +3650,7 @@ export interface components {
              */
             cursor: string;
             /**
-             * @description `ok`: these are all events after `after`. `gap`: `after` is unknown or older than the log, so events may be missing; continue after `cursor`. `fresh`: there was no `after`, and these are the oldest events of the log.
+             * @description `ok`: no selected event between `after` and `cursor` is missing; more may follow after `cursor`. `gap`: `after` is unknown or older than the log, so events may be missing; continue after `cursor`. `fresh`: there was no `after`, and these are the oldest events of the log.
              * @example ok
              * @enum {unknown}
              */

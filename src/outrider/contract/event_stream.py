@@ -78,9 +78,9 @@ class EventPage(Wire, kw_only=True):
     cursor: str
     """The cursor to continue after."""
     resume: StreamResume
-    """`ok`: these are all events after `after`. `gap`: `after` is unknown or older than the log, so
-    events may be missing; continue after `cursor`. `fresh`: there was no `after`, and these are the
-    oldest events of the log."""
+    """`ok`: no selected event between `after` and `cursor` is missing; more may follow after
+    `cursor`. `gap`: `after` is unknown or older than the log, so events may be missing; continue
+    after `cursor`. `fresh`: there was no `after`, and these are the oldest events of the log."""
 
 
 class StreamReady(Wire, kw_only=True):

@@ -87,7 +87,7 @@ class AgentSummary(Wire, kw_only=True):
 
 
 class Session(Wire, kw_only=True, gc=False):
-    """One running agent (CLI, ACP) or IDE on a machine."""
+    """An agent (CLI, ACP) or IDE on a machine, running or ended."""
 
     id: Id
     """The session's id, for `sessionId`."""

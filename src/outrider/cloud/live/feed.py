@@ -25,9 +25,12 @@ _log = structlog.get_logger(__name__)
 
 
 class EventsStored(msgspec.Struct, tag="stored", array_like=True, frozen=True):
-    """Message between nodes: events of the channel's account were stored by this node."""
+    """Message between nodes: events of the channel's account were stored.
 
-    node: str
+    `sender` is the random id of a `LiveFeed`, not that of its node.
+    """
+
+    sender: str
 
 
 _decoder: Final[msgspec.msgpack.Decoder[EventsStored]] = msgspec.msgpack.Decoder(EventsStored)
@@ -96,7 +99,7 @@ class LiveFeed:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._node = secrets.token_hex(6)
+        self._sender = secrets.token_hex(6)
         self._subscriptions: dict[str, set[Listener]] = {}
         self._handlers: dict[str, MessageHandler] = {}
         self._channels_changed = asyncio.Event()
@@ -183,7 +186,7 @@ class LiveFeed:
         self._wake(account_id)  # what was stored before the subscription was not reported
 
     async def _keep_publishing(self) -> None:
-        message = _encoder.encode(EventsStored(self._node))
+        message = _encoder.encode(EventsStored(self._sender))
         while True:
             await self._has_unpublished.wait()
             self._has_unpublished.clear()
@@ -199,7 +202,7 @@ class LiveFeed:
             _log.debug("wake-up not published", account=account_id, error=str(error))
 
     def _on_message(self, account_id: str, data: bytes) -> None:
-        if _decoder.decode(data).node != self._node:
+        if _decoder.decode(data).sender != self._sender:
             self._wake(account_id)
 
 

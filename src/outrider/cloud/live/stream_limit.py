@@ -72,24 +72,24 @@ class _SharedCounts:
     def __init__(self, redis: "Redis", lease_seconds: float) -> None:
         self._redis = redis
         self._lease_millis = int(lease_seconds * 1000)
-        self._node = secrets.token_hex(6)
+        self._lease_id = secrets.token_hex(6)  # not the node's id
 
     async def renew(self) -> bool:
         """Renew this node's lease; return whether it had one."""
-        lease = self._lease(self._node)
+        lease = self._lease(self._lease_id)
         before = await self._redis.ask("SET", lease, 1, "PX", self._lease_millis, "GET")
         return before is not None
 
     async def end_lease(self) -> None:
         """End the lease: the numbers of this node no longer count."""
-        await self._redis.ask("DEL", self._lease(self._node))
+        await self._redis.ask("DEL", self._lease(self._lease_id))
 
     async def write(self, key: str, count: int) -> None:
         """Write this node's streams of a credential."""
         if count:
             await self._write(key, count, _NO_LIMIT)
         else:
-            await self._redis.ask("HDEL", self._redis.key("streams", key), self._node)
+            await self._redis.ask("HDEL", self._redis.key("streams", key), self._lease_id)
 
     async def write_if_fits(self, key: str, count: int, limit: int) -> bool:
         """Write this node's streams of a credential, if they fit beside those of the others."""
@@ -103,7 +103,7 @@ class _SharedCounts:
         """Run the script."""
         name = self._redis.key("streams", key)
         others: list[bytes] = await self._redis.ask(
-            "EVAL", _COUNT_SCRIPT, 1, name, self._node, count, limit, _EXPIRY_SECONDS, *dead
+            "EVAL", _COUNT_SCRIPT, 1, name, self._lease_id, count, limit, _EXPIRY_SECONDS, *dead
         )
         return others
 
