@@ -20,7 +20,8 @@ export default defineConfig({
   resolve: {
     alias: {
       "@": path("./src"),
-      // Before the next one, which would match its beginning.
+      // Before the last one, which would match their beginning.
+      "outrider-client/events": path("../clients/typescript/src/events.ts"),
       "outrider-client/stream": path("../clients/typescript/src/stream.ts"),
       "outrider-client": path("../clients/typescript/src/client.ts"),
       // The diff view uses a few functions of lodash, which only this build of it has one by one.

@@ -28,6 +28,8 @@ export interface FollowOptions {
  * while the service cannot be reached it goes on trying.
  *
  * @throws ApiError if the service refuses it: the key is not valid, or has no scope for events.
+ * @throws TypeError if the address or a header of `options` is not valid.
+ * @throws What `onOpen` or `onGap` throws.
  */
 export async function* followEvents(
   options: ClientOptions,
@@ -39,14 +41,15 @@ export async function* followEvents(
   let failures = 0;
   while (!signal?.aborted) {
     let delay: number | undefined;
+    const url = streamUrl(options, follow, cursor);
+    const headers = new Headers(options.headers);
     try {
-      const url = streamUrl(options, follow, cursor);
-      for await (const frame of frames(send, url, { headers: options.headers }, signal)) {
+      for await (const frame of frames(send, url, { headers }, signal)) {
         if (frame.event === "stream:ready") {
           const ready = JSON.parse(frame.data) as { resume: string; cursor: string };
           failures = 0;
-          follow.onOpen?.();
-          if (ready.resume === "gap") follow.onGap?.();
+          notify(follow.onOpen);
+          if (ready.resume === "gap") notify(follow.onGap);
           // With `ok` what was missed has come already, or comes next: its frames have cursors.
           if (ready.resume !== "ok" || cursor === undefined) cursor = ready.cursor;
         } else if (frame.event === "stream:heartbeat") {
@@ -63,6 +66,7 @@ export async function* followEvents(
         }
       }
     } catch (error) {
+      if (error instanceof CallbackError) throw error.cause;
       if (signal?.aborted) return;
       if (error instanceof SyntaxError) throw error;
       if (error instanceof ApiError && error.status < 500 && error.status !== 429) throw error;
@@ -70,6 +74,17 @@ export async function* followEvents(
     }
     failures += 1;
     await pause(delay ?? backoff(failures), signal);
+  }
+}
+
+/** A callback failed: its error is not a lost connection. */
+class CallbackError extends Error {}
+
+function notify(callback: (() => void) | undefined): void {
+  try {
+    callback?.();
+  } catch (cause) {
+    throw new CallbackError("A callback failed", { cause });
   }
 }
 

@@ -12,6 +12,8 @@ export interface Frame {
 export const SILENCE_MS = 25_000;
 const FIRST_DELAY_MS = 500;
 const LONGEST_DELAY_MS = 15_000;
+/** A timer with more than this fires at once: setTimeout has 31 bits. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
  * Open one stream, and yield its frames until it ends.
@@ -30,7 +32,7 @@ export async function* frames(
   const stop = new AbortController();
   const abort = () => stop.abort();
   signal?.addEventListener("abort", abort);
-  if (signal?.aborted) abort(); // earlier: it has no event any more
+  if (signal?.aborted) abort(); // already aborted: no event will come
   let timer = setTimeout(abort, SILENCE_MS);
   try {
     const headers = new Headers(init.headers);
@@ -96,7 +98,10 @@ export function backoff(failures: number): number {
   return delay * (0.75 + Math.random() / 2);
 }
 
-/** Wait until the time is over, `signal` is aborted, or the browser reports the network again. */
+/**
+ * Wait until the time is over (24 days at most), `signal` is aborted, or the browser reports the
+ * network again.
+ */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {
@@ -105,7 +110,7 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
       signal?.removeEventListener("abort", done);
       resolve();
     };
-    const timer = setTimeout(done, ms);
+    const timer = setTimeout(done, Math.min(ms, LONGEST_TIMER_MS));
     globalThis.addEventListener?.("online", done); // Node has none
     signal?.addEventListener("abort", done);
   });
