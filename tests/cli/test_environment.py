@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from outrider.cli import providers
 from outrider.cli.environment import OTHERS, SERVICE, unknown
 from outrider.cli.logs import set_up_logs
 from outrider.cli.running import daemon_settings, service_settings
@@ -76,6 +78,16 @@ def test_a_wrong_setting_is_a_sentence_that_names_it(
     assert isinstance(code, int)
     said = Outcome(code, *capsys.readouterr()).assert_sentence()
     assert f"OUTRIDER_{name}" in said
+
+
+@pytest.mark.parametrize("words", [["list"], ["check", "demo"], ["capture", "session_1"]])
+def test_a_wrong_setting_of_the_machine_agent(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_HISTORY_DAYS", "abc")
+    done = CliRunner().invoke(providers.app, words)
+    assert done.exit_code == 1
+    assert "OUTRIDER_HISTORY_DAYS" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from outrider.sdk import (
     ApiError,
     AskTimeout,
     AsyncOutrider,
+    AuthenticationError,
     CommandTimeout,
     Conflict,
     ConnectionFailed,
@@ -151,11 +152,37 @@ async def test_nobody_listens() -> None:
         release()
 
 
-@pytest.mark.parametrize("address", ["ftp://127.0.0.1", "http://", "127.0.0.1:1", "http://["])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ftp://127.0.0.1",
+        "http://",
+        "127.0.0.1:1",
+        "http://[",
+        "http://127.0.0.1:84OO",
+        "http://10.0.0.256:8400",
+        "http://a..b:8400",
+    ],
+)
 async def test_an_address_that_is_none(address: str) -> None:
     async with AsyncOutrider(address, "ork_x", retry_delay=0.001) as client:
         with pytest.raises(OutriderError):
             await client.machines.list()
+        with pytest.raises(OutriderError):
+            await anext(client.events())
+    with Outrider(address, "ork_x", retry_delay=0.001) as synchronous:
+        with pytest.raises(OutriderError):
+            await asyncio.to_thread(synchronous.machines.list)
+
+
+async def test_a_key_that_was_not_copied_whole() -> None:
+    async with ScriptedApi([answer(200)]) as api:
+        async with AsyncOutrider(api.url, "ork_…") as client:
+            with pytest.raises(AuthenticationError, match="copy"):
+                await client.machines.list()
+            with pytest.raises(AuthenticationError, match="copy"):
+                await anext(client.events())
+    assert api.requests == []
 
 
 async def test_a_delete_that_may_have_been_carried_out_is_not_repeated() -> None:

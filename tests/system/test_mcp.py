@@ -180,7 +180,9 @@ async def test_tools_over_stdio(desk: Desk) -> None:
 async def test_stdio_without_a_key_or_a_service(desk: Desk) -> None:
     for change, named in (
         ({"OUTRIDER_API_KEY": ""}, "OUTRIDER_API_KEY"),
+        ({"OUTRIDER_API_KEY": "ork_…"}, "copy the whole key"),
         ({"OUTRIDER_URL": desk.up.url + "/elsewhere"}, "/elsewhere/mcp"),
+        ({"OUTRIDER_URL": "http://127.0.0.1:84OO"}, "OUTRIDER_URL"),
     ):
         outcome = await outrider("mcp", env=desk.stdio_env | change)
         assert named in outcome.assert_sentence()

@@ -46,7 +46,7 @@ class _Service:
         """
         try:
             answer = await self.http.get(self.url)
-        except httpx2.HTTPError as error:
+        except (httpx2.InvalidURL, httpx2.HTTPError, UnicodeError) as error:
             raise Unusable(self._unreachable(error)) from error
         if answer.status_code != 405:  # the answer to a GET with a valid key
             text = _error_of(answer) or f"there is no Outrider (status {answer.status_code})"
@@ -78,7 +78,7 @@ class _Service:
         text = _error_of(answer) or f"{self.url} answers {answer.status_code}"
         raise MCPError(types.INTERNAL_ERROR, text)
 
-    def _unreachable(self, error: httpx2.HTTPError) -> str:
+    def _unreachable(self, error: Exception) -> str:
         reason = str(error) or type(error).__name__
         return f"{self.url} cannot be reached ({reason}): check {URL_VARIABLE} and the service"
 
@@ -92,6 +92,8 @@ async def serve(base_url: str | None, key: str) -> None:
     Raises:
         Unusable: the service cannot be used with the key.
     """
+    if not key.isascii():
+        raise Unusable("The API key has characters that no key has: copy the whole key again")
     url = (base_url or DEFAULT_URL).rstrip("/").removesuffix(API_PATH) + "/mcp"
     headers = {
         "Authorization": f"Bearer {key.strip()}",

@@ -24,14 +24,13 @@ def list_() -> None:
     Long paths are cut at the start; `check` shows them in full. Invalid files are listed at the
     end, and the exit code is 1 then.
     """
-    from outrider.cli.running import fail
+    from outrider.cli.running import daemon_settings, fail
     from outrider.contract.errors import OutriderError
     from outrider.daemon.agents.inspection import known_providers
     from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
-    from outrider.daemon.settings import DaemonSettings
 
     try:
-        known = known_providers(DaemonSettings.from_environment())
+        known = known_providers(daemon_settings())
     except OutriderError as error:
         fail(str(error))
     invalid = [each.description.error for each in known if each.description.error is not None]
@@ -91,12 +90,11 @@ def check(
 
     The agent is started in this shell's environment, in an empty directory, and ended again.
     """
-    from outrider.cli.running import fail, run
+    from outrider.cli.running import daemon_settings, fail, run
     from outrider.contract.errors import OutriderError
     from outrider.daemon.agents.inspection import known_providers, try_start, version
-    from outrider.daemon.settings import DaemonSettings
 
-    settings = DaemonSettings.from_environment()
+    settings = daemon_settings()
     try:
         known = {each.description.type: each for each in known_providers(settings)}
     except OutriderError as error:
@@ -129,11 +127,10 @@ def capture(
     session: Annotated[str, typer.Argument(help="The id of a session of this machine.")],
 ) -> None:
     """Show the screen of a running agent, and how its status is determined."""
-    from outrider.cli.running import run
+    from outrider.cli.running import daemon_settings, run
     from outrider.daemon.agents.inspection import inspect_session
-    from outrider.daemon.settings import DaemonSettings
 
-    report = run(inspect_session(DaemonSettings.from_environment(), session))
+    report = run(inspect_session(daemon_settings(), session))
     typer.echo(report.screen.rstrip("\n"))
     typer.echo("─" * 40)
     typer.echo(f"type:      {report.type}")

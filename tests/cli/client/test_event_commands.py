@@ -32,7 +32,9 @@ async def test_they_are_signed_as_webhooks_are() -> None:
     assert "did not take it" in failed
 
 
-@pytest.mark.parametrize("url", ["localhost:1", "ftp://x", "", "http://"])
+@pytest.mark.parametrize(
+    "url", ["localhost:1", "ftp://x", "", "http://", "http://localhost:port", "http://10.0.0.256"]
+)
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(UsageError):
         Forwarder(url)

@@ -4,7 +4,6 @@ import secrets
 import sys
 import time
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 import httpx2
 import typer
@@ -83,8 +82,12 @@ class Forwarder:
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        try:
+            parts = httpx2.URL(url)
+            is_address = parts.scheme in {"http", "https"} and parts.host
+        except (httpx2.InvalidURL, UnicodeError):
+            is_address = False
+        if not is_address:
             raise UsageError(f"{url!r} is not an address to forward to: give http://host:port/path")
         self._url = url
         self.secret = f"whsec_{secrets.token_urlsafe(32)}"
@@ -103,6 +106,6 @@ class Forwarder:
         }
         try:
             status = self._http.post(self._url, content=body, headers=headers).status_code
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, UnicodeError) as error:
             return f"{self._url} did not take it: {error or type(error).__name__}"
         return f"{self._url} answered {status}"

@@ -13,6 +13,7 @@ from outrider.contract.errors import OutriderError
 from outrider.sdk.configuration import Configuration
 from outrider.sdk.decoding import error_of, result
 from outrider.sdk.errors import (
+    AuthenticationError,
     ConnectionFailed,
     ResponseTimeout,
     UnexpectedResponse,
@@ -86,13 +87,13 @@ class AsyncTransport:
         if body is not None:
             headers = {**headers, "Content-Type": "application/json"}
             content = _encode({name: one for name, one in body.items() if one is not None})
-        request = self._http.build_request(
+        request = self._request(
             operation.method,
-            self._url + path,
-            params=_present(query),
+            path,
+            query,
             headers=headers,
             content=content,
-            timeout=_limits(self._timeout if timeout is None else timeout),
+            timeout=self._timeout if timeout is None else timeout,
         )
         response = await self._attempt(request, is_stream=False)
         return result(operation, response.status_code, response.headers, response.content)
@@ -109,13 +110,8 @@ class AsyncTransport:
         Raises:
             OutriderError: see `outrider.sdk.errors`; ConnectionFailed also while it is read.
         """
-        request = self._http.build_request(
-            "GET",
-            self._url + path,
-            params=_present(query),
-            headers={**self._headers, "Accept": "text/event-stream"},
-            timeout=_limits(silence),
-        )
+        headers = {**self._headers, "Accept": "text/event-stream"}
+        request = self._request("GET", path, query, headers=headers, timeout=silence)
         response = await self._attempt(request, is_stream=True)
         try:
             yield httpx2.EventSource(response, max_event_size=_MAX_EVENT)
@@ -126,6 +122,31 @@ class AsyncTransport:
             raise _failure(request, error) from error
         finally:
             await response.aclose()
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        *,
+        headers: Mapping[str, str],
+        timeout: float,
+        content: bytes | None = None,
+    ) -> httpx2.Request:
+        if not self._headers["Authorization"].isascii():
+            text = "The API key has characters that no key has: copy the whole key again"
+            raise AuthenticationError(text, status=401)
+        try:
+            return self._http.build_request(
+                method,
+                self._url + path,
+                params=_present(query),
+                headers=headers,
+                content=content,
+                timeout=_limits(timeout),
+            )
+        except (httpx2.InvalidURL, UnicodeError) as error:
+            raise ConnectionFailed(f"{self._url!r} cannot be requested: {error}") from error
 
     async def _attempt(self, request: httpx2.Request, *, is_stream: bool) -> httpx2.Response:
         """Send a request until it succeeds or the policy gives up; raise the error then."""
@@ -144,7 +165,7 @@ class AsyncTransport:
                 delay = self._delay_after(retries, request, error)
                 if delay is None:
                     raise failure from error
-            except (httpx2.InvalidURL, httpx2.HTTPError) as error:
+            except (httpx2.InvalidURL, httpx2.HTTPError, UnicodeError) as error:
                 raise ConnectionFailed(f"{request.url} cannot be requested: {error}") from error
             else:
                 if not response.is_error:
