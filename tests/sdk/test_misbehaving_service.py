@@ -22,6 +22,7 @@ from outrider.sdk import (
     OutriderError,
     RateLimited,
     ResponseTimeout,
+    SessionEnded,
     UnexpectedResponse,
 )
 from tests.rig.patience import PATIENCE
@@ -229,12 +230,14 @@ async def test_an_ask_that_hangs_ends_with_its_timeout() -> None:
     [
         CLOSES,
         HALF_A_HEAD,
+        answer(502, b"<html>"),
         answer(503),
+        answer(504, b"<html>"),
         answer(429, b'{"error":"Full","code":"STREAM_LIMIT"}', retry_after="0"),
         stream(READY % "ok", 'id: 43\nevent: agent:error\ndata: {"id":"ev'),
         stream(READY % "ok", 'event: stream:end\ndata: {"reason":"draining","retryAfterMs":1}\n\n'),
     ],
-    ids=["closes", "half a head", "503", "429", "half an event", "drains"],
+    ids=["closes", "half a head", "502", "503", "504", "429", "half an event", "drains"],
 )
 async def test_events_resume_after_the_last_one(lost: Step) -> None:
     steps = [
@@ -247,6 +250,14 @@ async def test_events_resume_after_the_last_one(lost: Step) -> None:
             received = [await anext(events), await anext(events)]
     assert [one.cursor for one in received] == ["42", "43"]
     assert all("after=42" in request.path for request in api.requests[1:])
+
+
+async def test_events_end_when_the_key_is_refused() -> None:
+    steps = [stream(READY % "fresh", event(42)), answer(401)]
+    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(PATIENCE):
+        with pytest.raises(AuthenticationError):
+            [one async for one in client.events()]
+    assert len(api.requests) == 2
 
 
 def chat_message(message_id: str, index: int, role: str) -> str:
@@ -290,6 +301,24 @@ async def test_late_events_of_the_turn_before_are_not_part_of_a_stream() -> None
     first, second = (request.path for request in api.requests[2:])
     assert "timeout=0" in first  # the stream reads on at once
     assert "timeout=0" not in second
+
+
+async def test_a_stream_of_a_session_that_is_gone() -> None:
+    """The session is not found as soon as it has ended, before its event is reported."""
+    streaming = stream(READY % "fresh", of_session("agent:error", {}), stays_open=True)
+    steps = [streaming, answer(200, ACCEPTED), answer(404, b'{"error":"No session"}')]
+    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(PATIENCE):
+        with pytest.raises(SessionEnded):
+            [part async for part in client.agent("machine_1:session:session_1").stream("Hi")]
+
+
+async def test_a_stream_whose_connection_is_lost_ends_with_its_timeout() -> None:
+    steps = [stream(READY % "fresh"), answer(200, ACCEPTED), CLOSES]
+    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(PATIENCE):
+        agent = client.agent("machine_1:session:session_1")
+        with pytest.raises(AskTimeout) as caught:
+            [part async for part in agent.stream("Hi", timeout=0.5)]
+    assert caught.value.cursor == "msg_1"
 
 
 async def test_what_a_newer_service_streams_is_ignored() -> None:

@@ -38,6 +38,7 @@ class Network:
     def __init__(self, url: str) -> None:
         self._url = urlsplit(url)
         self._writers: set[asyncio.StreamWriter] = set()
+        self._failures = 0
         self.url = ""
 
     @asynccontextmanager
@@ -53,7 +54,17 @@ class Network:
         for writer in self._writers:
             writer.transport.abort()
 
+    def fails(self, status: int) -> None:
+        """Answer the next connection with an error, as a proxy does without its server."""
+        self._failures = status
+
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        failure, self._failures = self._failures, 0
+        if failure:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % failure)
+            writer.close()
+            return
         upstream = await asyncio.open_connection(self._url.hostname, self._url.port)
         both = {writer, upstream[1]}
         self._writers |= both
@@ -90,8 +101,9 @@ async def test_a_live_terminal(env: dict[str, str], machine: AsyncMachine, tmp_p
         await shell.stop()
 
 
+@pytest.mark.parametrize("failure", [0, 502, 504])
 async def test_a_connection_that_is_lost(
-    env: dict[str, str], machine: AsyncMachine, tmp_path: Path
+    failure: int, env: dict[str, str], machine: AsyncMachine, tmp_path: Path
 ) -> None:
     shell = await machine.launch("shell", dir=str(tmp_path))
     try:
@@ -100,6 +112,7 @@ async def test_a_connection_that_is_lost(
             attached(shell.id, env | {"OUTRIDER_URL": network.url}) as terminal,
         ):
             await terminal.shows(b"sh>")
+            network.fails(failure)
             network.loses_all()
             await terminal.shows(b"sh>", after=b"connecting again")
             terminal.types("echo $((6 * 7))\r")

@@ -111,7 +111,7 @@ class _Attached:
                 )
                 if response.status_code == 409:  # it runs in no terminal
                     raise UsageError(str(error)) from error
-                if first or response.status_code != 503:
+                if first or response.status_code < 500:
                     raise error from None
                 code = 1013
             except (OSError, InvalidHandshake, TimeoutError) as error:

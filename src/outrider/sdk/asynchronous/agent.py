@@ -161,7 +161,8 @@ class AsyncAgent:
         is complete. The message is sent when the iteration begins.
 
         Args:
-            timeout: seconds for the whole turn, checked at least every 10 seconds.
+            timeout: seconds for the whole turn, checked at least every 10 seconds; while the
+                connection is lost, after each attempt to connect again.
             delivery: see `send`.
 
         Raises:
@@ -172,7 +173,8 @@ class AsyncAgent:
         query = {"events": ",".join(STREAMED), "target": exact.id, "deltas": "true"}
         accepted: Accepted | None = None
         turn, streamed = Turn(None), StreamedTurn(None)
-        async with aclosing(frames(self._transport, query)) as received:
+        events = frames(self._transport, query, deadline=deadline)
+        async with aclosing(events) as received:
             async for frame in received:
                 if accepted is None:
                     # The stream has begun, so that nothing of the reply is missed.
@@ -188,14 +190,18 @@ class AsyncAgent:
                     # An event of its own turn: the agent is idle at once, or in a moment.
                     is_event = isinstance(frame, Event) and streamed.is_in_chat
                     seconds = min(_SETTLE_SECONDS, max(0, int(left))) if is_event else 0
-                    waited = await exact.wait(after=accepted.cursor, timeout=seconds)
+                    try:
+                        waited = await exact.wait(after=accepted.cursor, timeout=seconds)
+                    except NotFound as error:
+                        raise turn.ended() from error  # it was there when the message was sent
                     if waited.reason != "timeout":
                         for message in streamed.rest(waited.messages):
                             yield message
                         turn.receive(waited)
                         return
                     if left <= 0:
-                        raise turn.timed_out(timeout)
+                        break
+        raise turn.timed_out(timeout)
 
     async def wait(
         self,

@@ -162,7 +162,8 @@ class Agent:
         is complete. The message is sent when the iteration begins.
 
         Args:
-            timeout: seconds for the whole turn, checked at least every 10 seconds.
+            timeout: seconds for the whole turn, checked at least every 10 seconds; while the
+                connection is lost, after each attempt to connect again.
             delivery: see `send`.
 
         Raises:
@@ -173,7 +174,8 @@ class Agent:
         query = {"events": ",".join(STREAMED), "target": exact.id, "deltas": "true"}
         accepted: Accepted | None = None
         turn, streamed = Turn(None), StreamedTurn(None)
-        with closing(frames(self._transport, query)) as received:
+        events = frames(self._transport, query, deadline=deadline)
+        with closing(events) as received:
             for frame in received:
                 if accepted is None:
                     # The stream has begun, so that nothing of the reply is missed.
@@ -189,14 +191,18 @@ class Agent:
                     # An event of its own turn: the agent is idle at once, or in a moment.
                     is_event = isinstance(frame, Event) and streamed.is_in_chat
                     seconds = min(_SETTLE_SECONDS, max(0, int(left))) if is_event else 0
-                    waited = exact.wait(after=accepted.cursor, timeout=seconds)
+                    try:
+                        waited = exact.wait(after=accepted.cursor, timeout=seconds)
+                    except NotFound as error:
+                        raise turn.ended() from error  # it was there when the message was sent
                     if waited.reason != "timeout":
                         for message in streamed.rest(waited.messages):
                             yield message
                         turn.receive(waited)
                         return
                     if left <= 0:
-                        raise turn.timed_out(timeout)
+                        break
+        raise turn.timed_out(timeout)
 
     def wait(
         self,

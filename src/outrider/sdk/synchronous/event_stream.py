@@ -2,6 +2,7 @@
 """The events of an account as they happen: connects again and resumes where it was."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
@@ -10,13 +11,7 @@ import httpx2
 import msgspec
 
 from outrider.contract.event_stream import StreamEnd, StreamHeartbeat, StreamReady
-from outrider.sdk.errors import (
-    ApiError,
-    ConnectionFailed,
-    MachineOffline,
-    RateLimited,
-    UnexpectedResponse,
-)
+from outrider.sdk.errors import ApiError, ConnectionFailed, UnexpectedResponse
 from outrider.sdk.operations import EVENTS
 from outrider.sdk.results import Delta, Event
 from outrider.sdk.synchronous.transport import Transport
@@ -53,6 +48,7 @@ def frames(
     *,
     after: str | None = None,
     on_gap: Callable[[], None] | None = None,
+    deadline: float = math.inf,
 ) -> Generator[Frame, None, None]:
     """Yield the frames of the stream, over as many connections as it takes.
 
@@ -60,13 +56,14 @@ def frames(
         query: the filters of the API.
         after: the cursor to resume after.
         on_gap: called if events may be missing, because the cursor is too old.
+        deadline: if there is no connection at this time of the monotonic clock, the frames end.
 
     Raises:
         OutriderError: the first connection failed; later: the key is no longer valid, or there was
             no connection for `GIVE_UP_SECONDS`.
     """
     cursor, has_connected, failures, lost_at = after, False, 0, time.monotonic()
-    while True:
+    while not has_connected or time.monotonic() < deadline:
         pause: float | None = None
         try:
             opened = transport.stream(EVENTS.path, {**query, "after": cursor}, SILENCE_SECONDS)
@@ -90,14 +87,20 @@ def frames(
                         cursor = frame.cursor
                     yield frame
                     lost_at = time.monotonic()
-        except (ConnectionFailed, MachineOffline, RateLimited) as error:
-            if not has_connected or time.monotonic() - lost_at > GIVE_UP_SECONDS:
+        except (ConnectionFailed, ApiError) as error:
+            is_over = _is_final(error) or time.monotonic() - lost_at > GIVE_UP_SECONDS
+            if is_over or not has_connected:
                 raise
             pause = error.retry_after if isinstance(error, ApiError) else None
         if pause is None:
             pause = transport.retries.delay(failures)
         failures += 1
         time.sleep(min(pause, LONGEST_PAUSE))
+
+
+def _is_final(error: ConnectionFailed | ApiError) -> bool:
+    """Return whether the next attempt would fail too: no limit, proxy or restart is the cause."""
+    return isinstance(error, ApiError) and error.status < 500 and error.status != 429
 
 
 def _resumed(frame: Frame) -> bool:
