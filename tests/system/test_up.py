@@ -97,6 +97,25 @@ async def test_a_second_start_reuses_everything_but_a_revoked_key(
     assert (same_login, same_machine) == (login, machine)
 
 
+async def test_without_its_file_the_account_gets_the_password_that_is_printed(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    _, before, machine = await started(env)
+    (tmp_path / "data" / "local.json").unlink()
+    async with Up("-m", "outrider", "up", env=env) as up:
+        greeting = await up.greeting()
+        assert [one["id"] for one in (await up.call("GET", "/daemons"))["daemons"]] == [machine]
+        login = next(line for line in greeting.splitlines() if line.startswith("Login"))
+        assert login != before
+        _, email, password = login.split()
+        body = {"email": email, "password": password}
+        async with httpx.AsyncClient(base_url=up.url, timeout=PATIENCE) as browser:
+            answer = await browser.post("/api/v1/auth/login", json=body)
+        assert answer.status_code == 200, answer.text
+        up.signal(signal.SIGINT)
+        assert await up.ends() == 0
+
+
 async def test_on_a_terminal_it_opens_the_dashboard_signed_in(
     env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -24,11 +24,11 @@ from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.cloud.installation import prepare
 from outrider.cloud.server import listen, listen_for_metrics, run_service
 from outrider.cloud.settings import LOCAL_ACCOUNT, Settings
-from outrider.cloud.store import accounts, api_keys, machines
+from outrider.cloud.store import accounts, api_keys, machines, users
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import OutriderError
 from outrider.contract.ids import new_id
-from outrider.contract.resources import Provider as Description
+from outrider.contract.resources import Provider
 from outrider.contract.structs import Wire
 from outrider.daemon.app import run_daemon
 from outrider.daemon.enrollment import enroll
@@ -98,7 +98,7 @@ async def _up(settings: Settings, stop: asyncio.Event, *, browser: bool, tracing
     def new_link() -> str:
         return f"{url}/login#once={links.issue(local.email)}"
 
-    def greet(known: list[Description], machine_id: str) -> None:
+    def greet(known: list[Provider], machine_id: str) -> None:
         _greet(url, local, new_link(), _demo_hint(known, machine_id, url, local))
         greet_person(settings, port, known, new_link, open_file if browser else None)
 
@@ -119,10 +119,10 @@ async def _up(settings: Settings, stop: asyncio.Event, *, browser: bool, tracing
 class _Once:
     """A callback that runs only on its first call."""
 
-    def __init__(self, work: Callable[[list[Description]], None]) -> None:
-        self._work: Callable[[list[Description]], None] | None = work
+    def __init__(self, work: Callable[[list[Provider]], None]) -> None:
+        self._work: Callable[[list[Provider]], None] | None = work
 
-    def __call__(self, providers: list[Description]) -> None:
+    def __call__(self, providers: list[Provider]) -> None:
         work, self._work = self._work, None
         if work is not None:
             work(providers)
@@ -133,7 +133,7 @@ async def _machine(
     url: str,
     local: Local,
     *,
-    greet: Callable[[list[Description], str], None],
+    greet: Callable[[list[Provider], str], None],
     serving: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
@@ -188,8 +188,11 @@ async def _local_account(settings: Settings) -> Local:
                 _write(path, local)
             return local
         password = secrets.token_urlsafe(12)
-        account_id = await accounts.find(database, EMAIL)
-        if account_id is None:
+        user = await users.by_email(database, EMAIL)
+        if user is not None:
+            account_id = user.account_id
+            await users.set_password(database, user.id, passwords.hashed(password))
+        else:
             account_id = new_id("acct")
             await accounts.create(
                 database,
@@ -230,7 +233,7 @@ def _greet(url: str, local: Local, link: str, hint: str) -> None:
     )
 
 
-def _demo_hint(known: list[Description], machine_id: str, url: str, local: Local) -> str:
+def _demo_hint(known: list[Provider], machine_id: str, url: str, local: Local) -> str:
     """Return how to launch the demo agent; empty if another agent is installed here."""
     if any(one.installed and not one.demo and one.category != "ide" for one in known):
         return ""
@@ -284,7 +287,7 @@ def _read(path: Path) -> Local | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise UpError(
-            f"{path} cannot be read ({error}): repair it, or remove it to get a new key"
+            f"{path} cannot be read ({error}): repair it, or remove it for a new key and password"
         ) from error
 
 
