@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from outrider.contract.ids import new_id
 from outrider.sdk import AsyncAgent, AsyncMachine
 from tests.rig.command_line import CommandLine
 from tests.rig.patience import PATIENCE
 from tests.rig.processes import Outcome, Program, TerminalProgram, outrider
 from tests.sdk.conftest import Workplace
+from tests.sdk.scripted_api import ScriptedApi, Step, answer, stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -217,6 +219,46 @@ async def test_names_are_completed_in_zsh_and_fish(env: dict[str, str], agent: A
     assert agent.session_id in in_fish.out.split()
     assert "#compdef outrider" in zsh_script.out
     assert "complete --command outrider" in fish_script.out
+
+
+def chat_of(status: str, *contents: str, begins_at: int = 0) -> Step:
+    """Return a response to a request for the chat, with messages of the agent."""
+    messages = [
+        {"id": f"msg_{at}", "index": at, "role": "assistant", "kind": "text", "content": content}
+        | {"timestamp": 1}
+        for at, content in enumerate(contents, begins_at)
+    ]
+    body = {
+        "id": FOLLOWED,
+        "sessionId": FOLLOWED.rpartition(":")[2],
+        "agentType": "demo",
+        "title": None,
+        "status": status,
+        "messages": messages,
+        "pendingAction": None,
+        "totalMessages": 3,
+    }
+    return answer(200, json.dumps(body).encode())
+
+
+FOLLOWED = f"{new_id('machine')}:session:{new_id('session')}"
+ENDED = (
+    'event: stream:ready\ndata: {"resume":"fresh","cursor":"1"}\n\n'
+    "id: 2\nevent: session:ended\n"
+    'data: {"id":"evt_2","event":"session:ended","timestamp":1,"payload":{}}\n\n'
+)
+
+
+async def test_a_followed_chat_begins_with_the_last_messages(
+    command: CommandLine, env: dict[str, str]
+) -> None:
+    """Also where the agent still writes the only one of them."""
+    first = chat_of("generating", "Three", begins_at=2)
+    steps = [first, stream(ENDED, stays_open=True), chat_of("idle", "One", "Two", "Three")]
+    async with ScriptedApi(steps) as api:
+        person = env | {"OUTRIDER_URL": api.url}
+        followed = await command("chat", FOLLOWED, "--follow", "--limit", "1", env=person)
+    assert (followed.code, followed.out) == (0, "assistant: Three\n")
 
 
 async def test_a_terminal_is_needed_to_attach(command: CommandLine, env: dict[str, str]) -> None:

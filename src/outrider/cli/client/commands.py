@@ -1,4 +1,4 @@
-"""`outrider ls`, `launch`, `send`, `ask`, `chat`, `approve`, `reject`, `stop`, `run`, `login`."""
+"""The commands for people: `outrider ls`, `launch`, `send`, `ask`, `chat` and others."""
 
 import shlex
 import sys
@@ -247,12 +247,15 @@ def chat(
 def _follow(client: Outrider, agent: Agent, limit: int | None, as_json: bool) -> None:
     """Print the messages so far, then each that is completed, until the session ends."""
     first = agent.chat(limit=limit)
+    start = first.messages[0].index if first.messages else 0
     shown: set[str] = set()
     last: str | None = None
 
     def show(chat: Chat) -> None:
         nonlocal last
         for message in chat.messages:
+            if message.index < start:  # before the last `limit` ones
+                continue
             # An agent may still write its last message: that comes when it is complete.
             is_open = message is chat.messages[-1] and message.role != "user"
             if message.id in shown or (is_open and chat.status == "generating"):
