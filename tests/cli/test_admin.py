@@ -110,4 +110,6 @@ def test_without_json_people_are_told(operator: Operator) -> None:
     assert "last used never" in listed
     operator.says("key", "revoke", listed.split()[0])
     assert "revoked" in operator.says("key", "list", "--account", "a@example.org")
-    assert "outrider setup --code" in operator.says("enroll", "--account", "a@example.org")
+    assert "outrider setup --server http://127.0.0.1:8400 --code " in operator.says(
+        "enroll", "--account", "a@example.org"
+    )

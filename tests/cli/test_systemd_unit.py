@@ -87,7 +87,13 @@ def test_somebody_elses_unit_is_kept(home: Path) -> None:
     refused = run("daemon", "--install")
     assert refused.exit_code == 1
     assert "was not written by this command" in refused.stderr
+    kept = run("daemon", "--uninstall")
+    assert kept.exit_code == 1
+    assert "was not written by this command" in kept.stderr
     assert file.read_text() == "[Unit]\n"
+    said = run("uninstall").stdout
+    assert f"rm '{file}'" in said
+    assert "outrider daemon --uninstall" not in said
 
 
 def test_a_machine_that_is_not_enrolled(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +102,15 @@ def test_a_machine_that_is_not_enrolled(home: Path, monkeypatch: pytest.MonkeyPa
     assert refused.exit_code == 1
     assert "outrider setup" in refused.stderr
     assert not (home / ".config" / "systemd").exists()
+
+
+def test_uninstall_does_not_guess_the_name_of_a_database(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_DATABASE_URL", "postgresql://db.example.org/fleet")
+    said = run("uninstall").stdout
+    assert "the database that OUTRIDER_DATABASE_URL names" in said
+    assert "dropdb" not in said
 
 
 def test_uninstall_names_what_is_there_and_removes_nothing(home: Path) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from outrider.cli import admin_account
 from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
-from outrider.cli.running import fail
+from outrider.cli.running import fail, service_settings
 from outrider.cloud.access import credentials
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
@@ -124,10 +124,11 @@ def enroll(
         return created.code, created.expires_at
 
     code, expires_at = on_database(new_code)
+    command = f"outrider setup --server {service_settings().base_url} --code {code}"
     show(
         as_json,
         {"code": code, "expiresAt": expires_at},
-        f"{code}\n(for one machine, until {when(expires_at)}: outrider setup --code {code})",
+        f"{code}\n(for one machine, until {when(expires_at)}: {command})",
     )
 
 

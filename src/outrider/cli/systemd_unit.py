@@ -70,7 +70,7 @@ def install(settings: DaemonSettings) -> Path:
     settings.load_connection()  # a unit that fails every ten seconds helps nobody
     file = unit_file()
     try:
-        if file.exists() and not file.read_text().startswith(_MARK):
+        if file.exists() and not is_own(file):
             raise UnitError(
                 f"{file} exists and was not written by this command: remove it, or keep using it"
             )
@@ -81,14 +81,25 @@ def install(settings: DaemonSettings) -> Path:
     return file
 
 
+def is_own(file: Path) -> bool:
+    """Return whether `install` has written this unit.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return file.read_bytes().startswith(_MARK.encode())
+
+
 def uninstall() -> Path:
     """Remove the unit; return where it was.
 
     Raises:
-        UnitError: there is none, or it cannot be removed.
+        UnitError: there is none, somebody else wrote it, or it cannot be removed.
     """
     file = unit_file()
     try:
+        if not is_own(file):
+            raise UnitError(f"{file} was not written by this command: remove it yourself")
         file.unlink()
     except FileNotFoundError:
         raise UnitError(f"There is no unit {file}") from None

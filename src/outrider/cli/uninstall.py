@@ -4,18 +4,20 @@ import shlex
 from pathlib import Path
 
 from outrider.cli.running import daemon_settings, service_settings
-from outrider.cli.systemd_unit import NAME, unit_file
+from outrider.cli.systemd_unit import NAME, is_own, unit_file
 
 
 def steps() -> list[tuple[str, list[str]]]:
     """Return what there is to do, in order: a sentence, and its commands."""
     machine, service = daemon_settings(), service_settings()
     found: list[tuple[str, list[str]]] = []
-    if unit_file().exists():
+    unit = unit_file()
+    if unit.exists():
+        remove = "outrider daemon --uninstall" if is_own(unit) else f"rm {shlex.quote(str(unit))}"
         found.append(
             (
                 "Stop the machine agent and remove its unit.",
-                [f"systemctl --user disable --now {NAME}", "outrider daemon --uninstall"],
+                [f"systemctl --user disable --now {NAME}", remove],
             )
         )
     else:
@@ -29,7 +31,7 @@ def steps() -> list[tuple[str, list[str]]]:
     if machine.config_dir.exists():
         found.append(
             (
-                "Revoke the machine in the dashboard; remove its connection, chats and kept key.",
+                "Revoke the machine in the dashboard; remove its connection, chats and stored key.",
                 [_remove(machine.config_dir)],
             )
         )
@@ -41,7 +43,7 @@ def steps() -> list[tuple[str, list[str]]]:
             )
         )
     if not service.is_single_node:
-        found.append(("Remove the database of OUTRIDER_DATABASE_URL.", ["dropdb outrider"]))
+        found.append(("Remove the database that OUTRIDER_DATABASE_URL names.", []))
     found.append(
         (
             "Remove the program, with what installed it.",
