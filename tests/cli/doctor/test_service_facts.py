@@ -152,6 +152,9 @@ async def test_where_address_and_key_are_from(
     monkeypatch.delenv("OUTRIDER_API_KEY")
     file.write_text("{")
     assert str(file) in (access(None).key_facts.problem or "")
+    monkeypatch.setenv("OUTRIDER_API_KEY", "ork_mine")
+    chosen = access(None)  # the file is not needed then
+    assert (chosen.url, chosen.key) == ("https://other.example.org", "ork_mine")
 
 
 async def test_keys(workplace: Workplace) -> None:

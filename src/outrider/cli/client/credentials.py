@@ -50,17 +50,20 @@ def load() -> Credentials:
 
     Raises:
         NotLoggedIn: there is no key.
-        CredentialsError: the file is damaged.
+        CredentialsError: the file is needed and damaged.
     """
     url, key = os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE)
+    if key and url:
+        return Credentials(url, key)
     saved = load_saved()
     if key:
-        return Credentials(url or (saved.server if saved else None), key)
+        return Credentials(saved.server if saved else None, key)
     if saved is None:
         raise NotLoggedIn(NO_KEY)
     if url and url.rstrip("/") != saved.server.rstrip("/"):
         raise NotLoggedIn(
-            f"The key that is kept is for {saved.server}, not for {url}: log in there"
+            f"The stored key is for {saved.server}, not for {url}: "
+            f"run `outrider login --server {url}`"
         )
     return Credentials(saved.server, saved.key)
 
@@ -69,15 +72,19 @@ def save(server: str, key: str) -> Path:
     """Write the credentials, readable by their owner only; return the file.
 
     Raises:
-        CredentialsError: the directory cannot be written.
+        CredentialsError: the file cannot be written.
     """
     path = file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".client-")  # mode 0600
-        with os.fdopen(handle, "wb") as new:
-            new.write(msgspec.json.encode(SavedCredentials(server, key)) + b"\n")
-        Path(name).replace(path)
+        try:
+            with os.fdopen(handle, "wb") as new:
+                new.write(msgspec.json.encode(SavedCredentials(server, key)) + b"\n")
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise CredentialsError(f"{path} cannot be written: {error}") from error
     return path

@@ -60,8 +60,9 @@ def access(enrolled_with: str | None) -> Access:
         enrolled_with: the service of the machine agent, if nothing else names one.
     """
     saved, problem = None, None
-    try:
+    with suppress(OutriderError):  # the file is not needed if the environment has everything
         saved = credentials.load_saved()
+    try:
         key: str | None = credentials.load().key
     except OutriderError as error:
         key, problem = None, str(error)
