@@ -36,14 +36,18 @@ if TYPE_CHECKING:
     from outrider.cloud.settings import Settings
     from outrider.daemon.settings import DaemonSettings
 
+_SETTINGS_SECONDS: Final = 30.0
 _LOCAL_SECONDS: Final = 60.0
 _AGENTS_SECONDS: Final = 60.0
 _SERVICE_SECONDS: Final = 90.0
-"""Limits for what has shorter ones of its own, and for what cannot have any, such as a disk."""
+"""Limits for what has shorter ones of its own, and for what cannot have any, such as a disk.
+
+The checks run at the same time, after the settings are read: two minutes for all.
+"""
 
 
 _MIN_KEY: Final = 8
-"""Characters; a shorter word is none, and may be part of any sentence."""
+"""Characters. A shorter text is not a key; replacing it could garble a message."""
 
 
 class _Configuration(NamedTuple):
@@ -81,20 +85,15 @@ def examine() -> list[Finding]:
     No finding has the API key in it.
     """
     try:
-        configuration = BackgroundWork(_configuration, _LOCAL_SECONDS).result()
-        machine = BackgroundWork(
-            lambda: machine_facts(configuration.daemon), _LOCAL_SECONDS
-        ).result()
-        chosen = BackgroundWork(lambda: access(machine.server), _LOCAL_SECONDS).result()
+        examination = BackgroundWork(_examination, _SETTINGS_SECONDS).result()
     except (TimeoutError, OSError, RuntimeError) as error:
         reason = str(error) or "this takes too long"
         return [failed("settings", f"they cannot be read: {reason}", "Check HOME and its disk.")]
     checks: list[tuple[str, BackgroundWork[list[Finding]]]] = [
-        (name, BackgroundWork(check, seconds))
-        for name, check, seconds in _Examination(configuration, machine, chosen).checks()
+        (name, BackgroundWork(check, seconds)) for name, check, seconds in examination.checks()
     ]
     findings = [finding for name, work in checks for finding in _result(name, work)]
-    return [_without(chosen.key, finding) for finding in findings]
+    return [_without(examination.chosen.key, finding) for finding in findings]
 
 
 class _Examination(NamedTuple):
@@ -175,6 +174,12 @@ class _Examination(NamedTuple):
             service_checks.check_versions(answering, listed),
             service_checks.check_machine(listed, answering),
         ]
+
+
+def _examination() -> _Examination:
+    configuration = _configuration()
+    machine = machine_facts(configuration.daemon)
+    return _Examination(configuration, machine, access(machine.server))
 
 
 def _configuration() -> _Configuration:
