@@ -40,7 +40,7 @@ checks-beside:
 vitest:  ## Unit tests of the dashboard; its build checks the types.
 	@PYTHON=$(PYTHON) scripts/in-web npm run --silent test
 
-# Every process collects every file: it is spared directories whose tests all have a mark.
+# Every process collects every file: directories whose tests are all deselected are ignored.
 pytest: $(READY)
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder \
 		--ignore tests/security --ignore tests/system/faults --ignore tests/openapi
@@ -80,8 +80,8 @@ fuzz: $(READY)  ## Run the fuzz tests for MINUTES minutes.
 	@scripts/system-packages tmux
 	OUTRIDER_FUZZ_SECONDS=$$(($(MINUTES) * 60)) $(FUZZ)
 
-# What runs other people's programs is given a second chance, which the report tells of: they
-# have moods of their own (an update asked for, a start that takes a minute).
+# Tests that run third-party programs are repeated once, and the report says so: such a program may
+# ask for an update or take a minute to start.
 AGAIN := --reruns 1
 
 test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.

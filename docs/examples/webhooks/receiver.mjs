@@ -7,7 +7,7 @@ const SECRET = process.env.SECRET;
 const TOLERANCE_MS = 300_000;
 const seen = new Set(); // in a database, where events matter
 
-// Returns the event, or throws an Error that says why the delivery is not to be believed.
+// Returns the event, or throws an Error that says why the delivery cannot be trusted.
 function verify(body, header, secret) {
   const parts = (header ?? "").split(",").map((part) => part.trim().split("="));
   const t = parts.find(([name]) => name === "t")?.[1];

@@ -267,7 +267,7 @@ def upgrade(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say how to upgrade Outrider; nothing is installed, and nobody is asked without --check."""
+    """Say how to upgrade Outrider; nothing is installed, no server is contacted without --check."""
     from outrider.cli.upgrade import command
 
     if check:
@@ -290,8 +290,8 @@ def uninstall() -> None:
 def mcp() -> None:
     """Serve the tools of a service to an agent (MCP) over standard input and output.
 
-    OUTRIDER_URL and OUTRIDER_API_KEY say which service, and with which key; without them, what
-    `outrider login` has kept.
+    OUTRIDER_URL and OUTRIDER_API_KEY say which service, and with which key; without them,
+    those that `outrider login` has stored.
     """
     from outrider.cli.client.credentials import load
     from outrider.cli.running import fail

@@ -77,14 +77,14 @@ def run(main: Coroutine[None, None, T]) -> T:
 
     Children inherit no descriptors except standard input, output and error.
     """
-    keep_descriptors()
+    close_descriptors_on_exec()
     try:
         return uvloop.run(main)
     except OutriderError as error:
         fail(str(error))
 
 
-def keep_descriptors() -> None:
+def close_descriptors_on_exec() -> None:
     """Set close-on-exec on every open descriptor except standard input, output and error.
 
     Python sets it on descriptors that it opens, but not on those that this process inherited: the

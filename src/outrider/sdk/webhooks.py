@@ -21,7 +21,7 @@ TOLERANCE: Final = 300.0
 
 
 class VerificationError(OutriderError):
-    """The delivery is not to be believed. The base of the errors below."""
+    """The delivery cannot be trusted. The base of the errors below."""
 
 
 class MalformedHeader(VerificationError):
@@ -29,15 +29,15 @@ class MalformedHeader(VerificationError):
 
 
 class SignatureMismatch(VerificationError):
-    """No signature fits: the body was changed, or another secret signed it."""
+    """No signature matches: the body was changed, or another secret signed it."""
 
 
 class TimestampOutOfRange(VerificationError):
-    """It was signed too long ago (somebody may be playing it again), or in the future."""
+    """It was signed too long ago (it may be a replay), or in the future."""
 
 
 class MalformedBody(VerificationError):
-    """It is signed truly, but is not a JSON object."""
+    """The signature is valid, but the body is not a JSON object."""
 
 
 def verify(
@@ -58,7 +58,7 @@ def verify(
         now: seconds since the epoch, in place of this machine's clock.
 
     Raises:
-        VerificationError: the delivery is not to be believed; answer it with a 400.
+        VerificationError: the delivery cannot be trusted; answer it with a 400.
         ValueError: `secret` is empty, or `tolerance` is not a positive number.
     """
     if not secret:

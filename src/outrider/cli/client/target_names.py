@@ -11,7 +11,7 @@ from outrider.cli.client.output import UsageError
 from outrider.contract.ids import is_id
 from outrider.contract.resources import Session
 from outrider.contract.targets import parse_target
-from outrider.sdk import Agent, Machine, NotFound, Outrider
+from outrider.sdk import Agent, Conflict, Machine, NotFound, Outrider
 
 _PREFIX = "session_"
 _PAGE = 1000
@@ -66,20 +66,17 @@ def find_machine(client: Outrider, word: str | None) -> Machine:
         UsageError: several fit.
         NotFound: none fits.
     """
-    if word is None:
-        machines = client.machines.list()
-        if not machines:
-            raise NotFound("No machine is connected: start `outrider daemon` on one", status=404)
-    else:
-        every = client.machines.list(state="all")
-        machines = [machine for machine in every if machine.id == word]
-        machines = machines or [machine for machine in every if machine.nickname == word]
-        if not machines:
-            raise NotFound(f"No machine {word!r} in this account", status=404)
+    if word is not None:
+        try:
+            return client.machines.get(word)
+        except Conflict as error:
+            raise UsageError(str(error)) from error
+    machines = client.machines.list()
+    if not machines:
+        raise NotFound("No machine is connected: start `outrider daemon` on one", status=404)
     if len(machines) > 1:
-        names = [f"{machine.id}  {machine.nickname}" for machine in machines]
-        text = "Several machines are connected: choose one with --on" if word is None else None
-        raise UsageError(ambiguous(word or "", names, text))
+        names = "".join(f"\n  {machine.id}  {machine.nickname}" for machine in machines)
+        raise UsageError(f"Several machines are connected: choose one with --on{names}")
     return machines[0]
 
 
@@ -89,7 +86,7 @@ def candidate(session: Session) -> str:
     return f"{session.id}  {session.type}  {session.title or place}".rstrip()
 
 
-def ambiguous(word: str, candidates: Iterable[str], text: str | None = None) -> str:
+def ambiguous(word: str, candidates: Iterable[str]) -> str:
     """Return the sentence for a word that names several."""
     lines = "".join(f"\n  {one}" for one in candidates)
-    return f"{text or f'{word!r} is ambiguous: it names'}{lines}"
+    return f"{word!r} is ambiguous: it names{lines}"

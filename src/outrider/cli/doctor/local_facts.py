@@ -45,7 +45,7 @@ def tmux_facts() -> ProgramFacts:
         return ProgramFacts(None)
     status, said = _output(path, "-V")
     if status != 0:
-        return ProgramFacts(path, failure=_first_line(said) or "it does not tell its version")
+        return ProgramFacts(path, failure=_first_line(said) or "it does not print its version")
     name = f"outrider-doctor-{secrets.token_hex(4)}"
     started = ("-L", name, "-f", os.devnull, "new-session", "-d", "sleep 5", ";", "kill-server")
     status, problem = _output(path, *started)

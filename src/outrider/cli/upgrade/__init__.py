@@ -6,5 +6,5 @@
         │
         └─────▶ cli.doctor         the versions of the service and its machine agents
 
-Nothing is installed, and nobody is asked without `--check`.
+Nothing is installed, no server is contacted without `--check`.
 """
