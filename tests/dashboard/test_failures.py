@@ -12,7 +12,7 @@ import pytest
 from outrider.contract.frames import Failure
 from outrider.contract.ids import new_id
 from tests.conftest import StartSite
-from tests.dashboard.house import disconnect, furnished, question
+from tests.dashboard.house import desk, disconnect, furnished, question
 from tests.dashboard.visitor import Visitor, signed_in, visiting
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import PASSWORD, dashboard, logged_in, person
@@ -20,7 +20,7 @@ from tests.rig.samples import session
 from tests.rig.site import Owner
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser
+    from playwright.async_api import Browser, Route
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -117,6 +117,100 @@ async def test_a_login_link_is_used_and_leaves_the_address(
         # The service has issued no such link.
         await expect(page.get_by_role("alert")).to_be_visible()
         await expect(page).to_have_url(f"{user.site.url}/login")
+
+
+async def test_a_log_out_that_fails(user: Owner, browser: "Browser") -> None:
+    """The page says why, and stays; where no session is left to end, it goes to the login."""
+    from playwright.async_api import expect
+
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        log_out = page.get_by_role("button", name="Log out", exact=True)
+        await page.goto("/account")
+        rows = page.get_by_role("region", name="Audit").get_by_role("row")
+        await expect(rows).not_to_have_count(0)
+        await visitor.context.set_offline(True)
+        await log_out.click()
+        alert = page.get_by_role("alert").filter(has_text="The service cannot be reached")
+        await expect(alert).to_be_visible()
+        await visitor.context.set_offline(False)
+        await log_out.click()
+        await expect(page).to_have_url(re.compile("/login$"))
+
+        await visitor.log_in(user.email, PASSWORD)
+        await page.goto("/account")
+
+        async def unauthorized(route: "Route") -> None:
+            await route.fulfill(status=401, json={})
+
+        await page.route("**/api/v1/auth/logout", unauthorized)
+        await log_out.click()
+        await expect(page).to_have_url(re.compile("/login$"))
+
+
+async def test_a_confirmation_stays_until_the_service_answers(
+    user: Owner, browser: "Browser"
+) -> None:
+    """Escape does not hide why an action was refused."""
+    from playwright.async_api import expect
+
+    async with (
+        desk(user, session(title="First"), "stop_cli") as machine,
+        signed_in(browser, user) as visitor,
+    ):
+        page = visitor.page
+        await page.goto(machine.path)
+        await page.get_by_role("button", name="Stop", exact=True).click()
+        dialog = page.get_by_role("alertdialog")
+        await dialog.get_by_role("button", name="Stop", exact=True).click()
+        command = await machine.takes("stop_cli")
+        await page.keyboard.press("Escape")
+        await expect(dialog.get_by_role("button", name="Cancel", exact=True)).to_be_disabled()
+        await machine.machine.fails(command, Failure(status=409, message="It cannot be stopped"))
+        await expect(dialog.get_by_role("alert")).to_contain_text("It cannot be stopped")
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+
+
+async def test_launching_without_a_machine_that_answers(user: Owner, browser: "Browser") -> None:
+    """The dialog says that every machine is offline, or why the machine could not be read."""
+    from playwright.async_api import expect
+
+    machine = await user.machine(session(), enrolled=await user.enrolls(nickname="workbench"))
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        await page.goto("/")
+        dialog = page.get_by_role("dialog", name="Launch", exact=True)
+        launch = page.get_by_role("button", name="Launch", exact=True)
+
+        async def refused(route: "Route") -> None:
+            await route.fulfill(status=403, json={"error": {"message": "Not you"}})
+
+        await page.route("**/api/v1/daemons/*/status", refused)
+        await launch.click()
+        await expect(dialog.get_by_role("alert")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+        await disconnect(user, machine)
+        await page.goto("/")
+        await launch.click()
+        await expect(dialog).to_contain_text("No machine is connected")
+
+
+async def test_signed_in_sessions_that_cannot_be_read(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+
+        async def broken(route: "Route") -> None:
+            await route.fulfill(status=500, json={})
+
+        await page.route("**/api/v1/account/sessions", broken)
+        await page.goto("/account")
+        section = page.get_by_role("region", name="Signed-in sessions")
+        await expect(section.get_by_role("alert")).to_be_visible()
+        await expect(section.get_by_role("list")).to_have_count(0)
 
 
 async def visits_with_an_old_login(visitor: Visitor, owner: Owner) -> None:

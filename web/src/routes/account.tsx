@@ -130,24 +130,28 @@ function SignedIn() {
   return (
     <Section title={t("account.signedIn")}>
       {error && <Alert className="mb-2">{error}</Alert>}
-      <ul className={LIST}>
-        {sessions.data?.map((session) => (
-          <li key={session.id} className={ROW}>
-            <div className="min-w-0 grow">
-              <div className="truncate" title={session.userAgent ?? undefined}>
-                {browserName(session.userAgent)}
-                {session.current && <span className="ml-2 text-xs text-good">{t("account.thisOne")}</span>}
+      {sessions.error && <Alert className="mb-2">{explain(sessions.error)}</Alert>}
+      {sessions.isPending && <Skeleton rows={1} />}
+      {sessions.data && (
+        <ul className={LIST}>
+          {sessions.data.map((session) => (
+            <li key={session.id} className={ROW}>
+              <div className="min-w-0 grow">
+                <div className="truncate" title={session.userAgent ?? undefined}>
+                  {browserName(session.userAgent)}
+                  {session.current && <span className="ml-2 text-xs text-good">{t("account.thisOne")}</span>}
+                </div>
+                <div className="text-xs text-faint">
+                  {session.address} · <Age at={session.lastSeenAt} />
+                </div>
               </div>
-              <div className="text-xs text-faint">
-                {session.address} · <Age at={session.lastSeenAt} />
-              </div>
-            </div>
-            <Button busy={busy === session.id} onClick={() => void signOut(session.id)}>
-              {t("account.signOut")}
-            </Button>
-          </li>
-        ))}
-      </ul>
+              <Button busy={busy === session.id} onClick={() => void signOut(session.id)}>
+                {t("account.signOut")}
+              </Button>
+            </li>
+          ))}
+        </ul>
+      )}
     </Section>
   );
 }

@@ -14,7 +14,8 @@ let last = { daemonId: "", type: "", dir: "" };
 
 export default function Launch({ onClose, daemonId: given }: { onClose: () => void; daemonId?: string }) {
   const navigate = useNavigate();
-  const machines = useQuery(machinesQuery).data?.filter((one) => (one as { connected?: boolean }).connected !== false) ?? [];
+  const listed = useQuery(machinesQuery);
+  const machines = listed.data?.filter((one) => (one as { connected?: boolean }).connected !== false) ?? [];
   const [chosen, setChosen] = useState(given ?? last.daemonId);
   const daemonId = machines.some((machine) => machine.id === chosen) ? chosen : (machines[0]?.id ?? "");
   const machine = useQuery({ ...machineQuery(daemonId), enabled: daemonId !== "" });
@@ -22,14 +23,16 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
   const [wanted, setType] = useState(last.type);
   const type = agents.some((agent) => agent.type === wanted) ? wanted : (agents[0]?.type ?? "");
   const [dir, setDir] = useState(last.dir);
-  const [error, setError] = useState<string>();
+  const [refusal, setRefusal] = useState<string>();
+  const unread = (listed.data ? null : listed.error) ?? (machine.data ? null : machine.error);
+  const error = refusal ?? (unread ? explain(unread) : undefined);
   const [busy, setBusy] = useState(false);
 
   async function submit(event: FormEvent) {
     event.preventDefault();
     last = { daemonId, type, dir };
     setBusy(true);
-    setError(undefined);
+    setRefusal(undefined);
     try {
       const body = { type, ...(dir.trim() ? { dir: dir.trim() } : {}) };
       const launched = await api.post("/api/v1/shortcuts/{daemonId}/launch", { path: { daemonId }, body });
@@ -37,7 +40,7 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
       onClose();
       await navigate({ to: "/sessions/$targetId", params: { targetId: launched.sessionTargetId } });
     } catch (failure) {
-      setError(explain(failure));
+      setRefusal(explain(failure));
       setBusy(false);
     }
   }
@@ -45,7 +48,13 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
   return (
     <Dialog open onOpenChange={(open) => !open && onClose()} title={t("launch.title")}>
       <form onSubmit={submit} className="space-y-4">
-        <Select label={t("launch.machine")} value={daemonId} onChange={(event) => setChosen(event.target.value)}>
+        <Select
+          label={t("launch.machine")}
+          value={daemonId}
+          onChange={(event) => setChosen(event.target.value)}
+          disabled={machines.length === 0}
+          hint={listed.data && machines.length === 0 ? t("launch.noMachines") : undefined}
+        >
           {machines.map((one) => (
             <option key={one.id} value={one.id}>
               {visible(one.nickname)}

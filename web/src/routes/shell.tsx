@@ -15,7 +15,7 @@ import {
   type LucideIcon,
 } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
-import { api, BASE, onRefusal } from "@/api/client";
+import { api, ApiError, BASE, explain, onRefusal } from "@/api/client";
 import { FleetProvider } from "@/api/fleet";
 import { useLimited } from "@/api/limited";
 import { approvalsQuery, queryClient } from "@/api/queries";
@@ -24,6 +24,7 @@ import { clearDrafts } from "@/session/drafts";
 import { t } from "@/text";
 import { clockTime } from "@/text/format";
 import { cn } from "@/ui/cn";
+import { Notice } from "@/ui/feedback";
 import { Mark } from "@/ui/mark";
 import { Menu } from "@/ui/menu";
 import { useWide } from "@/ui/use-wide";
@@ -58,6 +59,8 @@ export function Shell() {
   const navigate = useNavigate();
   const prompt = usePasswordPrompt();
   const [open, setOpen] = useState<"switcher" | "keys">();
+  const [notLoggedOut, setNotLoggedOut] = useState<string>();
+  const logOut = useLogOut(setNotLoggedOut);
   const wide = useWide();
 
   useEffect(() => {
@@ -85,15 +88,16 @@ export function Shell() {
         >
           {t("app.skip")}
         </a>
-        {wide && <Sidebar openSwitcher={() => setOpen("switcher")} />}
+        {wide && <Sidebar openSwitcher={() => setOpen("switcher")} logOut={logOut} />}
         <main id="content" tabIndex={-1} className="flex min-h-0 min-w-0 grow flex-col outline-none">
           <LostBanner />
           <LimitedBanner />
+          {notLoggedOut && <Notice className="m-3" text={notLoggedOut} onEnd={() => setNotLoggedOut(undefined)} />}
           <div className="min-h-0 grow">
             <Outlet />
           </div>
         </main>
-        {!wide && <TabBar />}
+        {!wide && <TabBar logOut={logOut} />}
         <Suspense>
           {prompt.open && <PasswordPrompt finish={prompt.finish} />}
           {open === "switcher" && <Switcher onClose={() => setOpen(undefined)} />}
@@ -107,20 +111,27 @@ export function Shell() {
 /** The number of open questions; what shows it is drawn again only when that changes. */
 const useWaiting = (): number => useQuery({ ...approvalsQuery, select: (approvals) => approvals.length }).data ?? 0;
 
-function useLogOut(): () => Promise<void> {
+/** Return what logs out; `onFailure` gets a sentence if the service has not ended the session. */
+function useLogOut(onFailure: (why: string | undefined) => void): () => void {
   const router = useRouter();
-  return async () => {
-    await api.post("/api/v1/auth/logout");
+  async function logOut() {
+    onFailure(undefined);
+    try {
+      await api.post("/api/v1/auth/logout");
+    } catch (failure) {
+      // After 401 there is no session to end.
+      if (!(failure instanceof ApiError && failure.status === 401)) return onFailure(explain(failure));
+    }
     closeLive();
     queryClient.clear();
     clearDrafts();
     await router.navigate({ to: "/login", search: {} });
-  };
+  }
+  return () => void logOut();
 }
 
-function Sidebar({ openSwitcher }: { openSwitcher: () => void }) {
+function Sidebar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: () => void }) {
   const waiting = useWaiting();
-  const logOut = useLogOut();
   const row = "flex w-full items-center gap-2.5 rounded-md px-2 h-8 text-sm text-soft hover:bg-hover hover:text-text";
   return (
     <aside className="flex w-54 shrink-0 flex-col border-r border-line bg-sunken p-2.5">
@@ -149,7 +160,7 @@ function Sidebar({ openSwitcher }: { openSwitcher: () => void }) {
           </span>
           {t("nav.docs")}
         </a>
-        <button type="button" onClick={() => void logOut()} className={row}>
+        <button type="button" onClick={logOut} className={row}>
           <LogOut className="size-4" aria-hidden />
           {t("nav.logout")}
         </button>
@@ -158,10 +169,9 @@ function Sidebar({ openSwitcher }: { openSwitcher: () => void }) {
   );
 }
 
-function TabBar() {
+function TabBar({ logOut }: { logOut: () => void }) {
   const waiting = useWaiting();
   const navigate = useNavigate();
-  const logOut = useLogOut();
   const inSession = useRouterState({ select: (state) => state.location.pathname.startsWith("/sessions/") });
   if (inSession) return null; // the message box has the lower edge there
   return (
@@ -193,7 +203,7 @@ function TabBar() {
             icon: <Icon className="size-4 text-faint" aria-hidden />,
             onSelect: () => void navigate({ to }),
           })),
-          { label: t("nav.logout"), icon: <LogOut className="size-4 text-faint" aria-hidden />, onSelect: () => void logOut() },
+          { label: t("nav.logout"), icon: <LogOut className="size-4 text-faint" aria-hidden />, onSelect: logOut },
         ]}
       />
     </nav>

@@ -86,6 +86,7 @@ export const en = {
   "launch.modelHint": "Optional: the agent's own default otherwise.",
   "launch.submit": "Launch",
   "launch.busy": "Launching",
+  "launch.noMachines": "No machine is connected. Start outrider daemon on one.",
   "launch.noAgents": "No agent is installed on this machine. Its page lists those that can be.",
   "launch.choose": "Choose…",
 

@@ -71,6 +71,7 @@ export function Confirm({ open, onOpenChange, title, why, action, onConfirm, dan
     <AlertDialog.Root
       open={open}
       onOpenChange={(next) => {
+        if (busy) return; // the result is shown here
         setError(undefined);
         onOpenChange(next);
       }}
@@ -82,7 +83,9 @@ export function Confirm({ open, onOpenChange, title, why, action, onConfirm, dan
           <AlertDialog.Description className="mt-2 text-soft">{why}</AlertDialog.Description>
           {error && <Alert className="mt-3">{error}</Alert>}
           <div className="mt-5 flex justify-end gap-2">
-            <AlertDialog.Close className={buttonClass("plain")}>{t("app.cancel")}</AlertDialog.Close>
+            <AlertDialog.Close className={buttonClass("plain")} disabled={busy}>
+              {t("app.cancel")}
+            </AlertDialog.Close>
             <Button look={danger ? "danger" : "primary"} busy={busy} onClick={confirm}>
               {action}
             </Button>
