@@ -16,7 +16,7 @@ from tests.dashboard.house import desk, disconnect, furnished, question
 from tests.dashboard.visitor import Visitor, signed_in, visiting
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import PASSWORD, dashboard, logged_in, person
-from tests.rig.samples import session
+from tests.rig.samples import PROVIDER, session
 from tests.rig.site import Owner
 
 if TYPE_CHECKING:
@@ -68,6 +68,41 @@ async def test_a_session_that_is_over_and_the_draft(user: Owner, browser: "Brows
         await visitor.type_login(user.email, PASSWORD)
         await expect(page).to_have_url(re.compile(re.escape(path.replace(":", "%3A")) + "|" + path))
         await expect(message).to_have_value("A long thought\nin two lines")
+
+
+async def test_a_session_that_is_over_and_the_next_user(user: Owner, browser: "Browser") -> None:
+    """Nobody sees what the user of another account has typed in this tab."""
+    from playwright.async_api import expect
+
+    other = await person(user.site)
+    machine = await user.machine(session(), providers=[PROVIDER])
+    await other.machine(session(), providers=[PROVIDER])
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        await page.goto("/")
+        dialog = page.get_by_role("dialog")
+        directory = dialog.get_by_role("textbox", name="Directory", exact=True)
+        await page.get_by_role("button", name="Launch", exact=True).click()
+        await directory.fill("/srv/secret")
+        await dialog.get_by_role("button", name="Launch", exact=True).click()
+        command = await machine.takes("launch_cli", dir="/srv/secret")
+        await machine.fails(command, Failure(status=409, message="It cannot be started"))
+        await expect(dialog.get_by_role("alert")).to_contain_text("It cannot be started")
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+        await page.get_by_role("link", name="Webhooks", exact=True).click()
+        await page.get_by_role("button", name="New webhook", exact=True).click()
+        await dialog.get_by_role("textbox", name="URL", exact=True).fill("https://example.org/key")
+        await (await dashboard(user)).delete("/api/v1/account/sessions")
+        await expect(page).to_have_url(re.compile(r"/login\?next="))
+
+        await visitor.type_login(other.email, PASSWORD)
+        await expect(page).to_have_url(re.compile("/webhooks$"))
+        await expect(page.get_by_role("heading", name="No webhook yet")).to_be_visible()
+        await expect(dialog).to_have_count(0)
+        await page.get_by_role("link", name="Sessions", exact=True).click()
+        await page.get_by_role("button", name="Launch", exact=True).click()
+        await expect(directory).to_have_value("")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import { FailedPage, NotFoundPage } from "./routes/failed";
 import { Login } from "./routes/login";
 import { Shell } from "./routes/shell";
 import { SessionsPage } from "./routes/sessions";
+import { keepDraftsOf } from "./session/drafts";
 import { loadCode, readSession } from "./session/load";
 
 const root = createRootRoute({ component: Outlet, notFoundComponent: NotFoundPage });
@@ -34,7 +35,7 @@ const shell = createRoute({
   errorComponent: FailedPage,
   async beforeLoad({ location: to }) {
     try {
-      await queryClient.ensureQueryData(accountQuery);
+      keepDraftsOf((await queryClient.ensureQueryData(accountQuery)).id);
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 401) throw error;
       throw redirect({ to: "/login", search: to.href === "/" ? {} : { next: to.href } });

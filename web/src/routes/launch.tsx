@@ -3,17 +3,20 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { machineQuery, machinesQuery, queryClient } from "@/api/queries";
+import { keepForm, readForm } from "@/session/drafts";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { Dialog } from "@/ui/dialog";
 import { Alert } from "@/ui/feedback";
 import { Field, Select } from "@/ui/field";
 
-// What was entered last; a refusal, a log-in or the next launch begins with it.
-let last = { daemonId: "", type: "", dir: "" };
+/** The name of what was entered last: a refusal, a new log-in or the next launch begins with it. */
+const DRAFT = "launch";
+const EMPTY = { daemonId: "", type: "", dir: "" };
 
 export default function Launch({ onClose, daemonId: given }: { onClose: () => void; daemonId?: string }) {
   const navigate = useNavigate();
+  const [last] = useState(() => readForm(DRAFT, EMPTY));
   const listed = useQuery(machinesQuery);
   const machines = listed.data?.filter((one) => (one as { connected?: boolean }).connected !== false) ?? [];
   const [chosen, setChosen] = useState(given ?? last.daemonId);
@@ -30,7 +33,7 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
 
   async function submit(event: FormEvent) {
     event.preventDefault();
-    last = { daemonId, type, dir };
+    keepForm(DRAFT, { daemonId, type, dir });
     setBusy(true);
     setRefusal(undefined);
     try {

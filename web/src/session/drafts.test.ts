@@ -1,5 +1,5 @@
 import { beforeEach, expect, test, vi } from "vitest";
-import { clearDrafts, keepDraft, keepForm, readDraft, readForm } from "./drafts";
+import { clearDrafts, keepDraft, keepDraftsOf, keepForm, readDraft, readForm } from "./drafts";
 
 vi.mock("@/api/first", () => ({ BASE_PATH: "/a/" }));
 
@@ -37,6 +37,16 @@ test("a log-out forgets drafts and nothing else", () => {
   expect(readDraft("m:session:s") + readDraft("connect")).toBe("");
   expect(sessionStorage.getItem("other")).toBe("stays");
   expect(sessionStorage.getItem("outrider:draft:/b/:connect")).toBe("of another service");
+});
+
+test("what was typed is for the account of its user only", () => {
+  keepDraftsOf("acc_a");
+  keepDraft("webhook", "https://example.org/token");
+  keepDraftsOf("acc_a");
+  expect(readDraft("webhook")).toBe("https://example.org/token");
+  keepDraftsOf("acc_b");
+  expect(readDraft("webhook")).toBe("");
+  expect(sessionStorage.getItem("other")).toBe("stays");
 });
 
 test("without storage nothing is kept, and nothing fails", () => {
