@@ -108,7 +108,12 @@ async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
     await page.keyboard.type("printf 'wri%s\\n' tten")
     await page.keyboard.press("Enter")
     await expect(terminal).to_contain_text("written")
-    await expect(page.get_by_role("button", name=name)).to_have_count(1)
+    opener = page.get_by_role("button", name=name, exact=True)
+    await expect(opener).to_have_count(1)
+    await page.get_by_role("textbox", name="Name", exact=True).fill(f"test-{name}")
+    await page.get_by_role("button", name="Open", exact=True).click()
+    await expect(page.get_by_role("button", name=f"test-{name}", exact=True)).to_have_count(1)
+    await expect(opener).to_have_count(1)  # its shell still runs
     await visitor.assert_layout_holds()
 
 

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { SquareTerminal, X } from "lucide-react";
-import { lazy, Suspense, useState, type FormEvent } from "react";
+import { lazy, Suspense, useEffect, useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
@@ -21,6 +21,9 @@ export function Terminals({ daemonId }: { daemonId: string }) {
     queryFn: async ({ signal }) =>
       (await api.get("/api/v1/daemons/{daemonId}/terminals", { path: { daemonId }, signal })).terminals,
   });
+  const { refetch } = terminals;
+  // One that has just been begun is in the list when another one is opened.
+  useEffect(() => void refetch(), [open, refetch]);
   function start(event: FormEvent) {
     event.preventDefault();
     if (name.trim()) setOpen(name.trim());
@@ -87,7 +90,7 @@ export function Terminals({ daemonId }: { daemonId: string }) {
           if (ending === undefined) return;
           await api.delete("/api/v1/daemons/{daemonId}/terminals/{name}", { path: { daemonId, name: ending } });
           if (open === ending) setOpen(undefined);
-          await terminals.refetch();
+          await refetch();
         }}
       />
     </div>
