@@ -377,6 +377,31 @@ async def at_the_limit(client: httpx.AsyncClient) -> AsyncIterator[None]:
             await asking
 
 
+async def test_a_script_that_is_gone_after_an_upgrade(user: Owner, browser: "Browser") -> None:
+    """The page says so, and its button loads the new one."""
+    from playwright.async_api import expect
+
+    async with (
+        desk(user, session(title="First")) as machine,
+        signed_in(browser, user) as visitor,
+    ):
+        page = visitor.page
+        await page.goto(machine.path)
+        await expect(page.get_by_role("log", name="Chat")).to_contain_text("Two failures")
+
+        async def missing(route: "Route") -> None:
+            await route.fulfill(status=404)
+
+        await page.route("**/assets/changes-*.js", missing)
+        await page.get_by_role("tab", name="Changes", exact=True).click()
+        await expect(page.get_by_role("heading", name="This page failed")).to_be_visible()
+        await page.unroute("**/assets/changes-*.js")
+        await page.get_by_role("button", name="Load again", exact=True).click()
+        await expect(page.get_by_role("tabpanel", name="Changes")).to_contain_text("a.py")
+        assert all("dynamically imported module" in fault for fault in visitor.faults)
+        visitor.faults.clear()
+
+
 async def test_too_many_requests(start_site: StartSite, browser: "Browser", built: None) -> None:
     """429: the page says so, and the message is not lost."""
     from playwright.async_api import expect

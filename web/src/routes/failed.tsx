@@ -1,7 +1,7 @@
 import { useRouter } from "@tanstack/react-router";
 import { Link } from "@tanstack/react-router";
 import { Compass, TriangleAlert } from "lucide-react";
-import { explain } from "@/api/client";
+import { ApiError, explain, UnreachableError } from "@/api/client";
 import { t } from "@/text";
 import { Button, buttonClass } from "@/ui/button";
 import { Empty } from "@/ui/feedback";
@@ -23,11 +23,14 @@ export function NotFoundPage() {
 export function FailedPage({ error }: { error: unknown }) {
   const router = useRouter();
   useTitle(t("app.failed"));
+  // What is not a response of the service may be a script that could not be loaded: React keeps that
+  // failure, and after an upgrade the script has another name.
+  const answered = error instanceof ApiError || error instanceof UnreachableError;
   return (
     <main>
       <div role="alert">
         <Empty heading="h1" icon={<TriangleAlert />} title={t("app.failed")} hint={explain(error)}>
-          <Button look="primary" onClick={() => void router.invalidate()}>
+          <Button look="primary" onClick={() => (answered ? void router.invalidate() : location.reload())}>
             {t("app.reload")}
           </Button>
         </Empty>
