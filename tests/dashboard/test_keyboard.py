@@ -115,6 +115,31 @@ async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: "Browser"
         await expect(page.get_by_role("heading", level=1)).to_have_text("Write the changelog")
 
 
+async def test_what_the_switcher_selects_is_in_view(user: Owner, browser: "Browser") -> None:
+    """The arrows scroll a long list, also under a pointer that rests on it."""
+    from playwright.async_api import expect
+
+    await user.machine(*(session(title=f"Chat {number}") for number in range(30)))
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        await page.goto("/")
+        rows = page.get_by_role("list", name="Running sessions").get_by_role("listitem")
+        await expect(rows).to_have_count(30)
+        await page.keyboard.press("Control+k")
+        options = page.get_by_role("option")
+        await expect(options).to_have_count(37)
+        await options.nth(2).hover()
+        await expect(options.nth(2)).to_have_attribute("aria-selected", "true")
+        for number in range(3, 37):
+            await page.keyboard.press("ArrowDown")
+            await expect(options.nth(number)).to_have_attribute("aria-selected", "true")
+        await expect(options.last).to_be_in_viewport()
+        for number in reversed(range(36)):
+            await page.keyboard.press("ArrowUp")
+            await expect(options.nth(number)).to_have_attribute("aria-selected", "true")
+        await expect(page.get_by_role("combobox", name="Go to")).to_be_in_viewport(ratio=1)
+
+
 async def _assert_keeps_the_focus(dialog: "Locator") -> None:
     """Press Tab more often than the dialog has elements, forwards and backwards."""
     from playwright.async_api import expect

@@ -131,6 +131,34 @@ async def test_the_tabs(user: Owner, browser: "Browser", kind: str) -> None:
             await expect(page.get_by_role("tabpanel", name=name, exact=True)).to_be_visible()
 
 
+async def test_the_tab_of_the_terminal_is_opened_by_enter(user: Owner, browser: "Browser") -> None:
+    """Arrow keys pass it: an open terminal takes the focus, and the next key is the agent's."""
+    from playwright.async_api import expect
+
+    async with (
+        desk(user, session(kind="cli")) as machine,
+        signed_in(browser, user) as visitor,
+    ):
+        page = visitor.page
+        chat, terminal, changes = (
+            page.get_by_role("tab", name=name, exact=True)
+            for name in ("Chat", "Terminal", "Changes")
+        )
+        await page.goto(machine.path)
+        await chat.focus()
+        await page.keyboard.press("ArrowRight")
+        await expect(terminal).to_be_focused()
+        await expect(chat).to_have_attribute("aria-selected", "true")
+        await page.keyboard.press("ArrowRight")
+        await expect(changes).to_be_focused()
+        await expect(changes).to_have_attribute("aria-selected", "true")
+        await page.keyboard.press("ArrowLeft")
+        await expect(terminal).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(terminal).to_have_attribute("aria-selected", "true")
+        await expect(page.get_by_role("tabpanel", name="Terminal", exact=True)).to_be_visible()
+
+
 _PASTE = """async (element) => {
     const canvas = new OffscreenCanvas(600, 400);
     const context = canvas.getContext("2d");

@@ -1,5 +1,5 @@
 import { useNavigate } from "@tanstack/react-router";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { useFleet } from "@/api/fleet";
 import { t, visible } from "@/text";
 import { cn } from "@/ui/cn";
@@ -44,6 +44,7 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
     .filter((entry) => words.every((word) => `${entry.label} ${entry.hint}`.toLowerCase().includes(word)))
     .slice(0, 50);
   const at = Math.min(selected, found.length - 1);
+  useEffect(() => void document.getElementById(`switcher-${at}`)?.scrollIntoView({ block: "nearest" }), [at]);
   const choose = (entry: Entry | undefined) => {
     if (!entry) return;
     onClose();
@@ -81,7 +82,8 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
             aria-selected={i === at}
             onPointerMove={() => setSelected(i)}
             onClick={() => choose(entry)}
-            className={cn("flex h-9 cursor-pointer items-center justify-between gap-4 rounded-md px-2 text-sm", i === at && "bg-hover")}
+            // The margin keeps the field above the first one in view.
+            className={cn("flex h-9 scroll-mt-12 cursor-pointer items-center justify-between gap-4 rounded-md px-2 text-sm", i === at && "bg-hover")}
           >
             <span className="truncate">{entry.label}</span>
             <span className="shrink-0 truncate text-xs text-faint">{entry.hint}</span>

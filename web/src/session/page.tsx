@@ -288,9 +288,10 @@ const Tabs = memo(function Tabs({ tabs, current, targetId }: { tabs: TabEntry[];
         const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
         if (step === 0) return;
         const all = [...event.currentTarget.querySelectorAll<HTMLElement>('[role="tab"]')];
-        const next = all[(all.indexOf(document.activeElement as HTMLElement) + step + all.length) % all.length];
-        next?.focus();
-        next?.click();
+        const next = (all.indexOf(document.activeElement as HTMLElement) + step + all.length) % all.length;
+        all[next]?.focus();
+        // An open terminal takes the focus: the next key would go to the agent. Enter opens it.
+        if (tabs[next]?.id !== "terminal") all[next]?.click();
       }}
     >
       {tabs.map(({ id, label }) => (
