@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.dashboard.hostile import LINES, TEXTS, packed
-from tests.dashboard.house import hostile_house
+from tests.dashboard.house import answer_all, hostile_house
 from tests.dashboard.visitor import PHONE, Visitor, signed_in
+from tests.rig.samples import CHANGES, session
 from tests.rig.site import Owner
 
 if TYPE_CHECKING:
@@ -169,3 +170,18 @@ async def test_hostile_texts_in_the_other_views_of_a_session(
         panel = visitor.page.get_by_role("tabpanel", name=tab.title())
         await expect(panel).not_to_be_empty()
         await assert_harmless(visitor, visitor.page)
+
+
+async def test_the_name_of_a_branch_shows_what_is_invisible(
+    user: Owner, browser: "Browser"
+) -> None:
+    """An agent chooses it, and git allows marks that change the direction of text."""
+    from playwright.async_api import expect
+
+    one = session()
+    machine = await user.machine(one)
+    answer_all(machine, one, read_changes=CHANGES | {"branch": "fix-\u202eniam"})
+    async with signed_in(browser, user) as visitor:
+        await visitor.page.goto(f"/sessions/{machine.id}:session:{one.id}?tab=changes")
+        panel = visitor.page.get_by_role("tabpanel", name="Changes")
+        await expect(panel).to_contain_text("fix-⟨U+202E⟩niam")

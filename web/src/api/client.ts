@@ -16,7 +16,6 @@ export type ActionOption = Schemas["ActionOption"];
 export type Chat = Schemas["Chat"];
 export type Message = Schemas["Message"];
 export type Control = Schemas["Control"];
-export type Provider = Schemas["Provider"];
 export type Approval = Schemas["Approval"];
 export type Webhook = Schemas["Webhook"];
 export type Delivery = Schemas["Delivery"];

@@ -29,7 +29,7 @@ export function closeLive(): void {
   live = undefined;
 }
 
-export function useLive(): LiveState {
+function useLive(): LiveState {
   return useSyncExternalStore(
     (notify) => (subscribers.add(notify), () => subscribers.delete(notify)),
     () => live?.state() ?? NOT_LIVE,

@@ -157,7 +157,7 @@ function SignedIn() {
 }
 
 /** Return a short name for a User-Agent: the browser and its system. */
-export function browserName(agent: string | null): string {
+function browserName(agent: string | null): string {
   if (!agent) return t("account.unknownBrowser");
   const browser = /(Edg|OPR|Firefox|Chrome|Safari)\/[\d.]+/.exec(agent)?.[1];
   const system = /(Android|iPhone|iPad|Windows|Mac OS X|Linux)/.exec(agent)?.[1];

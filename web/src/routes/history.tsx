@@ -1,10 +1,10 @@
 import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useNavigate } from "@tanstack/react-router";
 import { History as HistoryIcon, RotateCcw, SearchX } from "lucide-react";
 import { useEffect, useState } from "react";
 import { api, explain, type EndReason, type Session } from "@/api/client";
 import { machineOf } from "@/api/places";
-import { machinesQuery, queryClient } from "@/api/queries";
+import { machinesQuery } from "@/api/queries";
+import { useResume } from "@/session/resume";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
@@ -17,33 +17,6 @@ import { Age } from "@/ui/time";
 const PAGE = 50;
 const TYPING_MS = 250;
 
-/** Continue an ended session: its page shows it with the whole chat. */
-export function useResume() {
-  const navigate = useNavigate();
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<string>();
-  async function resume(session: { id: string; targetId: string; type: string }) {
-    const daemonId = machineOf(session.targetId);
-    setBusy(true);
-    setError(undefined);
-    try {
-      const body = { type: session.type, resume: session.id };
-      const launched = await api.post("/api/v1/shortcuts/{daemonId}/launch", { path: { daemonId }, body });
-      await Promise.all(
-        [["sessions"], ["machine", daemonId], ["history"], ["status", session.targetId], ["chat", session.targetId]].map((queryKey) =>
-          queryClient.invalidateQueries({ queryKey }),
-        ),
-      );
-      await navigate({ to: "/sessions/$targetId", params: { targetId: launched.sessionTargetId } });
-    } catch (failure) {
-      setError(explain(failure));
-    } finally {
-      setBusy(false);
-    }
-  }
-  return { busy, error, resume };
-}
-
 const ENDS: Record<EndReason, string> = {
   stopped: t("history.stopped"),
   exited: t("history.exited"),
@@ -52,7 +25,7 @@ const ENDS: Record<EndReason, string> = {
 };
 
 /** Return why a session ended, in words; a newer service may have other reasons. */
-export function endOf(reason: Session["endReason"] | undefined): string | undefined {
+function endOf(reason: Session["endReason"] | undefined): string | undefined {
   return reason ? (ENDS[reason] ?? reason) : undefined;
 }
 

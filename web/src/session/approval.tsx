@@ -14,7 +14,7 @@ type Answer = { action: "approve" | "reject"; optionId?: string };
 const isApproval = (option: ActionOption) => option.kind.startsWith("allow");
 
 /** Return the options that Approve and Reject do not choose. */
-export function otherOptions(action: PendingAction): ActionOption[] {
+function otherOptions(action: PendingAction): ActionOption[] {
   const first = (kinds: string[]) => {
     for (const kind of kinds) {
       const option = action.options.find((one) => one.kind === kind);

@@ -65,7 +65,7 @@ export default function Changes({ targetId, status }: ChangesProps) {
         {changes && (
           <p className="flex min-w-0 items-center gap-1.5 text-sm">
             <GitBranch className="size-4 shrink-0 text-faint" aria-hidden />
-            <span className="truncate font-medium">{changes.branch ?? t("changes.detached")}</span>
+            <span className="truncate font-medium">{changes.branch === null ? t("changes.detached") : visible(changes.branch)}</span>
             {changes.ahead > 0 && <span className="shrink-0 text-faint">{t("changes.ahead", changes.ahead, changes.base)}</span>}
           </p>
         )}

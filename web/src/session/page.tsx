@@ -18,6 +18,7 @@ import { Status } from "@/ui/status";
 import { SessionApproval } from "./approval";
 import { Chat } from "./chat";
 import { Composer } from "./composer";
+import { useResume } from "./resume";
 
 // The chat is no `lazy` component: React shows what has suspended once at the earliest after 300 ms.
 const Terminal = lazy(() => import("./terminal"));
@@ -190,7 +191,7 @@ const ENDS: Record<EndReason, string> = {
 };
 
 /** Return in a sentence why a session ended; a newer service may have other reasons. */
-function endOf(reason: EndReason | null | undefined): string {
+function endSentence(reason: EndReason | null | undefined): string {
   return (reason && ENDS[reason]) ?? t("session.endedSince");
 }
 
@@ -202,25 +203,9 @@ function Ended({ targetId }: { targetId: string }) {
   const machine = useQuery(machineQuery(daemonId)).data;
   const sessionId = chat.data?.sessionId ?? "";
   const ended = useQuery({ ...endedQuery(daemonId, sessionId), enabled: sessionId !== "" }).data;
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<string>();
+  const { busy, error, resume } = useResume();
   const title = visible(chat.data?.title ?? chat.data?.type ?? t("session.one"));
   useTitle(title);
-
-  async function resume(type: string) {
-    setBusy(true);
-    setError(undefined);
-    try {
-      const body = { type, resume: sessionId };
-      await api.post("/api/v1/shortcuts/{daemonId}/launch", { path: { daemonId }, body });
-      void queryClient.invalidateQueries({ queryKey: ["machine", daemonId] });
-      void queryClient.invalidateQueries({ queryKey: ["chat", targetId] });
-      await queryClient.invalidateQueries({ queryKey: ["status", targetId] });
-    } catch (failure) {
-      setError(explain(failure));
-    }
-    setBusy(false);
-  }
 
   if (chat.isPending || (chat.isFetching && chat.data?.state !== "ended")) return <Unread title={title} />;
   if (chat.error || chat.data.state !== "ended") {
@@ -246,7 +231,7 @@ function Ended({ targetId }: { targetId: string }) {
         facts={[name, ended?.workspace?.path, machine?.nickname]}
         action={
           resumable && (
-            <Button look="primary" busy={busy} icon={<Play className="size-4" aria-hidden />} onClick={() => void resume(type)}>
+            <Button look="primary" busy={busy} icon={<Play className="size-4" aria-hidden />} onClick={() => void resume({ id: sessionId, targetId, type })}>
               {t("session.resume")}
             </Button>
           )
@@ -258,7 +243,7 @@ function Ended({ targetId }: { targetId: string }) {
       <div className="shrink-0 border-t border-line px-4 py-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
         <div className="mx-auto max-w-3xl text-sm text-soft">
           {error && <Alert className="mb-2">{error}</Alert>}
-          {endOf(ended?.endReason)} {!resumable && why}
+          {endSentence(ended?.endReason)} {!resumable && why}
         </div>
       </div>
     </div>

@@ -3,7 +3,7 @@ import type { Schemas } from "outrider-client";
 export type ChangedFile = Schemas["Changes"]["files"][number];
 
 /** Return the parts of a patch, each of which begins with `diff --git`. */
-export function splitPatch(patch: string): string[] {
+function splitPatch(patch: string): string[] {
   // Lines of files begin with a space, `+`, `-` or `\`, so that none of them looks like a header.
   return patch.split(/^(?=diff --git )/m).filter((part) => part.startsWith("diff --git "));
 }

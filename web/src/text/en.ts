@@ -12,15 +12,12 @@ export const en = {
   "app.notFoundHint": "Check the address; what it showed may have been deleted.",
   "app.home": "Go to the sessions",
   "app.failed": "This page failed",
-  "app.failedHint": "Load it again. If it fails again, send this text to the operator.",
   "app.reload": "Load again",
-  "app.loading": "Loading",
   "app.close": "Close",
   "app.cancel": "Cancel",
   "app.retry": "Try again",
   "app.copy": "Copy",
   "app.copied": "Copied",
-  "app.more": "More",
   "app.done": "Done",
   "app.menu": "Menu",
 
@@ -82,13 +79,9 @@ export const en = {
   "launch.agent": "Agent",
   "launch.directory": "Directory",
   "launch.directoryHint": "On the machine. Empty: the home directory.",
-  "launch.model": "Model",
-  "launch.modelHint": "Optional: the agent's own default otherwise.",
   "launch.submit": "Launch",
-  "launch.busy": "Launching",
   "launch.noMachines": "No machine is connected. Start outrider daemon on one.",
   "launch.noAgents": "No agent is installed on this machine. Its page lists those that can be.",
-  "launch.choose": "Choose…",
 
   "inbox.title": "Inbox",
   "inbox.none": "Nothing waits for you",
@@ -106,7 +99,6 @@ export const en = {
   "approval.alwaysWhy": (label: string) =>
     `“${label}” also allows similar requests in future without asking you. This cannot be undone here.`,
   "approval.wholeQuestion": "Show all of it",
-  "approval.sending": "Sending your answer",
 
   "machines.title": "Machines",
   "machines.connect": "Connect a machine",
@@ -125,7 +117,6 @@ export const en = {
   "machines.uptime": "Running for",
   "machines.connectedSince": "Connected since",
   "machines.lastSeen": "Last seen",
-  "machines.never": "never",
   "machines.offline": "offline",
   "machines.agents": "Agents and IDEs",
   "machines.installed": "Installed",
@@ -188,7 +179,6 @@ export const en = {
   "session.result": "Result",
   "session.noResult": "No output",
   "session.running": "Running",
-  "session.writing": "is writing",
   "session.working": "is working",
   "session.error": "The last turn failed",
   "session.cut": "Show all of it",
@@ -200,7 +190,6 @@ export const en = {
   "message.queue": "Queue",
   "message.interruptAndSend": "Interrupt and send",
   "message.interrupt": "Interrupt",
-  "message.interrupting": "Interrupting",
   "message.sending": "Sending",
   "message.refused": (why: string) => `Not sent. ${why}`,
   "message.unknown": "The service did not answer, so this may or may not have been sent. Check the chat before you send it again.",
@@ -247,7 +236,6 @@ export const en = {
   "files.truncated": "Only the beginning is shown: the file is larger than 512 KB.",
   "files.tooMany": "Only the first 2,000 entries are shown.",
 
-  "terminal.connecting": "Connecting",
   "terminal.closed": (why: string) => `The terminal has closed. ${why}`,
   "terminal.again": "Connect again",
   "terminal.keys": "Keys",
@@ -358,7 +346,6 @@ export const en = {
   "account.revokeWhy": "Programs that use this key are refused at once. This cannot be undone.",
   "account.lastUsed": "Last used",
   "account.neverUsed": "never used",
-  "account.created": "Created",
   "account.signedIn": "Signed-in sessions",
   "account.thisOne": "this one",
   "account.signOut": "Sign out",
@@ -382,5 +369,4 @@ export const en = {
   "switcher.none": "Nothing matches",
 
   "time.now": "now",
-  "time.ago": (text: string) => `${text} ago`,
 } as const satisfies Record<string, string | ((...values: never[]) => string)>;

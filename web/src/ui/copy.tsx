@@ -4,7 +4,7 @@ import { t } from "@/text";
 import { Button } from "./button";
 
 /** Copy a text; also where the page has no secure context, and so no clipboard API. */
-export async function copyText(text: string): Promise<void> {
+async function copyText(text: string): Promise<void> {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = document.createElement("textarea");
   area.value = text;

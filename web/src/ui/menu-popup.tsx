@@ -16,7 +16,7 @@ export default function MenuPopup({ label, trigger, items, disabled, className }
               <Base.Item
                 key={item.label}
                 onClick={item.onSelect}
-                className={`flex cursor-pointer items-center gap-2 rounded-md px-2.5 py-1.5 text-sm wrap-anywhere outline-none data-highlighted:bg-hover pointer-coarse:py-2.5 ${item.danger ? "text-bad" : ""}`}
+                className="flex cursor-pointer items-center gap-2 rounded-md px-2.5 py-1.5 text-sm wrap-anywhere outline-none data-highlighted:bg-hover pointer-coarse:py-2.5"
               >
                 {item.icon}
                 {item.label}

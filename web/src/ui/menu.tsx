@@ -6,7 +6,6 @@ const MenuPopup = lazy(() => import("./menu-popup"));
 interface Item {
   label: string;
   icon?: ReactNode;
-  danger?: boolean;
   onSelect: () => void;
 }
 
