@@ -15,6 +15,7 @@ from rich.console import Console
 from benchmarks.bench import Bench, Sections
 from benchmarks.processes import interrupt, stage
 from benchmarks.report import Section, machine_facts, show, write
+from outrider.cli.logs import set_up_logs
 from outrider.contract.errors import OutriderError
 
 BENCHMARKS: Final = {
@@ -46,6 +47,8 @@ def main() -> None:
     for name in [name for name in os.environ if name.startswith("OUTRIDER_")]:
         if name != "OUTRIDER_TEST_AGENTS":
             del os.environ[name]  # nothing that this computer happens to have set is measured
+    os.environ["OUTRIDER_LOG_LEVEL"] = "warning"
+    set_up_logs()  # parts of Outrider run in this process
     console = Console(width=None if sys.stdout.isatty() else 120)
     facts = machine_facts()
     console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
