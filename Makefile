@@ -64,7 +64,8 @@ test-faults: $(READY)  ## Kill and freeze processes, PostgreSQL and Redis.
 
 # A fault test waits for other processes. One whose time limit a busy machine exceeds is repeated
 # once, and the report says so; any other failure counts at once.
-SLOW := --reruns 1 --only-rerun TimeoutError --only-rerun 'never became true'
+SLOW := --reruns 1 --only-rerun TimeoutError --only-rerun 'never became true' \
+	--only-rerun 'from pytest-timeout'
 
 # Collecting these files alone saves collecting all tests in every process.
 FUZZ = $(BIN)/python -m pytest -m fuzz --numprocesses 2 \

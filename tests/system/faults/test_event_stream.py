@@ -27,7 +27,7 @@ from tests.rig.stores import Addresses
 from tests.servers.redis import Redis
 from tests.system.faults.cluster import NODE_TIMEOUT, Servers
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 EVENTS = int(os.environ.get("CRASH_EVENTS", "5000"))
 MAX_SECONDS = 180.0
