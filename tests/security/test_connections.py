@@ -8,6 +8,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from outrider.contract.frames import MAX_HELLO_BYTES
+from tests.conftest import early_in_a_window
 from tests.rig.machine import ScriptedMachine, hello, socket
 from tests.rig.samples import CHAT
 from tests.security.attacks import (
@@ -160,6 +161,7 @@ class TestFramesWithoutACredential:
 
     async def test_handshakes_of_one_address(self, start_target: StartTarget) -> None:
         target = await start_target(rate_limit_ip="30")
+        await early_in_a_window()
         statuses = []
         for _ in range(60):
             reader, writer = await target.connect()

@@ -32,6 +32,13 @@ async def world(tmp_path: Path, store: Store) -> AsyncIterator[World]:
     await made.held.aclose()
 
 
+async def tasks(client: httpx.AsyncClient) -> float:
+    """Return how many asyncio tasks the service has: one for each request, and others."""
+    lines = (await client.get("/metrics")).text.splitlines()
+    (tasks,) = [line for line in lines if line.startswith("outrider_tasks ")]
+    return float(tasks.split()[1])
+
+
 async def test_a_machine_is_killed(world: World) -> None:
     """kill -9: 503 for what is under way and in the grace period."""
     await world.serve(grace_period="600")
@@ -129,11 +136,16 @@ async def test_the_service_stops_in_time_with_a_frozen_machine(world: World) -> 
         assert await machine.says() == "took"
         machine.signal(signal.SIGSTOP)
         path = f"/api/v1/daemons/{world.daemon_id}/terminal"
+        before = await tasks(client)
         flood = [
             asyncio.create_task(client.post(path, json={"command": "x" * 900_000}))
             for _ in range(16)
         ]
-        await asyncio.wait(flood, timeout=0.5)  # until its socket is full
+
+        async def all_begun() -> bool:
+            return await tasks(client) >= before + len(flood)
+
+        await eventually(all_begun)
         service.signal(signal.SIGTERM)
         assert await service.ends(PATIENCE) == 0
         assert_error(await request, 503)

@@ -16,6 +16,7 @@ from outrider.contract.frames import CloseCode, Event
 from outrider.sdk import webhooks
 from tests.cloud.webhooks.events import agent_event, event_id
 from tests.cloud.webhooks.receiver import one_after_another, says
+from tests.conftest import early_in_a_window
 from tests.rig.patience import eventually
 from tests.rig.people import login
 from tests.system.faults.cluster import GRACE, NODE_TIMEOUT, V1, Fleet
@@ -133,6 +134,7 @@ async def test_idempotency_keys_and_limits_are_one(start_fleet: StartFleet) -> N
         socket = await machine.connects(two.nodes[0])
         clients = [two.client(node) for node in two.nodes]
         first, again = clients
+        await early_in_a_window()
         for number in range(2):
             asked = asyncio.create_task(_change(first, machine.terminal, number))
             await socket.answers(await socket.takes("terminal"))

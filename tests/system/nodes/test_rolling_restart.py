@@ -17,7 +17,11 @@ from tests.rig.processes import Program, Serving, environment, outrider
 from tests.rig.stores import PostgreSQL
 from tests.system.nodes.balancer import Balancer, balancing
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.faults,
+    pytest.mark.timeout(300),
+]
 
 MACHINES = 3
 LOOPS = 4
@@ -32,7 +36,7 @@ class Cluster:
             **store.migrated(tmp_path / "first"),
             "secret_key": "k" * 32,
             "grace_period": "10",
-            "drain_delay": "1",
+            "drain_delay": "5",  # the balancer has to notice, on a busy machine too
         }
         self._balancer = balancer
         self._held = AsyncExitStack()
