@@ -398,8 +398,12 @@ async def test_a_machine_that_goes_away_during_its_welcome(tmp_path: Path, store
     async def receive() -> Message:
         return coming.pop(0)
 
+    welcomes = 0
+
     async def send(message: Message) -> None:
+        nonlocal welcomes
         if message["type"] == "websocket.send":
+            welcomes += 1
             raise ConnectionResetError
 
     scope = {
@@ -418,6 +422,7 @@ async def test_a_machine_that_goes_away_during_its_welcome(tmp_path: Path, store
         ) as client,
     ):
         await service.app(scope, receive, send)
+        assert welcomes == 1
 
         async def offline() -> bool:
             return not (await client.get("/api/v1/daemons")).json()["daemons"]

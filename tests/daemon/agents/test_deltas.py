@@ -67,7 +67,8 @@ async def test_nothing_is_sent_while_nobody_asks() -> None:
         asked = True
         return {"msg_1": "a"}
 
-    deltas = Deltas("session_1", texts, sink)
-    deltas.changed()
-    deltas.stop()
+    other = Sink()
+    Deltas("session_1", texts, sink).changed()
+    Deltas("session_2", lambda: {"msg_2": "b"}, other).changed()
+    await until(lambda: other.sent != [])  # its timer is the later one
     assert (sink.sent, asked) == ([], False)

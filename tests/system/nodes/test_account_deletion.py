@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_machine_key_and_session_end_on_both(pair: Pair) -> None:
     machine = await pair.machine_there(session(id="s1"))
-    await eventually(lambda: machine.is_open)
+    await pair.shows_here(1)
     token = (await login(pair.other, pair.owner.email)).json()["token"]
     clients = (pair.here, pair.there, pair.other.client(token))
     for client in clients:
