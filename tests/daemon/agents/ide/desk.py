@@ -119,7 +119,7 @@ async def desk(
                 await made.sessions.stop(StopCli(cli_type=session.type, session_id=session.id))
             await made.stop()
             kill_server(socket)
-            await until(lambda: not running_in(home), 10, lambda: str(running_in(home)))
+            await until(lambda: not running_in(home), why=lambda: str(running_in(home)))
 
 
 @asynccontextmanager

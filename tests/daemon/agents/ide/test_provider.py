@@ -22,7 +22,7 @@ from tests.daemon.agents.machine import until
 from tests.rig.patience import eventually
 from tests.servers.server import free_port
 
-pytestmark = [pytest.mark.ide, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.ide, pytest.mark.timeout(300)]
 
 
 def adopt_port(desk: Desk) -> int:
@@ -95,7 +95,7 @@ async def test_an_ide_that_listens_is_adopted_and_goes_on(faulty: Desk) -> None:
         assert "is lost" in (ide.session.state().error or "")
         assert not ide.session.describe().cdp_connected
         started[1] = browser(faulty, url, debug_port)
-        await ide.until("idle", seconds=30)
+        await ide.until("idle")
         assert ide.session.describe().cdp_connected
         assert (await ide.messages())[: len(before)] == before
 
@@ -104,7 +104,7 @@ async def test_an_ide_that_listens_is_adopted_and_goes_on(faulty: Desk) -> None:
         await faulty.shut(another)
         await faulty.shut(ide)
         assert [process.poll() for process in started] == [None, None]
-        await until(lambda: not faulty.sessions.describe(), 1)
+        await until(lambda: not faulty.sessions.describe())
 
 
 @pytest.mark.parametrize("opened", ["another", None], ids=["another directory", "unknown"])

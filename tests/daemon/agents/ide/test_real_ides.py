@@ -13,7 +13,7 @@ from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import running_in, until
 from tests.daemon.agents.scenario import stays
 
-pytestmark = [pytest.mark.ide, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.ide, pytest.mark.timeout(300)]
 
 EVERY = pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.type) for kind in KINDS])
 MODELS = {JUPYTERLAB.type: "sonnet", CODE_SERVER.type: STUB_MODELS[1]}
@@ -61,7 +61,7 @@ async def test_its_window_is_closed_and_then_its_browser_is_killed(box: Desk) ->
     before = await ide.turn("hello")
     other = await ide.page.context.new_page()
     await ide.page.close()
-    await ide.until("error", seconds=5)
+    await ide.until("error")
     assert "was closed" in (ide.session.state().error or "")
     with pytest.raises(ApiError) as hidden:
         await ide.session.screenshot(Screenshot())
@@ -76,7 +76,7 @@ async def test_its_window_is_closed_and_then_its_browser_is_killed(box: Desk) ->
         await ide.say("anybody?")
     assert refused.value.status == 404
     home = box.folder / "home"
-    await until(lambda: not running_in(home), 5, lambda: str(running_in(home)))
+    await until(lambda: not running_in(home), why=lambda: str(running_in(home)))
 
 
 @EVERY
@@ -85,7 +85,7 @@ async def test_its_page_crashes_and_is_loaded_again(box: Desk) -> None:
     before = await ide.turn("hello")
     session = await ide.page.context.new_cdp_session(ide.page)
     crashing = asyncio.ensure_future(session.send("Page.crash"))
-    await ide.until("error", seconds=5)
+    await ide.until("error")
     assert "has crashed" in (ide.session.state().error or "")
     with pytest.raises(ApiError) as refused:
         await ide.say("anybody?")

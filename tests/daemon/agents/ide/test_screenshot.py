@@ -11,7 +11,7 @@ from outrider.contract.errors import ApiError
 from outrider.daemon.debug.bundle import BundleCollector
 from tests.daemon.agents.ide.desk import Desk
 
-pytestmark = [pytest.mark.ide, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.ide, pytest.mark.timeout(300)]
 
 NOISE = """
 const canvas = document.createElement('canvas');
