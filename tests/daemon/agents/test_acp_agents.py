@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tarfile
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -124,14 +125,14 @@ async def test_nobody_has_logged_in(box: Machine) -> None:
 @pytest.fixture(scope="session")
 def example() -> Path:
     """The SDK's own example agent, out of the source package of the version that is installed."""
-    folder = ROOT / ".cache" / "agents" / "acp-sdk"
+    folder = ROOT / ".cache" / "agents" / "acp-sdk"  # it may also have those of other versions
+    installed = version("agent-client-protocol")
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder),
-         "--constraint", str(ROOT / "constraints.txt"),
-         "--no-binary", "agent-client-protocol", "agent-client-protocol"],
+         "--no-binary", "agent-client-protocol", f"agent-client-protocol=={installed}"],
         check=True, capture_output=True,
     )  # fmt: skip
-    (archive,) = folder.glob("*.tar.gz")
+    (archive,) = folder.glob(f"*-{installed}.tar.gz")
     with tarfile.open(archive) as files:
         (name,) = [n for n in files.getnames() if n.endswith("/examples/agent.py")]
         files.extract(name, folder, filter="data")
