@@ -125,16 +125,14 @@ class DeltaWatch:
     def update(self) -> None:
         """Ask the machines that have to send deltas from now on, and those that have to stop."""
         before, self._asked = self._asked, {}
-        asking: list[tuple[str, list[str] | None]] = []
         for account_id, requests in self._wanted().items():
             for machine_id, connection in self._connections(account_id).items():
                 self._asked[machine_id] = connection, requests
                 asked, answered = before.get(machine_id, (None, Requests()))
                 if asked != connection or not requests <= answered:
-                    asking.append((machine_id, None))
-        asking += [(machine_id, []) for machine_id in before.keys() - self._asked.keys()]
-        for machine_id, sessions in asking:
-            self._ask(machine_id, sessions)
+                    self._ask(machine_id, None)
+        for machine_id in before.keys() - self._asked.keys():
+            self._ask(machine_id, [])
 
 
 class DeltaRelay:
