@@ -4,7 +4,6 @@ The SDK calls `Client`, which passes requests on to `AgentFiles`, `Approvals` an
 """
 
 import asyncio
-import io
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from acp.schema import (
 
 from outrider.contract.ids import new_id
 from outrider.contract.resources import ActionOption, PendingAction
+from outrider.daemon.agents.acp.content import lines_of
 from outrider.daemon.agents.acp.terminals import AgentTerminals
 from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
 
@@ -85,8 +85,7 @@ class AgentFiles:
         if line is None and limit is None:
             return text
         first = max((line or 1) - 1, 0)
-        lines = io.StringIO(text, newline="\n").readlines()  # `splitlines` splits at \f, U+2028 …
-        return "".join(lines[first : None if limit is None else first + limit])
+        return "".join(lines_of(text)[first : None if limit is None else first + limit])
 
     def write(self, path: str, content: str) -> None:
         """Replace the content of a file; create the file and its folders if they do not exist.

@@ -106,6 +106,11 @@ def to_json(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
+def lines_of(text: str) -> list[str]:
+    r"""Return the lines of a text with their ends; only `\n` ends one, unlike with `splitlines`."""
+    return io.StringIO(text, newline="\n").readlines()
+
+
 def _edit_text(edit: FileEditToolCallContent) -> str:
     r"""Return what an edit changes: as a unified diff, or the whole text of a new or long file.
 
@@ -115,16 +120,12 @@ def _edit_text(edit: FileEditToolCallContent) -> str:
     old, new = edit.old_text or "", edit.new_text
     if old and new and not (old.endswith("\n") or new.endswith("\n")):
         old, new = f"{old}\n", f"{new}\n"  # parts of a file, or no difference at its end
-    before, after = _lines(old), _lines(new)
+    before, after = lines_of(old), lines_of(new)
     if not before or max(len(before), len(after)) > _MAX_COMPARED:
         return _shortened(edit.new_text)
     diff = list(difflib.unified_diff(before, after))[2:]  # without the names of the files
     shown = (line[:-1] if line.endswith("\n") else line + _NO_NEWLINE for line in diff)
     return _shortened("\n".join(shown).translate(_LINE_ENDS))
-
-
-def _lines(text: str) -> list[str]:
-    return io.StringIO(text, newline="\n").readlines()  # `splitlines` splits at \f, U+2028 …
 
 
 def _shortened(text: str) -> str:
