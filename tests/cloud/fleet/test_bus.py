@@ -45,40 +45,40 @@ async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Bus, Bus]]
 
 async def test_all_who_listen_hear_in_order(pair: tuple[Bus, Bus]) -> None:
     one, other = pair
-    heard: list[tuple[str, bytes]] = []
-    await one.subscribe("c", lambda message: heard.append(("one", message)))
-    await other.subscribe("c", lambda message: heard.append(("other", message)))
+    received: list[tuple[str, bytes]] = []
+    await one.subscribe("c", lambda message: received.append(("one", message)))
+    await other.subscribe("c", lambda message: received.append(("other", message)))
     for number in range(100):
         assert await one.publish("c", str(number).encode()) == 2
-    await eventually(lambda: len(heard) == 200)
+    await eventually(lambda: len(received) == 200)
     for node in ("one", "other"):
-        assert [int(message) for who, message in heard if who == node] == list(range(100))
+        assert [int(message) for who, message in received if who == node] == list(range(100))
 
 
 async def test_nobody_hears_what_nobody_listens_to(pair: tuple[Bus, Bus]) -> None:
     one, other = pair
     assert await one.publish("nobody", b"x") == 0
-    heard: list[bytes] = []
-    hear = heard.append
-    await other.subscribe("c2", hear)
+    received: list[bytes] = []
+    handler = received.append
+    await other.subscribe("c2", handler)
     assert await one.publish("c2", b"first") == 1
-    await eventually(lambda: heard == [b"first"])
-    await other.unsubscribe("c2", hear)
+    await eventually(lambda: received == [b"first"])
+    await other.unsubscribe("c2", handler)
 
     async def nobody() -> bool:
         return await one.publish("c2", b"second") == 0
 
     await eventually(nobody)
-    assert heard[0] == b"first"
+    assert received[0] == b"first"
 
 
 async def test_a_message_of_megabytes_is_heard_whole(pair: tuple[Bus, Bus]) -> None:
     one, other = pair
-    heard: list[bytes] = []
-    await other.subscribe("large", heard.append)
+    received: list[bytes] = []
+    await other.subscribe("large", received.append)
     large = bytes(range(256)) * 60_000
     assert await one.publish("large", large) == 1
-    await eventually(lambda: heard == [large])
+    await eventually(lambda: received == [large])
 
 
 async def test_a_board_keeps_the_latest_version(pair: tuple[Bus, Bus]) -> None:
@@ -107,8 +107,8 @@ async def test_a_large_message_that_nobody_hears_is_not_kept(server: RedisServer
 
 async def test_installations_on_one_redis_do_not_hear_each_other(server: RedisServer) -> None:
     async with on_redis(server, "mine") as mine, on_redis(server, "theirs") as theirs:
-        heard: list[bytes] = []
-        await theirs.subscribe("c", heard.append)
+        received: list[bytes] = []
+        await theirs.subscribe("c", received.append)
         assert await mine.publish("c", b"x") == 0
         await mine.put("b", "name", 1, b"x")
         assert await theirs.items("b") == {}
@@ -119,13 +119,13 @@ async def test_it_tells_of_a_break_and_heals() -> None:
     with private(RedisServer) as server:
         changes: list[str] = []
         async with on_redis(server, changes=changes) as bus:
-            heard: list[bytes] = []
-            await bus.subscribe("before", heard.append)
+            received: list[bytes] = []
+            await bus.subscribe("before", received.append)
             await asyncio.to_thread(server.kill)
             await eventually(lambda: changes == ["up", "down"])
             with pytest.raises(BusDown):
                 await bus.publish("before", b"lost")
-            await bus.subscribe("meanwhile", heard.append)
+            await bus.subscribe("meanwhile", received.append)
             await asyncio.to_thread(server.start)
             await eventually(lambda: changes == ["up", "down", "up"])
 
@@ -134,7 +134,7 @@ async def test_it_tells_of_a_break_and_heals() -> None:
                 return counts == [1, 1]
 
             await eventually(both)
-            await eventually(lambda: len(heard) >= 2)
+            await eventually(lambda: len(received) >= 2)
 
 
 class PausesReconnecting(Redis):
@@ -167,18 +167,18 @@ async def test_what_is_unsubscribed_during_a_reconnect_has_no_subscriber() -> No
         redis = PausesReconnecting(server)
         bus = RedisBus(redis, lambda: None, nothing)
         running = asyncio.create_task(bus.run())
-        heard: list[bytes] = []
-        hear = heard.append
+        received: list[bytes] = []
+        handler = received.append
         try:
             await eventually(lambda: bus.is_up)
-            await bus.subscribe("leaves", hear)
-            await bus.subscribe("stays", hear)
+            await bus.subscribe("leaves", handler)
+            await bus.subscribe("stays", handler)
             redis.go_on.clear()
             await asyncio.to_thread(server.kill)
             await eventually(lambda: not bus.is_up)
             await asyncio.to_thread(server.start)
             await eventually(lambda: redis.is_waiting)
-            await bus.unsubscribe("leaves", hear)
+            await bus.unsubscribe("leaves", handler)
             redis.go_on.set()
             await eventually(lambda: bus.is_up)
 
@@ -187,9 +187,9 @@ async def test_what_is_unsubscribed_during_a_reconnect_has_no_subscriber() -> No
                 return found == [0, 1]
 
             await eventually(counts)
-            await bus.subscribe("leaves", hear)
+            await bus.subscribe("leaves", handler)
             assert await bus.publish("leaves", b"again") == 1
-            await eventually(lambda: b"again" in heard)
+            await eventually(lambda: b"again" in received)
         finally:
             running.cancel()
             await asyncio.wait({running})
@@ -203,12 +203,12 @@ async def test_a_handler_that_fails_does_not_end_the_bus(server: RedisServer) ->
         raise ValueError("unknown message")
 
     async with on_redis(server) as bus:
-        heard: list[bytes] = []
+        received: list[bytes] = []
         await bus.subscribe("c3", fails)
-        await bus.subscribe("c3", heard.append)
+        await bus.subscribe("c3", received.append)
         await bus.publish("c3", b"first")
         await bus.publish("c3", b"second")
-        await eventually(lambda: heard == [b"first", b"second"])
+        await eventually(lambda: received == [b"first", b"second"])
 
 
 @pytest.mark.faults
@@ -231,13 +231,13 @@ async def test_once_it_has_stopped_unsubscribing_asks_nothing_of_redis() -> None
     with private(RedisServer) as server:
         bus = RedisBus(Redis(server.url(), "test"), lambda: None, nothing)
         running = asyncio.create_task(bus.run())
-        heard: list[bytes] = []
-        await bus.subscribe("c", heard.append)
+        received: list[bytes] = []
+        await bus.subscribe("c", received.append)
         await eventually(lambda: bus.is_up)
         await asyncio.to_thread(server.freeze)
         running.cancel()
         await asyncio.wait({running})
-        unsubscribing = asyncio.create_task(bus.unsubscribe("c", heard.append))
+        unsubscribing = asyncio.create_task(bus.unsubscribe("c", received.append))
         try:
             await eventually(unsubscribing.done)
         finally:

@@ -33,20 +33,20 @@ class Leader {
 let leader: Leader;
 let live: Live | undefined;
 let names: string[];
-let heard: string[];
+let received: string[];
 const opened = vi.fn();
 
 /** Open a tab. */
 function join(): void {
   live = startLive("http://outrider.example/api/v1/events", () => undefined);
-  live.onFrame((frame) => heard.push(`${frame.event} ${frame.data}`));
+  live.onFrame((frame) => received.push(`${frame.event} ${frame.data}`));
 }
 
 beforeEach(() => {
   vi.useFakeTimers();
   leader = new Leader();
   names = [];
-  heard = [];
+  received = [];
   opened.mockReset().mockImplementation(() => new Promise(() => undefined));
   vi.stubGlobal("fetch", opened);
   vi.stubGlobal("navigator", { locks: leader.locks });
@@ -90,18 +90,18 @@ test("a frozen leader loses the stream to a tab that asks in vain, once", async 
 test("a tab that joins reads what it has not heard, once", async () => {
   await vi.advanceTimersByTimeAsync(120_000);
   leader.say({ type: "frame", frame: { id: "7", event: "agent:error", data: "{}" } });
-  expect(heard).toEqual(['stream:ready {"resume":"joined"}', "agent:error {}"]);
+  expect(received).toEqual(['stream:ready {"resume":"joined"}', "agent:error {}"]);
 });
 
 test("a tab that joins a leader without a stream reads when the stream is open", () => {
   live?.stop();
   leader.answers = false;
-  heard = [];
+  received = [];
   join();
   leader.say({ type: "state", state: { live: false, lastAt: undefined } });
-  expect(heard).toEqual([]);
+  expect(received).toEqual([]);
   leader.say({ type: "frame", frame: { id: "7", event: "agent:error", data: "{}" } });
-  expect(heard).toEqual(['stream:ready {"resume":"joined"}', "agent:error {}"]);
+  expect(received).toEqual(['stream:ready {"resume":"joined"}', "agent:error {}"]);
 });
 
 test("only tabs of the same service share a stream", () => {
