@@ -40,7 +40,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)
         await self.go.wait()
-        length, more = 0, scope["path"] != "/early"
+        length, more = 0, not scope["path"].startswith("/early")
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -50,7 +50,7 @@ class Application:
         self.lengths.append(length)
         body = self.response or str(length).encode()
         headers = [(b"content-length", str(len(body)).encode()), *self.headers]
-        if scope["path"] == "/whole":
+        if scope["path"].endswith("/whole"):
             assert WHOLE_RESPONSE in scope["extensions"]
             await send({"type": WHOLE_RESPONSE, "status": 200, "headers": headers, "body": body})
             return
@@ -209,6 +209,30 @@ class TestBytes:
             assert await connection.status() == 200
             sent = await connection.sends_on(b"x" * 1_000_000, 2 * limits.MAX_BODY_BYTES)
             assert sent >= limits.MAX_BODY_BYTES
+
+    @pytest.mark.parametrize("path", [b" /early ", b" /early/whole "])
+    async def test_a_client_that_reads_its_response_after_sending(self, path: bytes) -> None:
+        """As nginx does, with a connection for each request: a reset would cost the response."""
+        early = POST.replace(b" / ", path) + b"Connection: close\r\nContent-Length: 5000000\r\n\r\n"
+        async with serving() as server, server.connection() as connection:
+            await connection.sends(early)
+            await eventually(lambda: bool(server.app.lengths))
+            await connection.sends(*[b"x" * 100_000] * 50)
+            assert await connection.status() == 200
+            async with asyncio.timeout(PATIENCE):
+                assert await connection.reader.read() == b""
+
+    async def test_nothing_is_answered_after_a_connection_s_last_request(self) -> None:
+        early = (
+            POST.replace(b" / ", b" /early ") + b"Connection: close\r\nContent-Length: 3\r\n\r\n"
+        )
+        async with serving() as server, server.connection() as connection:
+            await connection.sends(early)
+            assert await connection.status() == 200
+            await connection.sends(b"abc" + GET)
+            async with asyncio.timeout(PATIENCE):
+                assert await connection.reader.read() == b""
+            assert len(server.app.scopes) == 1
 
     @pytest.mark.parametrize("more", [0, 1])
     async def test_the_number_of_headers(self, more: int) -> None:
