@@ -4,8 +4,12 @@ A node reserves calls in the database in batches and then spends them from memor
 transaction, so nodes and concurrent requests together never admit more than the plan allows. A
 batch is one percent of the rest; the last hundred calls are reserved one by one, so that no
 node holds calls that another one needs. Unspent calls are returned when the service stops. A crash
-loses them for the month: at most one percent of what was left, of an unlimited plan at most
-`_UNLIMITED_BATCH`. Until they are returned, the other nodes count them as used.
+loses them for the month: at most one percent of what was left. Until they are returned, the other
+nodes count them as used.
+
+Of an unlimited plan, the first batch of a node is `_FIRST_UNLIMITED_BATCH`, and each is twice the
+one before, up to `_MAX_BATCH`: a node holds about as many calls as it has spent, and a busy one
+writes seldom (with batches of 500, a request of 65 us took 7 us more).
 """
 
 import asyncio
@@ -38,9 +42,7 @@ PLANS: Final[dict[str, Plan]] = {
 }
 
 _MAX_BATCH: Final = 10_000
-_UNLIMITED_BATCH: Final = 500
-"""Calls of an unlimited plan in a batch: few, because the account sees reserved calls as used, but
-enough that a busy node writes to the database only every few hundred requests."""
+_FIRST_UNLIMITED_BATCH: Final = 500
 
 _PLAN_SECONDS: Final = 60.0
 
@@ -52,17 +54,19 @@ _UNCOUNTED_CALLS: Final = 100
 class _Allowance:
     """The calls that this node has reserved for an account, in the month that ends at `ends`.
 
-    `checked` is when the plan was read. Times are seconds since the epoch. `lock` is held while
-    calls are reserved or returned; spending one needs no lock, because it does not await.
+    `batch` is how many to reserve next of an unlimited plan, `checked` is when the plan was read.
+    Times are seconds since the epoch. `lock` is held while calls are reserved or returned; spending
+    one needs no lock, because it does not await.
     """
 
-    __slots__ = ("checked", "ends", "left", "lock", "month", "plan")
+    __slots__ = ("batch", "checked", "ends", "left", "lock", "month", "plan")
 
     def __init__(self) -> None:
         self.month = ""
         self.ends = 0.0
         self.plan = ""
         self.left = 0
+        self.batch = _FIRST_UNLIMITED_BATCH
         self.checked = 0.0
         self.lock = asyncio.Lock()
 
@@ -140,7 +144,7 @@ class Quota:
         allowance.left = 0  # unspent calls of another month do not carry over
         allowance.month, allowance.ends = month, _next_month(now)
         try:
-            most = _UNLIMITED_BATCH if limit is None else _MAX_BATCH
+            most = allowance.batch if limit is None else _MAX_BATCH
             granted = await usage.set_aside(self._database, account_id, month, limit, most=most)
         except DATABASE_ERRORS as error:
             if limit is not None or not cannot_store(error):
@@ -156,6 +160,8 @@ class Quota:
                 retry_after=ceil(_next_month(now) - now),
             )
         allowance.left = granted
+        if limit is None:
+            allowance.batch = min(2 * allowance.batch, _MAX_BATCH)
 
 
 @lru_cache(maxsize=16)
