@@ -104,6 +104,14 @@ def test_a_machine_that_is_not_enrolled(home: Path, monkeypatch: pytest.MonkeyPa
     assert not (home / ".config" / "systemd").exists()
 
 
+def test_uninstall_goes_on_where_the_unit_cannot_be_read(home: Path) -> None:
+    unit = home / ".config" / "systemd" / "user" / "outrider-daemon.service"
+    unit.mkdir(parents=True)  # which root cannot read either
+    said = run("uninstall")
+    assert said.exit_code == 0, said.output
+    assert f"rm '{unit}'" in said.stdout
+
+
 def test_uninstall_does_not_guess_the_name_of_a_database(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ class Peer:
 
     def __init__(self, socket: ServerConnection) -> None:
         self.socket = socket
-        self.heard: list[FromDaemon] = []
+        self.received: list[FromDaemon] = []
         self.binary: list[bytes] = []
         """Messages of terminals that came between the frames."""
         self._unread: deque[FromDaemon] = deque()
@@ -41,7 +41,7 @@ class Peer:
         await self.socket.send(encode(frame).decode())
 
     async def hear(self, kind: type[FrameKind]) -> FrameKind:
-        """Return the next frame of this kind; those before it are in `heard` only."""
+        """Return the next frame of this kind; those before it are in `received` only."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 message = await self.socket.recv()
@@ -50,7 +50,7 @@ class Peer:
                     continue
                 frame = decode_from_daemon(message)
                 assert frame is not None
-                self.heard.append(frame)
+                self.received.append(frame)
                 if isinstance(frame, kind):
                     return frame
 
@@ -74,7 +74,7 @@ class Peer:
                 while True:
                     frame = decode_from_daemon(await self.socket.recv())
                     assert frame is not None
-                    self.heard.append(frame)
+                    self.received.append(frame)
             except ConnectionClosed:
                 return self.socket.close_code
 

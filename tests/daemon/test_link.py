@@ -144,7 +144,7 @@ async def test_a_change_is_told_before_the_result_that_it_led_to(
     frame_names: list[str] = []
     for _ in range(20):
         await peer.hear(CommandResult)
-    for frame in peer.heard[1:]:
+    for frame in peer.received[1:]:
         frame_names.append(type(frame).__name__)
         if isinstance(frame, CommandResult):
             assert "Change" in frame_names
@@ -166,7 +166,7 @@ async def test_what_a_hello_tells_is_not_told_again(
     assert (await peer.welcome()).sessions == [session("a")]
     await peer.say(status_query("cmd_1"))
     await peer.hear(CommandResult)
-    assert [type(frame) for frame in peer.heard] == [Hello, CommandResult]
+    assert [type(frame) for frame in peer.received] == [Hello, CommandResult]
 
 
 async def test_the_machines_figures_are_told_from_time_to_time(
@@ -248,7 +248,7 @@ async def test_a_result_goes_only_where_its_command_came_from(
         Command(id="cmd_new", command="nothing", payload=msgspec.Raw(b"{}"), timeout_ms=9000)
     )
     assert (await second.hear(CommandResult)).id == "cmd_new"
-    assert [type(frame) for frame in second.heard] == [Hello, CommandResult]
+    assert [type(frame) for frame in second.received] == [Hello, CommandResult]
 
 
 async def test_reads_are_cancelled_by_a_cancel_and_by_the_end_of_the_connection(
@@ -593,7 +593,7 @@ async def test_a_flood_of_events_is_spread_over_time(
     await numbers(peer, 100)
     await peer.say(status_query("cmd_1"))
     await peer.hear(CommandResult)
-    sequence = [frame.seq for frame in peer.heard if isinstance(frame, Event)]
+    sequence = [frame.seq for frame in peer.received if isinstance(frame, Event)]
     assert sequence == list(range(1, len(sequence) + 1))
     assert len(sequence) < 105
     assert (await numbers(peer, 105 - len(sequence)))[-1] == (105, "evt_105")
@@ -682,4 +682,4 @@ async def test_a_loud_terminal_holds_up_neither_commands_nor_events(
 
 
 def results(peer: Peer) -> list[CommandResult]:
-    return [frame for frame in peer.heard if isinstance(frame, CommandResult)]
+    return [frame for frame in peer.received if isinstance(frame, CommandResult)]

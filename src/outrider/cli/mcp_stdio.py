@@ -17,7 +17,7 @@ from mcp.server.stdio import stdio_server
 from outrider import __version__
 from outrider.contract.errors import OutriderError
 from outrider.contract.targets import SESSION_VARIABLE
-from outrider.sdk.configuration import API_PATH, DEFAULT_URL, URL_VARIABLE
+from outrider.sdk.configuration import API_PATH, DEFAULT_URL, NOT_A_KEY, URL_VARIABLE
 
 _VERSION: Final = "2025-11-25"
 _TIMEOUT: Final = httpx2.Timeout(10, read=75)
@@ -93,7 +93,7 @@ async def serve(base_url: str | None, key: str) -> None:
         Unusable: the service cannot be used with the key.
     """
     if not key.isascii():
-        raise Unusable("The API key has characters that no key has: copy the whole key again")
+        raise Unusable(NOT_A_KEY)
     url = (base_url or DEFAULT_URL).rstrip("/").removesuffix(API_PATH) + "/mcp"
     headers = {
         "Authorization": f"Bearer {key.strip()}",

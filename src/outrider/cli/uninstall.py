@@ -13,7 +13,7 @@ def steps() -> list[tuple[str, list[str]]]:
     found: list[tuple[str, list[str]]] = []
     unit = unit_file()
     if unit.exists():
-        remove = "outrider daemon --uninstall" if is_own(unit) else f"rm {shlex.quote(str(unit))}"
+        remove = "outrider daemon --uninstall" if _is_own(unit) else f"rm {shlex.quote(str(unit))}"
         found.append(
             (
                 "Stop the machine agent and remove its unit.",
@@ -51,6 +51,14 @@ def steps() -> list[tuple[str, list[str]]]:
         )
     )
     return found
+
+
+def _is_own(unit: Path) -> bool:
+    """Return whether `outrider daemon --uninstall` would remove the unit."""
+    try:
+        return is_own(unit)
+    except OSError:
+        return False
 
 
 def _remove(directory: Path) -> str:

@@ -6,7 +6,8 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.cloud.error_response import RESPONSE_KINDS, respond
-from outrider.cloud.hosts import OPEN_PATHS
+from outrider.cloud.hosts import OPEN_PATHS, host_name
+from outrider.cloud.settings import Settings
 from outrider.contract.errors import not_found
 
 _KEY: Final = "outrider.base_path"
@@ -15,6 +16,21 @@ _KEY: Final = "outrider.base_path"
 def base_path(scope: Scope) -> str:
     """Return the base path that was removed from the path of a request; empty if there is none."""
     return str(scope.get(_KEY, ""))
+
+
+def base_url(scope: Scope, settings: Settings, *, is_https: bool) -> str:
+    """Return the base URL for links in the response to a request.
+
+    It is the public URL; without one that of the request's host, which works for its client, if
+    the `Host` header is well-formed.
+
+    Args:
+        is_https: whether the client uses https.
+    """
+    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+    if settings.public_url is not None or host_name(host) is None or '"' in host:
+        return settings.base_url
+    return f"{'https' if is_https else 'http'}://{host}{base_path(scope)}"
 
 
 class BasePath:

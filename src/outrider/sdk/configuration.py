@@ -12,6 +12,9 @@ KEY_VARIABLE: Final = "OUTRIDER_API_KEY"
 DEFAULT_URL: Final = "http://127.0.0.1:8400"
 API_PATH: Final = "/api/v1"
 
+NOT_A_KEY: Final = "The API key has characters that no key has: copy the whole key again"
+"""What is said of a key that is not ASCII."""
+
 
 class Configuration(NamedTuple):
     """The address below which the endpoints are, and the headers of every request."""

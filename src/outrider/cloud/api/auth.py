@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from msgspec import Meta
-from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.client_address import Addresses, network_of
 from outrider.cloud.access.credentials import digest
@@ -19,7 +18,7 @@ from outrider.cloud.access.login_links import LoginLinks
 from outrider.cloud.access.passwords import LONGEST, SHORTEST
 from outrider.cloud.access.rate_limits import RateLimits
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit
-from outrider.cloud.base_path import base_path
+from outrider.cloud.base_path import base_path, base_url
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.dashboard_sessions import Origin
@@ -201,7 +200,8 @@ async def enroll(services: AuthServices, call: Call) -> Enrolled:
 
 async def authorize_device(services: AuthServices, call: Call) -> DeviceAuthorization:
     """Ask for a device code (RFC 8628): the machine shows the user code and polls for its token."""
-    page = _page(services, call.asgi_scope)
+    is_https = services.addresses.is_https(call.asgi_scope)
+    page = base_url(call.asgi_scope, services.settings, is_https=is_https) + "/device"
     return await services.enrollment.authorize_device(call.body, page, call.address)
 
 
@@ -263,15 +263,6 @@ def set_cookie(addresses: Addresses, call: Call, token: str, seconds: int) -> No
     path = base_path(call.asgi_scope) or "/"
     cookie = f"{COOKIE}={token}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     call.response_headers.append((b"set-cookie", cookie.encode()))
-
-
-def _page(services: AuthServices, asgi_scope: AsgiScope) -> str:
-    """Return the URL of the page for the user code: at the public URL, else the request's host."""
-    if services.settings.public_url is not None:
-        return f"{services.settings.base_url}/device"
-    host = dict(asgi_scope["headers"]).get(b"host", b"").decode("latin-1")
-    scheme = "https" if services.addresses.is_https(asgi_scope) else "http"
-    return f"{scheme}://{host}{base_path(asgi_scope)}/device"
 
 
 _MAX_USER_AGENT = 300

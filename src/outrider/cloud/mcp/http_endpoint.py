@@ -29,8 +29,7 @@ from outrider.cloud.api.pipeline import (
     send_json,
 )
 from outrider.cloud.api.request_body import read_body
-from outrider.cloud.base_path import base_path
-from outrider.cloud.hosts import host_name
+from outrider.cloud.base_path import base_url
 from outrider.cloud.mcp.tool_calls import CALLER, Caller, ToolCalls, receive_body, retry_advice
 from outrider.cloud.settings import Settings
 from outrider.contract.errors import ApiError, ErrorCode
@@ -255,11 +254,8 @@ class McpEndpoint:
 
     def _address(self, scope: Scope) -> str:
         """Return the base URL that the client uses, which the metadata must repeat."""
-        host = headers_of(scope).get(b"host", b"").decode("latin-1")
-        if self._settings.public_url is not None or host_name(host) is None or '"' in host:
-            return self._settings.base_url
-        scheme = "https" if self._pipeline.addresses.is_https(scope) else "http"
-        return f"{scheme}://{host}{base_path(scope)}"
+        is_https = self._pipeline.addresses.is_https(scope)
+        return base_url(scope, self._settings, is_https=is_https)
 
     async def _metadata(self, request: Request) -> Response:
         address = self._address(request.scope)

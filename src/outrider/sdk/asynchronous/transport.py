@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 
 from outrider.contract.errors import OutriderError
-from outrider.sdk.configuration import Configuration
+from outrider.sdk.configuration import NOT_A_KEY, Configuration
 from outrider.sdk.decoding import error_of, result
 from outrider.sdk.errors import (
     AuthenticationError,
@@ -134,8 +134,7 @@ class AsyncTransport:
         content: bytes | None = None,
     ) -> httpx2.Request:
         if not self._headers["Authorization"].isascii():
-            text = "The API key has characters that no key has: copy the whole key again"
-            raise AuthenticationError(text, status=401)
+            raise AuthenticationError(NOT_A_KEY, status=401)
         try:
             return self._http.build_request(
                 method,

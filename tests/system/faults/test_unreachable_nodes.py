@@ -14,19 +14,19 @@ pytestmark = pytest.mark.faults
 
 
 class BadBus(MemoryBus):
-    """A bus that fails as a test says: its messages are not heard, or not sent."""
+    """A bus that fails as a test says: it is not connected, or publishes nothing."""
 
     def __init__(self) -> None:
         super().__init__(is_shared=True)
-        self.hears = True
-        self.sends = True
+        self.connected = True
+        self.publishes = True
 
     @property
     def is_up(self) -> bool:
-        return self.hears
+        return self.connected
 
     async def publish(self, channel: str, message: bytes) -> int:
-        if not self.sends:
+        if not self.publishes:
             raise BusDown("not now")
         return await super().publish(channel, message)
 
@@ -47,27 +47,27 @@ def command(relay: CommandRelay) -> Command:
 async def test_no_command_is_sent_whose_result_would_not_be_received() -> None:
     """Redis is back, and takes the command; this node is not subscribed again yet."""
     bus = BadBus()
-    heard: list[bytes] = []
-    await bus.subscribe("machine", heard.append)
+    received: list[bytes] = []
+    await bus.subscribe("machine", received.append)
     relay = relay_on(bus)
-    bus.hears = False
+    bus.connected = False
     with pytest.raises(BusDown) as caught:
         await relay.send("machine", command(relay))
     assert not caught.value.may_be_sent
-    assert heard == []
-    bus.hears = True
+    assert received == []
+    bus.connected = True
     assert await relay.send("machine", command(relay))
-    assert len(heard) == 1
+    assert len(received) == 1
 
 
 async def test_a_result_that_cannot_be_published_is_retried() -> None:
     bus = BadBus()
     asking, holding = relay_on(bus), relay_on(bus)
-    heard: list[bytes] = []
-    await bus.subscribe(f"node {asking.node}", heard.append)
-    bus.sends = False
+    received: list[bytes] = []
+    await bus.subscribe(f"node {asking.node}", received.append)
+    bus.publishes = False
     asked = command(asking)
     await holding.deliver_result("machine", CommandResult(id=asked.id, result=Raw(b"{}")))
-    assert heard == []
-    bus.sends = True
-    await eventually(lambda: len(heard) == 1)
+    assert received == []
+    bus.publishes = True
+    await eventually(lambda: len(received) == 1)
