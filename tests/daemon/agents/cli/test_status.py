@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from outrider.contract.resources import ActionOption, Message
 from outrider.daemon.agents.cli.adapter_state import CliState
 from outrider.daemon.agents.cli.screen import Offer, Question, Reading
-from outrider.daemon.agents.cli.status import CALL_WAIT, DISMISS_GRACE, RECORD_WAIT, StatusDecider
+from outrider.daemon.agents.cli.status import (
+    CALL_WAIT,
+    DISMISS_GRACE,
+    DRAW_WAIT,
+    RECORD_WAIT,
+    StatusDecider,
+)
 from outrider.daemon.agents.cli.transcripts.transcript import Activity, Piece, ToolCall
 from outrider.daemon.agents.guards import Guards
 from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
@@ -21,7 +27,9 @@ ASKS = Reading("waiting_approval", "permission", Question("touch x?", OFFERS, to
 TRUST = Reading("waiting_approval", "dialog", Question("Trust it?", OFFERS, tool=False))
 RESTS = Reading("idle", "input")
 WORKS = Reading("generating", "busy")
+PIECE = Reading("waiting_approval", "permission", Question("", OFFERS[:1], tool=True))
 HALF_DRAWN = Reading(None, None)
+DRAWN = 1.1 * DRAW_WAIT
 
 
 @dataclass
@@ -77,7 +85,9 @@ class Case:
         )
 
     def sees(self, reading: Reading) -> str | None:
-        """Return the id of the action that is reported, None where none is."""
+        """Return the id of the action that is reported of a screen that stays, None without one."""
+        list(self.decider.decide(reading, ""))
+        self.now += DRAWN
         pendings = [seen.pending for seen in self.decider.decide(reading, "")]
         return pendings[-1].id if pendings and pendings[-1] is not None else None
 
@@ -130,6 +140,26 @@ def test_nor_is_one_that_is_drawn_once_more_on_its_way() -> None:
     assert case.sees(ASKS) is None
     case.now += CALL_WAIT * 2
     assert case.sees(ASKS) is None
+
+
+def test_a_piece_of_a_dialog_that_is_being_removed_is_not_a_question() -> None:
+    case = Case("first/0")
+    assert case.sees(ASKS)
+    case.answers()
+    case.transcript.asks = []
+    case.now += CALL_WAIT * 2
+    assert case.status(PIECE) == []
+    assert not case.decider.is_settled
+    assert case.status(WORKS) == ["generating"]
+
+
+def test_nor_is_one_of_a_dialog_that_is_being_drawn() -> None:
+    case = Case("first/0")
+    assert case.status(PIECE) == []
+    case.now += DRAWN
+    assert case.status(ASKS) == []
+    case.now += DRAWN
+    assert case.status(ASKS) == ["waiting_approval"]
 
 
 def test_one_that_stays_is_another_one_with_the_same_words() -> None:

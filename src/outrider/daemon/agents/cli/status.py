@@ -40,6 +40,13 @@ from outrider.daemon.session_record import SessionRecord
 CALL_WAIT: Final = 0.3
 """Seconds that a question about a tool call waits for the transcript to name the call."""
 
+DRAW_WAIT: Final = 0.05
+"""Seconds for which a question must be on the screen before it is reported.
+
+Agents draw and remove a dialog in pieces, and a piece reads like another question: one of Codex's
+had no message, and the option to allow the command from then on as its only one.
+"""
+
 RECORD_WAIT: Final = 1.0
 """Seconds that the end of a turn waits for the transcript to have the message that started it.
 
@@ -294,7 +301,8 @@ class StatusDecider:
                 if question.tool:  # the turn continues after the answer
                     yield self.generating()
                 return
-            if not self._is_call_known(question, call):
+            is_drawn = self._has_lasted(question.fingerprint, DRAW_WAIT)
+            if not self._is_call_known(question, call) or not is_drawn:
                 self.is_settled = False
                 return
             pending = self.pending = self._new_question(question, call)
