@@ -154,11 +154,16 @@ def test_a_piece_of_a_dialog_that_is_being_removed_is_not_a_question() -> None:
 
 def test_nor_is_one_of_a_dialog_that_is_being_drawn() -> None:
     case = Case("first/0")
+    assert case.status(WORKS) == ["generating", "generating"]
     assert case.status(PIECE) == []
     case.now += DRAWN
     assert case.status(ASKS) == []
     case.now += DRAWN
     assert case.status(ASKS) == ["waiting_approval"]
+
+
+def test_the_question_of_a_restored_agent_is_told_at_the_first_look() -> None:
+    assert Case("first/0").status(ASKS) == ["waiting_approval"]
 
 
 def test_one_that_stays_is_another_one_with_the_same_words() -> None:

@@ -44,7 +44,8 @@ DRAW_WAIT: Final = 0.05
 """Seconds for which a question must be on the screen before it is reported.
 
 Agents draw and remove a dialog in pieces, and a piece reads like another question: one of Codex's
-had no message, and the option to allow the command from then on as its only one.
+had no message, and the option to allow the command from then on as its only one. The question that
+a restored agent shows at the first look is reported at once: it has been there since before.
 """
 
 RECORD_WAIT: Final = 1.0
@@ -99,8 +100,8 @@ class StatusDecider:
     """Decides what one agent is doing.
 
     `pending` is the question on the screen. `is_settled` is false while screen and transcript
-    disagree: the caller takes another snapshot soon. `was_ready` is true if the agent has been
-    ready before, so that its screen does not show its start.
+    disagree: the caller takes another snapshot soon. `was_ready` is true for a restored agent,
+    which has been ready before: its screen does not show its start.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class StatusDecider:
         self._spec = spec
         self._transcript = transcript
         self._record = record
-        self._was_ready = was_ready
+        self._was_ready = self._is_just_restored = was_ready
         self._clock = clock
         self._dismissed: tuple[str, float] | None = None
         self._was_idle = self._awaits_record = False
@@ -134,6 +135,7 @@ class StatusDecider:
             self._screen, self._changed_at = screen, self._clock()
         if not self._is_silent(reading):
             yield from self._apply_reading(reading, screen)
+            self._is_just_restored = False
             return
         self.is_settled = True
         yield self.idle(
@@ -301,7 +303,7 @@ class StatusDecider:
                 if question.tool:  # the turn continues after the answer
                     yield self.generating()
                 return
-            is_drawn = self._has_lasted(question.fingerprint, DRAW_WAIT)
+            is_drawn = self._is_just_restored or self._has_lasted(question.fingerprint, DRAW_WAIT)
             if not self._is_call_known(question, call) or not is_drawn:
                 self.is_settled = False
                 return
