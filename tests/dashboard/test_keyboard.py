@@ -23,6 +23,14 @@ pytestmark = [
 ]
 
 HAS_FOCUS_INSIDE = "element => element.contains(document.activeElement)"
+# Presses Ctrl+K when React has just added the navigation, before anything else can run.
+PRESS_AT_ONCE = """
+    new MutationObserver((_, observer) => {
+        if (!document.querySelector("nav")) return;
+        observer.disconnect();
+        dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true, cancelable: true }));
+    }).observe(document, { childList: true, subtree: true });
+"""
 
 
 async def test_logging_in(user: Owner, browser: "Browser") -> None:
@@ -115,6 +123,16 @@ async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: "Browser"
         await expect(page.get_by_role("heading", level=1)).to_have_text("Write the changelog")
 
 
+async def test_a_key_as_soon_as_the_page_is_shown(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        await page.add_init_script(PRESS_AT_ONCE)
+        await page.goto("/")
+        await expect(page.get_by_role("combobox", name="Go to")).to_be_focused()
+
+
 async def test_what_the_switcher_selects_is_in_view(user: Owner, browser: "Browser") -> None:
     """The arrows scroll a long list, also under a pointer that rests on it."""
     from playwright.async_api import expect
@@ -126,7 +144,7 @@ async def test_what_the_switcher_selects_is_in_view(user: Owner, browser: "Brows
         rows = page.get_by_role("list", name="Running sessions").get_by_role("listitem")
         await expect(rows).to_have_count(30)
         await page.keyboard.press("Control+k")
-        options = page.get_by_role("option")
+        options = page.get_by_role("listbox", name="Go to").get_by_role("option")
         await expect(options).to_have_count(37)
         await options.nth(2).hover()
         await expect(options.nth(2)).to_have_attribute("aria-selected", "true")

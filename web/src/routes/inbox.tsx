@@ -1,6 +1,6 @@
 import { Link } from "@tanstack/react-router";
 import { Inbox } from "lucide-react";
-import { useEffect, useRef, useState } from "react";
+import { useState, type KeyboardEvent } from "react";
 import { explain, type Approval } from "@/api/client";
 import { useFleet } from "@/api/fleet";
 import { ApprovalCard, useAnswer } from "@/session/approval";
@@ -53,23 +53,20 @@ interface InboxCardProps {
 function InboxCard({ approval, name, onElsewhere }: InboxCardProps) {
   const { action, targetId, workspace } = approval;
   const answer = useAnswer(targetId, action, onElsewhere);
-  const row = useRef<HTMLLIElement>(null);
-  const latest = useRef(answer);
-  latest.current = answer;
 
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent) => {
-      if (event.metaKey || event.ctrlKey || event.altKey || isTyping(event.target)) return;
-      if (!row.current?.contains(document.activeElement) || latest.current.busy) return;
-      if (event.key === "a") latest.current.approve();
-      else if (event.key === "r") latest.current.reject();
-    };
-    addEventListener("keydown", onKey);
-    return () => removeEventListener("keydown", onKey);
-  }, []);
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.metaKey || event.ctrlKey || event.altKey || isTyping(event.target) || answer.busy) return;
+    if (event.key === "a") answer.approve();
+    else if (event.key === "r") answer.reject();
+  };
 
   return (
-    <li ref={row} data-row tabIndex={-1} className="rounded-lg focus:outline-2 focus:outline-offset-2 focus:outline-accent">
+    <li
+      data-row
+      tabIndex={-1}
+      onKeyDown={onKeyDown}
+      className="rounded-lg focus:outline-2 focus:outline-offset-2 focus:outline-accent"
+    >
       <ApprovalCard targetId={targetId} action={action} name={name} answer={answer}>
         <div className="mb-2 flex flex-wrap items-baseline gap-x-2.5 text-sm">
           <Link

@@ -1,5 +1,5 @@
 import { useNavigate } from "@tanstack/react-router";
-import { useEffect, useRef } from "react";
+import { useLayoutEffect, useRef } from "react";
 
 interface Handlers {
   openSwitcher: () => void;
@@ -23,7 +23,8 @@ export function useShortcuts(handlers: Handlers): void {
   const navigate = useNavigate();
   const latest = useRef(handlers);
   latest.current = handlers;
-  useEffect(() => {
+  // An effect that runs later would miss a key that is pressed as soon as the page is shown.
+  useLayoutEffect(() => {
     let goAt = 0;
     const onKey = (event: KeyboardEvent) => {
       if ((event.metaKey || event.ctrlKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k") {
