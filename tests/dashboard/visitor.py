@@ -137,6 +137,9 @@ async def visiting(
         yield visitor
         assert visitor.faults == [], visitor.faults
     finally:
+        # A handler of a route may still work on a request that closing cancels.
+        for page in context.pages:
+            await page.unroute_all(behavior="ignoreErrors")
         await context.close()
 
 
