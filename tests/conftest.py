@@ -167,7 +167,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 
 def settings(data_dir: Path, store: Store, **changes: Any) -> Settings:
-    """Return the default settings with rates that no test reaches, and these changes."""
+    """Return the default settings with limits that no test reaches, and these changes."""
     values: dict[str, Any] = {
         "port": 0,
         "data_dir": data_dir,
@@ -176,6 +176,7 @@ def settings(data_dir: Path, store: Store, **changes: Any) -> Settings:
         "rate_limit_ip": 1_000_000,
         "rate_limit_auth": 1_000_000,
         "drain_delay": 0,  # no test has a load balancer that has to notice
+        "history_days": 365 * 100,  # the sessions of `samples` ended years ago
     }
     return Settings(**values | store.migrated(data_dir) | changes)
 
