@@ -178,13 +178,26 @@ async def test_a_terminal_that_its_agent_releases_while_all_are_closed(tmp_path:
     terminals = AgentTerminals(str(tmp_path), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
     names = [await terminals.create("echo out; sleep 300", [], {}, None, None) for _ in range(2)]
     await until(lambda: all(terminals.text(name) == "out\n" for name in names))
-    releasing = asyncio.create_task(terminals.release(names[0]))  # runs when `close` first waits
-    await terminals.close()
-    await asyncio.wait({releasing})
+    closing = asyncio.create_task(terminals.close())
+    await asyncio.sleep(0)
+    releasing = asyncio.create_task(terminals.release(names[0]))  # runs while they are killed
+    await asyncio.wait({closing, releasing})
+    await closing
     assert isinstance(releasing.exception(), RequestError)
     # The shell is waited for; its killed child may need a moment longer to be gone.
     await until(lambda: not running_in(tmp_path))
     assert [terminals.text(name) for name in names] == ["out\n", "out\n"]
+
+
+async def test_terminals_whose_first_close_is_cancelled(tmp_path: Path) -> None:
+    terminals = AgentTerminals(str(tmp_path), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    await terminals.create("exec sleep 300", [], {}, None, None)
+    await terminals.create("exec sleep 300", [], {}, None, None)
+    closing = asyncio.create_task(terminals.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await terminals.close()
+    assert not running_in(tmp_path)
 
 
 async def test_terminals_end_with_their_agent(box: Machine) -> None:

@@ -38,7 +38,7 @@ class AgentTerminals:
         self._environment = dict(environment)
         self._open: dict[str, _Terminal] = {}
         self._starting: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._released: OrderedDict[str, str] = OrderedDict()
 
     async def create(
@@ -54,7 +54,7 @@ class AgentTerminals:
         Raises:
             RequestError: too many are open, or it cannot be started.
         """
-        if self._closed:
+        if self._closing is not None:
             raise RequestError(-32603, "the session ends: no command is started any more")
         if len(self._open) + len(self._starting) >= MAX_TERMINALS:
             raise RequestError(-32603, f"{MAX_TERMINALS} terminals are open: release one first")
@@ -102,8 +102,16 @@ class AgentTerminals:
             self._released.popitem(last=False)
 
     async def close(self) -> None:
-        """Kill every command, and refuse to start others."""
-        self._closed = True
+        """Kill every command, and refuse to start others. Idempotent; goes on if it is cancelled.
+
+        An agent that exits is closed by who watches it, and by who ends its session and cancels
+        the watch: the second waits for what the first has begun.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="close terminals")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._starting:
             await asyncio.wait(self._starting, timeout=_START_TIMEOUT)
         terminals, self._open = self._open, {}  # at once: the agent may release them meanwhile
@@ -191,7 +199,9 @@ class _Terminal:
                     await process.wait()
 
     async def close(self) -> None:
-        await self.kill()
-        self._pipe.drain()
-        self._closed = True
-        self._pipe.close()
+        try:
+            await self.kill()
+        finally:  # a cancelled call has killed it as well
+            self._pipe.drain()
+            self._closed = True
+            self._pipe.close()
