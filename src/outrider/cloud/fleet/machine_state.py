@@ -86,7 +86,7 @@ class MachineState:
         self.events = TokenBucket(EVENTS_PER_SECOND, EVENT_BURST)
         """What the machine may send; it is the same for its next connection to this node."""
         self.size = 0
-        """The size of the stored state in bytes of JSON."""
+        """The bytes of JSON of providers and sessions; the limits of `Machine` itself are small."""
         self.machine: Machine | None = None
         self.providers: list[Provider] = []
         self.sessions: dict[str, Session] = {}
@@ -106,7 +106,7 @@ class MachineState:
             TooMuchState: it is more than may be kept; nothing has changed.
         """
         encoded = _encode(providers)
-        kept, size = self._with({}, sessions, len(_encode(machine)) + len(encoded))
+        kept, size = self._with({}, sessions, len(encoded))
         self.machine = machine
         self.hostname, self.platform = machine.hostname, machine.platform
         self.providers = self._providers(encoded, providers)
@@ -119,8 +119,6 @@ class MachineState:
             TooMuchState: it is more than may be kept; nothing has changed.
         """
         size, sessions = self.size, self.sessions
-        if change.machine is not None:
-            size += len(_encode(change.machine)) - len(_encode(self.machine))
         if change.removed:
             sessions = sessions.copy()
             for session_id in change.removed:
