@@ -10,6 +10,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
+import psutil
 import pytest
 import uvloop
 
@@ -170,6 +171,24 @@ def test_a_program_that_does_not_end_is_ended_with_what_it_started(
     run(main)
     started = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else None
     assert started is None or not is_alive(int(started))
+
+
+def test_a_program_is_ended_though_its_end_is_cancelled_too(run: Run, tmp_path: Path) -> None:
+    """The service takes back a command whose deadline passes."""
+    started = tmp_path / "started"
+
+    async def main() -> None:
+        script = f"echo $$ > {started}.new; mv {started}.new {started}; exec sleep 1000"
+        task = asyncio.create_task(run_program(["sh", "-c", script], seconds=PATIENCE))
+        await eventually(started.exists)
+        task.cancel()
+        await asyncio.sleep(0)  # it is being ended
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        await eventually(lambda: not psutil.pid_exists(int(started.read_text())))
+
+    run(main)
 
 
 @pytest.mark.parametrize("wrong", [["/nowhere/program"], ["tr\0ue"]])

@@ -135,6 +135,22 @@ async def test_an_end_asks_first_and_kills_what_does_not_listen() -> None:
     assert await group.members() == []
 
 
+async def test_an_end_that_is_cancelled_kills_at_once() -> None:
+    leader = start("sh", "-c", "trap '' TERM; echo; sleep 1000")
+    try:
+        assert leader.stdout is not None
+        leader.stdout.readline()
+        ending = asyncio.create_task(ProcessGroup.of(leader.pid).end(PATIENCE))
+        await asyncio.sleep(0)  # it looks for the members
+        ending.cancel()
+        await asyncio.wait({ending})
+        assert ending.cancelled()
+        await eventually(lambda: leader.poll() == -9)
+    finally:
+        leader.kill()
+        leader.communicate()
+
+
 async def test_what_ends_when_it_is_asked_is_not_killed() -> None:
     leader = start("sh", "-c", "trap 'exit 7' TERM; echo; while :; do sleep 0.01; done")
     assert leader.stdout is not None

@@ -221,8 +221,10 @@ async def run(
             output = await process.output()
             return await process.wait(), output
     finally:
-        await process.group.end(_END_GRACE)
-        process.close()
+        try:
+            await process.group.end(_END_GRACE)
+        finally:
+            process.close()
 
 
 async def _reader(

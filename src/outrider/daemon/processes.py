@@ -59,12 +59,16 @@ class ProcessGroup:
         """Send SIGTERM to every member, and SIGKILL to those still running after `grace` seconds.
 
         Returns when none is running, but at most 5 s after the kill. For `known` see `kill`.
+        A cancelled call kills at once.
         """
-        terminated = [*known, *await self.members()]
-        for process in terminated:
-            _send(process, signal.SIGTERM)
-        await _wait_for_end(terminated, grace)
-        await self.kill(terminated)  # includes members that were started in the meantime
+        terminated = list(known)
+        try:
+            terminated += await self.members()
+            for process in terminated:
+                _send(process, signal.SIGTERM)
+            await _wait_for_end(terminated, grace)
+        finally:
+            await self.kill(terminated)  # includes members that were started in the meantime
         await _wait_for_end(terminated, _KILL_SECONDS)
 
     async def kill(self, known: Sequence[psutil.Process] = ()) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from subprocess import PIPE
 from typing import Any, Final, cast
 
+import psutil
 from acp import PROTOCOL_VERSION, RequestError
 from acp.interfaces import Client as SdkClient
 from acp.schema import InitializeResponse
@@ -111,16 +112,23 @@ class AgentProcess:
         Its standard input is closed first, upon which a well-behaved agent exits. SIGTERM follows
         after `grace` seconds, and SIGKILL after `_TERMINATE_GRACE` more. What an agent that has
         exited left running gets no such time. Returns when none runs, or 5 s after SIGKILL.
+        A cancelled call kills at once: the daemon may be about to stop.
         """
-        # Descendants are collected while the leader runs: those that left its session can no
-        # longer be found once it has exited.
-        known = await self._process.group.members()
-        self.writer.close()
-        exited = await self._exits_within(grace)
-        await self._process.group.end(0 if exited else _TERMINATE_GRACE, known)
-        await self._exits_within(_KILL_TIMEOUT)
-        self._stderr_task.cancel()
-        self._process.close()
+        known: list[psutil.Process] = []
+        try:
+            # Descendants are collected while the leader runs: those that left its session can no
+            # longer be found once it has exited.
+            known = await self._process.group.members()
+            self.writer.close()
+            exited = await self._exits_within(grace)
+            await self._process.group.end(0 if exited else _TERMINATE_GRACE, known)
+            await self._exits_within(_KILL_TIMEOUT)
+        except asyncio.CancelledError:
+            await self._process.group.kill(known)
+            raise
+        finally:
+            self._stderr_task.cancel()
+            self._process.close()
 
     async def kill_remaining(self) -> None:
         """Kill the processes that it left running."""
