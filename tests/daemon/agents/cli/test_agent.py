@@ -1,5 +1,6 @@
 """One agent in a terminal, as its session drives it: what goes wrong around it."""
 
+import asyncio
 import errno
 import os
 import signal
@@ -20,7 +21,7 @@ from outrider.daemon.agents.cli.tmux_control import HEIGHT, WIDTH
 from outrider.daemon.agents.cli.transcripts.transcript import Transcript
 from tests.daemon.agents.cli.test_open_message import SPECS, RecordedTranscript, World
 from tests.daemon.agents.kind import AgentKind
-from tests.daemon.agents.machine import Machine, kill_server, machine, until
+from tests.daemon.agents.machine import Machine, kill_server, machine, running_in, until
 from tests.daemon.agents.scenario import press
 
 pytestmark = pytest.mark.timeout(120)
@@ -231,3 +232,38 @@ async def test_a_message_that_is_still_being_delivered_has_its_id(tmp_path: Path
     assert message_id not in [message.id for message in await agent.messages()]
     world.transcript.prompt("again")
     assert [message.id for message in await agent.messages()][1] == message_id
+
+
+async def test_a_launch_that_is_cancelled_leaves_no_window(
+    box: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the stop of the daemon, right after the window was opened."""
+    other = await box.launch()  # keeps the tmux server running
+    server = box.tmux.server
+
+    async def cancelled() -> str | None:
+        launching.cancel()
+        return await server()
+
+    monkeypatch.setattr(box.tmux, "server", cancelled)
+    launching = asyncio.create_task(box.launch())
+    await asyncio.wait({launching})
+    assert launching.cancelled()
+    windows = [pane.name for pane in await box.tmux.panes() if pane.name.startswith("session_")]
+    assert windows == [other.id]
+
+
+async def test_an_agent_whose_first_close_is_cancelled_is_ended_by_the_second(
+    box: Machine,
+) -> None:
+    adapter = (await box.launch()).session.adapter
+    assert adapter.terminal is not None
+    closing = asyncio.create_task(adapter.close())
+    # Until it ends the processes.
+    while adapter.terminal.window is not None:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing})
+    assert closing.cancelled()
+    await adapter.close()
+    assert not running_in(box.folder / "home")

@@ -305,6 +305,28 @@ async def test_a_server_that_has_ended_is_gone(tmux: Tmux, leaves_socket: bool) 
     assert [entry["event"] for entry in logs].count("tmux server ended") <= 1
 
 
+@pytest.mark.parametrize("step", ["new-window", "resize-window"])
+async def test_a_window_whose_opening_is_cancelled_is_closed(
+    tmux: Tmux, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Nobody knows of it: it would stay, with its program."""
+    run = tmux.run
+
+    async def cancelled(*command: str) -> list[str]:
+        if command[0] == step:
+            opening.cancel()
+        return await run(*command)
+
+    await tmux.open("other", ["cat"])
+    monkeypatch.setattr(tmux, "run", cancelled)
+    opening = asyncio.create_task(tmux.open("cancelled", ["cat"]))
+    await asyncio.wait({opening})
+    assert opening.cancelled()
+    names = [pane.name for pane in await tmux.panes()]
+    assert "other" in names
+    assert "cancelled" not in names
+
+
 async def test_a_line_without_an_end_breaks_nothing(tmux: Tmux) -> None:
     endless = "head -c 6000000 /dev/zero | tr '\\0' x; echo; echo the end; exec cat"
     pane = await tmux.open("a", ["sh", "-c", endless], history=60_000)

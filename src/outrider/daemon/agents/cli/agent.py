@@ -352,11 +352,18 @@ class CliAgent:
         return messages[: max(0, len(messages) - unfinished)]
 
     async def close(self) -> None:
-        """End the agent by its own command if it is idle, then kill what is left of it."""
+        """End the agent by its own command if it is idle, then kill what is left of it.
+
+        Call it again if it is cancelled.
+        """
         await self._monitor.stop()
         pane, self._monitor.pane = self._monitor.pane, None
         if pane is not None:
-            await self._end(pane)
+            try:
+                await self._end(pane)
+            except BaseException:
+                self._monitor.pane = pane
+                raise
         self._is_closed = True
         if self._scrollback is not None:
             self._scrollback.save()

@@ -122,9 +122,9 @@ class CliProvider:
                 history=WHOLE_HISTORY if self.spec.record is None else HISTORY,
             )
             state.set_process(pane.pid)
-            state.tmux_server = await self._tmux.server()
             adapter = self._adapter(record, pane)
             try:
+                state.tmux_server = await self._tmux.server()
                 await adapter.wait_until_ready()
             except BaseException:
                 await asyncio.shield(adapter.close())

@@ -142,6 +142,9 @@ class Tmux:
                 except TmuxError:
                     await self._discard(name)
                     raise
+                except asyncio.CancelledError:  # tmux may have got the command already
+                    await asyncio.shield(self._discard(name))
+                    raise
             return await self._open(name, argv, history)
 
     async def _open(self, name: str, argv: Sequence[str], history: int) -> Pane:
@@ -159,7 +162,7 @@ class Tmux:
         return Pane(name, pane_id, int(pid))
 
     async def _discard(self, name: str) -> None:
-        """Close the window of an `open` that failed: its reply may be all that was lost."""
+        """Close the window of an `open` that failed or was cancelled: it may have been opened."""
         pane = await self.find(name)
         if pane is not None:
             with contextlib.suppress(TmuxError):
