@@ -14,6 +14,7 @@ from outrider.contract.link.terminals import (
     WINDOW,
     DataReceived,
     Open,
+    OpenRequested,
     StreamClosed,
     StreamCode,
     StreamOpened,
@@ -298,6 +299,31 @@ async def test_a_viewer_leaves_nothing_behind(viewers: Viewers) -> None:
     viewers.service.close(opening, StreamCode.ENDED)  # while it is being opened
     viewers.carry()
     await eventually(only_the_agents_session)
+
+
+async def test_a_viewer_who_leaves_is_cancelled_once() -> None:
+    """A loss of the connection does not interrupt what its task cleans up."""
+    finding, cleaned_up = asyncio.Event(), asyncio.Event()
+
+    async def find(_: Open) -> OpenableWindow:
+        finding.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned_up.set()
+        raise AssertionError
+
+    live = LiveTerminals(Tmux("unused"), find)
+    streams = TerminalStreams(is_machine=True)
+    request = Open(name="a", mode="write", columns=80, rows=24)
+    live.handle(streams, [OpenRequested(1, request)])
+    await finding.wait()
+    live.handle(streams, [StreamClosed(1, StreamCode.ENDED, "")])
+    await asyncio.sleep(0)  # the task cleans up
+    live.lost()
+    await live.close()
+    assert cleaned_up.is_set()
 
 
 async def _screen_has(viewers: Viewers, name: str, text: str) -> bool:

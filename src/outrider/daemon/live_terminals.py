@@ -133,6 +133,9 @@ class LiveTerminals:
                 case RoomAvailable() if viewer is not None:
                     viewer.resume()
                 case StreamClosed() if viewer is not None:
+                    # Not left to its task, which may not have begun: it would never end then.
+                    # And nobody may cancel it once more, while it cleans up.
+                    del self._viewers[event.stream]
                     viewer.leave()
         self._output()
 
