@@ -4,6 +4,7 @@ import asyncio
 import signal
 
 import psutil
+import pytest
 
 from outrider.daemon.agents.ide.debugging_port import DebuggingPorts
 from tests.daemon.conftest import eventually
@@ -26,12 +27,15 @@ async def connect(port: int) -> None:
         pass
 
 
-async def test_a_connection_that_is_cancelled_while_the_driver_starts() -> None:
+@pytest.mark.parametrize("cancellations", [1, 2])
+async def test_a_connection_that_is_cancelled_while_the_driver_starts(cancellations: int) -> None:
     connecting = asyncio.create_task(connect(9))
     await eventually(lambda: bool(drivers()))
     for _ in range(20):  # its process is started, and initializes itself
         await asyncio.sleep(0)
-    connecting.cancel()
+    for _ in range(cancellations):
+        connecting.cancel()
+        await asyncio.sleep(0)
     await asyncio.wait({connecting})
     assert connecting.cancelled()
     await eventually(lambda: not drivers())

@@ -97,13 +97,17 @@ async def _start() -> "Playwright":
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        await asyncio.wait({starting}, timeout=_START_TIMEOUT)
-        if starting.done() and starting.exception() is None:
-            await _stop(starting.result())
-        else:
-            starting.cancel()
-            _kill_driver()
+        await asyncio.shield(_stop_started(starting))  # also if it is cancelled once more
         raise
+
+
+async def _stop_started(starting: "asyncio.Task[Playwright]") -> None:
+    await asyncio.wait({starting}, timeout=_START_TIMEOUT)
+    if starting.done() and starting.exception() is None:
+        await _stop(starting.result())
+    else:
+        starting.cancel()
+        _kill_driver()
 
 
 async def _stop(playwright: "Playwright") -> None:
