@@ -152,6 +152,20 @@ async def test_stopped_in_the_middle_of_a_turn(box: Machine, word: str) -> None:
     assert not running_in(box.folder / "home")
 
 
+@pytest.mark.parametrize("is_in_turn", [True, False])
+async def test_ended_though_its_end_is_cancelled(box: Machine, is_in_turn: bool) -> None:
+    """As when the machine agent stops, and has no time left for it."""
+    agent = await box.launch(kind="scripted")
+    if is_in_turn:
+        await agent.say("deaf")
+    ending = asyncio.create_task(agent.session.adapter.detach())
+    await asyncio.sleep(0)  # it waits for its turn, or for the task that watches it
+    ending.cancel()
+    await asyncio.wait({ending})
+    assert ending.cancelled()
+    assert not running_in(box.folder / "home")
+
+
 async def test_stopped_while_it_asks(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("permission")

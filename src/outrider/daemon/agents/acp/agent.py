@@ -351,11 +351,13 @@ class AcpAgent:
         turn_task = self._turn_task
         self._approvals.cancel_all()
         running, session = self._lifecycle.running, self._lifecycle.session
-        if self._turn and running and session and turn_task:
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                async with asyncio.timeout(CANCEL_TIMEOUT):
-                    await running.connection.cancel(session)
-                    await asyncio.wait({turn_task})
-        await self._lifecycle.end()
+        try:
+            if self._turn and running and session and turn_task:
+                with contextlib.suppress(ConnectionError, TimeoutError):
+                    async with asyncio.timeout(CANCEL_TIMEOUT):
+                        await running.connection.cancel(session)
+                        await asyncio.wait({turn_task})
+        finally:  # also if this is cancelled: nobody may end it later
+            await self._lifecycle.end()
         if turn_task is not None:
             await asyncio.wait({turn_task}, timeout=CANCEL_TIMEOUT)

@@ -391,16 +391,18 @@ class AgentLifecycle:
         The watch task stops before the process is ended, so that an intended end is not
         reported as a crash.
         """
-        reopening, self._reopen_task = self._reopen_task, None
-        if reopening is not None and reopening is not asyncio.current_task():
-            reopening.cancel()
-            await asyncio.wait({reopening}, timeout=_CANCEL_TIMEOUT)
-        if self._watch_task is not None:
-            self._watch_task.cancel()
-            await asyncio.wait({self._watch_task}, timeout=END_GRACE)
-        await self._terminals.close()
-        if self.running is not None:
-            await self.running.end()
+        try:
+            reopening, self._reopen_task = self._reopen_task, None
+            if reopening is not None and reopening is not asyncio.current_task():
+                reopening.cancel()
+                await asyncio.wait({reopening}, timeout=_CANCEL_TIMEOUT)
+            if self._watch_task is not None:
+                self._watch_task.cancel()
+                await asyncio.wait({self._watch_task}, timeout=END_GRACE)
+            await self._terminals.close()
+        finally:
+            if self.running is not None:
+                await self.running.end()
 
     async def _reopen(self, argv: Sequence[str], opened: Callable[[dict[str, Any]], None]) -> None:
         assert self.session is not None
