@@ -16,6 +16,7 @@ import uvloop
 
 from outrider.daemon.child import run as run_program
 from outrider.daemon.child import start
+from outrider.daemon.processes import ProcessGroup
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import is_alive
 
@@ -186,7 +187,11 @@ def test_a_program_is_ended_though_its_end_is_cancelled_too(run: Run, tmp_path: 
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled()
-        await eventually(lambda: not psutil.pid_exists(int(started.read_text())))
+        pid = int(started.read_text())
+        try:
+            await eventually(lambda: not psutil.pid_exists(pid))
+        finally:
+            await ProcessGroup.of(pid).kill()
 
     run(main)
 

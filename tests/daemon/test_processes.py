@@ -136,7 +136,7 @@ async def test_an_end_asks_first_and_kills_what_does_not_listen() -> None:
 
 
 async def test_an_end_that_is_cancelled_kills_at_once() -> None:
-    leader = start("sh", "-c", "trap '' TERM; echo; sleep 1000")
+    leader = start("sh", "-c", "trap '' TERM; echo; exec sleep 1000")
     try:
         assert leader.stdout is not None
         leader.stdout.readline()

@@ -18,4 +18,7 @@ async def test_an_end_that_is_cancelled_kills_at_once(tmp_path: Path) -> None:
     ending.cancel()
     await asyncio.wait({ending})
     assert ending.cancelled()
-    await eventually(lambda: process.exit_code == -9)
+    try:
+        await eventually(lambda: process.exit_code == -9)
+    finally:
+        await process.kill_remaining()
