@@ -20,6 +20,7 @@ from outrider.daemon.agents.cli.tmux_control import TmuxError, TmuxGone
 from outrider.daemon.agents.pane import Pane
 from tests.daemon.agents.kind import AgentKind
 from tests.daemon.agents.machine import Agent, Machine, kill_server, machine, until
+from tests.rig.patience import PATIENCE
 
 RUNS = "#(cd;touch ran)"
 """A format that runs a command in HOME, where tmux expands it."""
@@ -325,6 +326,15 @@ async def test_a_window_whose_opening_is_cancelled_is_closed(
     names = [pane.name for pane in await tmux.panes()]
     assert "other" in names
     assert "cancelled" not in names
+
+
+async def test_a_program_that_has_ended_makes_tmux_reap_its_children(tmux: Tmux) -> None:
+    """It may have missed the signal: then no hook of the window would run."""
+    await tmux.open("brief", ["true"])
+    async with asyncio.timeout(PATIENCE):
+        while "run-shell -b true" not in "\n".join(await tmux.run("show-messages")):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert await tmux.run("display-message", "-p", "in step") == ["in step"]
 
 
 async def test_a_line_without_an_end_breaks_nothing(tmux: Tmux) -> None:

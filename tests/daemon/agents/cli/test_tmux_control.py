@@ -82,8 +82,8 @@ def test_replies_and_notifications_of_a_recorded_stream() -> None:
                 text.append(line)
             case ReplyEnd(failed):
                 replies.append((to_this_client, text, failed))
-            case PaneChanged(pane):
-                changed.append(pane)
+            case PaneChanged(pane, has_ended):
+                changed.append(f"{pane} has ended" if has_ended else pane)
     assert replies == [
         (False, [], False),  # to the command that connected the client
         (True, [], False),
@@ -101,7 +101,7 @@ def test_replies_and_notifications_of_a_recorded_stream() -> None:
         (True, ["outrider 5"], False),
         (True, [], False),
     ]
-    assert changed == ["%0", "%0", "%1", "%1", "%1", "%1", "%1", None]
+    assert changed == ["%0", "%0", "%1", "%1", "%1", "%1", "%1 has ended", None]
 
 
 def test_the_end_of_another_reply_is_text() -> None:

@@ -107,9 +107,13 @@ class ReplyEnd:
 
 @dataclass(frozen=True)
 class PaneChanged:
-    """A notification: what this pane shows may have changed, or that of any pane if None."""
+    """A notification: what this pane shows may have changed, or that of any pane if None.
+
+    `has_ended` says that the pane's terminal is closed, as it is when its program has ended.
+    """
 
     pane: str | None
+    has_ended: bool = False
 
 
 class ProtocolError(Exception):
@@ -144,8 +148,8 @@ class LineParser:
                 # A screen contained a line that looked like the end of the reply it was part of.
                 raise ProtocolError(f"{line!r} ends no reply")
             case "%subscription-changed":
-                _name, _session, _window, _index, pane, *_ = rest.split(" ")
-                return PaneChanged(pane)
+                _name, _session, _window, _index, pane, _colon, ended = rest.split(" ")
+                return PaneChanged(pane, has_ended=ended == "1")
             case "%window-close" | "%unlinked-window-close":
                 return PaneChanged(None)
         return None
@@ -319,8 +323,23 @@ class ControlClient:
                     reply.lines.append(text)
                 case ReplyEnd(failed) if reply is not None:
                     _resolve(reply, failed=failed)
-                case PaneChanged(pane):
+                case PaneChanged(pane, has_ended):
+                    if has_ended:
+                        self._reap()
                     self._notify(pane)
+
+    def _reap(self) -> None:
+        """Have tmux reap the children that have ended.
+
+        tmux 3.3a misses the signal for a child that ends while it runs the helper of `utempter`,
+        which it does whenever a terminal is closed. It would learn of it with the end of its next
+        child, and until then not run the hook `pane-died`, which ends the viewers of the window.
+        """
+        process = self._process
+        if process is None or process.stdin is None or self._is_closed:
+            return
+        self._pending.append(_Reply(asyncio.get_running_loop().create_future()))
+        process.stdin.write(_line(("run-shell", "-b", "true")).encode())
 
     def _pending_reply(self, begin: ReplyBegin) -> _Reply | None:
         """Return the pending reply that begins; None for the reply to a hook.
