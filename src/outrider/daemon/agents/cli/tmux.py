@@ -303,12 +303,11 @@ class Tmux:
         title = title[:MAX_TITLE]
         if dead != "1":
             return PaneSnapshot("\n".join(lines), title, None, cursor)
-        # tmux may see that the terminal was closed before it has reaped the process. tmux 3.3a
-        # sometimes misses the process's end: when another child ends, it reaps all that have.
+        # tmux may see that the terminal was closed before it has reaped the process.
         for _ in range(_REAP_ATTEMPTS):
             if code != "-":
                 break
-            await self.run("run-shell", "-b", "true")
+            self._client.reap_children()
             await asyncio.sleep(_REAP_PAUSE)
             (code,) = await self.run("display-message", "-p", "-t", pane.id, _EXIT_STATUS_FORMAT)
         # Its note that the pane is dead has moved the screen up by a line.

@@ -265,6 +265,20 @@ class ControlClient:
             raise TmuxError("The connection to tmux was lost")
         return [reply.future.result() for reply in replies]
 
+    def reap_children(self) -> None:
+        """Have tmux reap the children that have ended. Does not wait for it.
+
+        tmux 3.3a misses the signal for a child that ends while it runs the helper of `utempter`,
+        which it does whenever a terminal is closed. It reaps all of them when its next child ends;
+        until then, it does not know the exit status, and does not run the hook `pane-died`, which
+        ends the viewers of the window.
+        """
+        process = self._process
+        if process is None or process.stdin is None or self._is_closed:
+            return
+        self._pending.append(_Reply(asyncio.get_running_loop().create_future()))
+        process.stdin.write(_line(("run-shell", "-b", "true")).encode())
+
     async def close(self) -> None:
         """Disconnect; agents keep running. A server without agents is ended."""
         self._is_closed = True
@@ -325,21 +339,8 @@ class ControlClient:
                     _resolve(reply, failed=failed)
                 case PaneChanged(pane, has_ended):
                     if has_ended:
-                        self._reap()
+                        self.reap_children()
                     self._notify(pane)
-
-    def _reap(self) -> None:
-        """Have tmux reap the children that have ended.
-
-        tmux 3.3a misses the signal for a child that ends while it runs the helper of `utempter`,
-        which it does whenever a terminal is closed. It would learn of it with the end of its next
-        child, and until then not run the hook `pane-died`, which ends the viewers of the window.
-        """
-        process = self._process
-        if process is None or process.stdin is None or self._is_closed:
-            return
-        self._pending.append(_Reply(asyncio.get_running_loop().create_future()))
-        process.stdin.write(_line(("run-shell", "-b", "true")).encode())
 
     def _pending_reply(self, begin: ReplyBegin) -> _Reply | None:
         """Return the pending reply that begins; None for the reply to a hook.
