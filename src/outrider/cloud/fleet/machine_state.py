@@ -86,7 +86,7 @@ class MachineState:
         self.events = TokenBucket(EVENTS_PER_SECOND, EVENT_BURST)
         """What the machine may send; it is the same for its next connection to this node."""
         self.size = 0
-        """The bytes of JSON of providers and sessions; the limits of `Machine` itself are small."""
+        """The bytes of JSON of what is kept; of the machine, those of its last full report."""
         self.machine: Machine | None = None
         self.providers: list[Provider] = []
         self.sessions: dict[str, Session] = {}
@@ -106,7 +106,7 @@ class MachineState:
             TooMuchState: it is more than may be kept; nothing has changed.
         """
         encoded = _encode(providers)
-        kept, size = self._with({}, sessions, len(encoded))
+        kept, size = self._with({}, sessions, len(_encode(machine)) + len(encoded))
         self.machine = machine
         self.hostname, self.platform = machine.hostname, machine.platform
         self.providers = self._providers(encoded, providers)
