@@ -152,8 +152,8 @@ class WebSocket(asyncio.Protocol):
         max_size: int,
     ) -> None:
         self._transport = transport
-        # Kept, because Python 3.11 makes a system call for each `get_running_loop`: with two of
-        # them for each message, an eighth of the processor time of 9,000 machines at rest.
+        # Kept, because each message needs it, and Python 3.11 makes a system call for each
+        # `get_running_loop`.
         self._loop = asyncio.get_running_loop()
         self._server = server
         self._keepalive = keepalive

@@ -133,8 +133,8 @@ class LiveTerminals:
                 case RoomAvailable() if viewer is not None:
                     viewer.resume()
                 case StreamClosed() if viewer is not None:
-                    # Not left to its task, which may not have begun: it would never end then.
-                    # And nobody may cancel it once more, while it cleans up.
+                    # Here, because a task that is cancelled before its first step cleans up
+                    # nothing, and so that `lost` does not cancel one that is cleaning up.
                     del self._viewers[event.stream]
                     viewer.leave()
         self._output()
