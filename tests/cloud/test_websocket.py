@@ -349,6 +349,7 @@ class TestCloses:
             pytest.param(Frame(Opcode.TEXT, b"\xff"), 1007, id="not UTF-8"),
             pytest.param(Frame(Opcode.TEXT, b"x" * (MAX_SIZE + 1)), 1009, id="too long"),
             pytest.param(Frame(Opcode.CONT, b"x"), 1002, id="continues nothing"),
+            pytest.param(Frame(Opcode.CLOSE, b"x"), 1002, id="half a close code"),
         ],
     )
     async def test_what_is_against_the_protocol(self, what: Frame, code: int) -> None:

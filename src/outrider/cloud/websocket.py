@@ -1,13 +1,14 @@
-"""Server side of WebSockets: ASGI messages on the sans-I/O protocol of `websockets`.
+"""Server side of WebSockets: ASGI messages on the frames of `websocket_frames`.
 
-It replaces uvicorn's class over the same parser (`--ws websockets-sansio`) for two reasons:
+It replaces uvicorn's class (`--ws websockets-sansio`) for three reasons:
 
-- Memory. uvicorn keeps the handshake, a queue, two events and two timers for each socket: 19 KB for
-  an idle one, against 5 KB here (5,000 sockets on uvloop, one process). Thousands of machines are
-  idle most of the time.
+- Memory. uvicorn keeps the handshake, the library's protocol, a queue, two events and two timers
+  for each socket: 19 KB for an idle one, against 6.4 KB here (5,000 sockets on uvloop, one
+  process). Thousands of machines are idle most of the time.
+- Processor time, most of which a fleet at rest spends on frames: see `websocket_frames`.
 - Bounds. uvicorn parses all input at once, even before the application accepts and after the close:
   180,000 empty pings a second blocked all other connections for seconds. Here nothing is read
-  before the application accepts, a turn of the event loop parses at most some hundred frames,
+  before the application accepts, a turn of the event loop parses some hundred frames at most,
   control frames have a rate limit, and input after the close is discarded unparsed.
 
 An application may set `max_size` in `websocket.accept`, and change it later with a message of the
@@ -25,13 +26,25 @@ import structlog
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.server import ServerState
 from websockets.datastructures import Headers
-from websockets.exceptions import InvalidState
-from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
-from websockets.protocol import SERVER, Protocol
 from websockets.server import ServerProtocol
 
 from outrider.cloud.error_response import raw_error_response, raw_head
+from outrider.cloud.websocket_frames import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    NOT_TEXT,
+    PING,
+    PONG,
+    TEXT,
+    Frame,
+    FrameError,
+    FrameReader,
+    close_bytes,
+    frame_bytes,
+    parse_close,
+)
 
 MAX_UNREAD: Final = 32
 """Messages that may wait for the application before reading from the network is paused."""
@@ -46,13 +59,10 @@ MAX_DISCARDED: Final = 256 * 1024
 """Bytes that are read and discarded after the close, so that the peer receives the close frame."""
 
 _FRAMES_PER_TURN: Final = 64
-_PARSE_BYTES: Final = 4 * 1024
-"""Bytes given to the parser at a time; a turn exceeds `_FRAMES_PER_TURN` by at most 682."""
 
 _GOING_AWAY: Final = 1012
 _ABNORMAL: Final = 1006
 _BROKEN: Final = 1011
-_NOT_TEXT: Final = 1007
 _POLICY: Final = 1008
 _SHORTEST_TICK: Final = 0.05
 
@@ -121,11 +131,13 @@ class WebSocket(asyncio.Protocol):
         "_accepted",
         "_closing",
         "_control_frames",
-        "_control_second",
+        "_control_since",
         "_denial",
         "_discarded",
         "_disconnect",
         "_drained",
+        "_frames",
+        "_is_full",
         "_is_paused",
         "_is_text",
         "_keepalive",
@@ -133,12 +145,10 @@ class WebSocket(asyncio.Protocol):
         "_parts",
         "_pinged_at",
         "_pong",
-        "_protocol",
         "_reader",
         "_server",
         "_started",
         "_transport",
-        "_unparsed",
         "_unread",
         "_unread_size",
     )
@@ -159,13 +169,14 @@ class WebSocket(asyncio.Protocol):
         self._keepalive = keepalive
         self._accepted: bytes | None = accepted
         self._denial: bytes | None = None
-        self._protocol = Protocol(SERVER, max_size=max_size)
+        self._frames = FrameReader(max_size)
         self._started = False
         self._is_text = False
         self._parts: bytearray | None = None  # the fragments received so far of a message
-        self._unparsed = b""
         self._unread: list[Message] = []
         self._unread_size = 0
+        self._is_full = False
+        """Whether `MAX_UNREAD` or `MAX_UNREAD_BYTES` is reached; reset when all have been read."""
         self._discarded = 0
         self._is_paused = True
         self._reader: asyncio.Future[None] | None = None
@@ -176,7 +187,7 @@ class WebSocket(asyncio.Protocol):
         self._pong: tuple[bytes, asyncio.Future[None]] | None = None
         """The payload of the application's ping, and what waits for its pong."""
         self._control_frames = 0
-        self._control_second = 0
+        self._control_since = 0.0
         server.connections.add(self)  # type: ignore[arg-type]  # uvicorn only calls `shutdown`
         transport.pause_reading()
 
@@ -213,6 +224,7 @@ class WebSocket(asyncio.Protocol):
         message = self._unread.pop(0)
         if not self._unread:
             self._unread_size = 0
+            self._is_full = False
             if self._is_paused:
                 self._parse()
         return message
@@ -235,7 +247,7 @@ class WebSocket(asyncio.Protocol):
         elif kind == "websocket.close":
             self._close(message.get("code", 1000), message.get("reason") or "")
         elif kind == "outrider.max_size":
-            self._protocol.max_message_size = message["max_size"]
+            self._frames.max_size = message["max_size"]
         elif kind == "outrider.ping":
             await self._wait_for_pong()
         elif kind == "websocket.http.response.start" and self._accepted is not None:
@@ -254,8 +266,7 @@ class WebSocket(asyncio.Protocol):
         payload = secrets.token_bytes(12)
         answered: asyncio.Future[None] = self._loop.create_future()
         self._pong = payload, answered
-        self._protocol.send_ping(payload)
-        self._flush()
+        self._write(PING, payload)
         try:
             await answered
         finally:
@@ -269,10 +280,9 @@ class WebSocket(asyncio.Protocol):
             return False
         if self._pinged_at is None:
             self._pinged_at = now
-            self._protocol.send_ping(struct.pack("!d", now))
-            self._flush()
+            self._write(PING, struct.pack("!d", now))
         elif now - self._pinged_at >= patience:
-            self._fail(_BROKEN, "keepalive ping timeout")
+            self._close_open(_BROKEN, "keepalive ping timeout")
             return False
         return True
 
@@ -286,7 +296,7 @@ class WebSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse received data; after the close, discard a bounded amount of it."""
         if self._disconnect is None:
-            self._unparsed = self._unparsed + data if self._unparsed else data
+            self._frames.feed(data)
             self._parse()
             return
         self._discarded += len(data)
@@ -300,7 +310,6 @@ class WebSocket(asyncio.Protocol):
         if self._closing is not None:
             self._closing.cancel()
         self.resume_writing()
-        self._protocol.parser.close()  # breaks a reference cycle
 
     def pause_writing(self) -> None:
         """Make `send` wait: the write buffer is full."""
@@ -314,59 +323,53 @@ class WebSocket(asyncio.Protocol):
 
     def _parse(self) -> None:
         """Parse received bytes, up to the limits of a turn and of the application's queue."""
-        data, begin, frames = self._unparsed, 0, 0
-        while begin < len(data) and self._disconnect is None and not self._is_full():
-            if frames >= _FRAMES_PER_TURN:
-                self._loop.call_soon(self._parse)
-                break
-            frames += self._parse_part(data[begin : begin + _PARSE_BYTES])
-            begin += _PARSE_BYTES
-        self._flush()
+        parsed = 0
+        try:
+            while self._disconnect is None and not self._is_full:
+                if parsed == _FRAMES_PER_TURN:
+                    self._loop.call_soon(self._parse)
+                    break
+                frame = self._frames.read()
+                if frame is None:
+                    self._pause(is_paused=False)
+                    return
+                parsed += 1
+                self._receive(frame)
+        except FrameError as error:
+            self._close_open(error.code, str(error))
         if self._disconnect is None:
-            self._unparsed = data[begin:]
-            self._pause(is_paused=bool(self._unparsed) or self._is_full())
+            self._pause(is_paused=True)
 
-    def _parse_part(self, part: bytes) -> int:
-        """Parse bytes; return how many frames were completed."""
-        self._protocol.receive_data(part)
-        frames = self._protocol.events_received()
-        for frame in frames:
-            assert isinstance(frame, Frame)
-            if self._disconnect is not None:
-                break
-            match frame.opcode:
-                case Opcode.TEXT | Opcode.BINARY | Opcode.CONT:
-                    self._receive_data(frame)
-                case Opcode.PING | Opcode.PONG:
-                    self._receive_control(frame)
-                case Opcode.CLOSE:
-                    closed = self._protocol.close_rcvd
-                    assert closed is not None
-                    self._flush()  # with our close frame
-                    self._set_ended(closed.code, closed.reason)
-                    self._linger()
-        if self._protocol.parser_exc is not None and self._disconnect is None:
-            failed = self._protocol.close_sent
-            assert failed is not None
-            self._flush()
-            self._set_ended(failed.code, failed.reason)
+    def _receive(self, frame: Frame) -> None:
+        """Act on a frame; queue the message that it completes.
+
+        Raises:
+            FrameError: it is a close frame that is not valid.
+        """
+        opcode, is_final, data = frame
+        if opcode == PING:
+            self._write(PONG, data)
+            self._count_control_frame()
+        elif opcode == PONG:
+            self._receive_pong(data)
+            self._count_control_frame()
+        elif opcode == CLOSE:
+            code, reason = parse_close(data)
+            self._write(CLOSE, data)
+            self._set_ended(code, reason)
             self._linger()
-        return len(frames)
-
-    def _receive_data(self, frame: Frame) -> None:
-        """Add a frame to its message; queue the message when it is complete."""
-        if frame.opcode is not Opcode.CONT:
-            self._is_text = frame.opcode is Opcode.TEXT
-            if frame.fin:
-                self._queue_message(bytes(frame.data))
+        elif opcode != CONTINUATION:
+            self._is_text = opcode == TEXT
+            if is_final:
+                self._queue_message(data)
             else:
-                self._parts = bytearray(frame.data)
-            return
-        assert self._parts is not None  # the parser refuses a continuation without a start
-        self._parts += frame.data
-        if frame.fin:
-            data, self._parts = bytes(self._parts), None
-            self._queue_message(data)
+                self._parts = bytearray(data)
+        else:
+            assert self._parts is not None  # the reader refuses a continuation without a start
+            self._parts += data
+            if is_final:
+                message, self._parts = bytes(self._parts), None
+                self._queue_message(message)
 
     def _queue_message(self, data: bytes) -> None:
         message: dict[str, Any] = {"type": "websocket.receive"}
@@ -374,34 +377,32 @@ class WebSocket(asyncio.Protocol):
             try:
                 message["text"] = data.decode()
             except UnicodeDecodeError:
-                self._fail(_NOT_TEXT, "not UTF-8")
+                self._close_open(NOT_TEXT, "not UTF-8")
                 return
         else:
             message["bytes"] = data
         self._unread.append(message)
         self._unread_size += len(data)
+        self._is_full = len(self._unread) >= MAX_UNREAD or self._unread_size >= MAX_UNREAD_BYTES
         self._wake()
 
-    def _receive_control(self, frame: Frame) -> None:
-        """Count a ping or pong, and match pongs to our ping. The parser has answered pings."""
-        second = int(self._loop.time())
-        if second != self._control_second:
-            self._control_second, self._control_frames = second, 0
+    def _count_control_frame(self) -> None:
+        """Count a ping or pong; too many of them close the socket."""
         self._control_frames += 1
         if self._control_frames > MAX_CONTROL_FRAMES:
-            self._fail(_POLICY, f"over {MAX_CONTROL_FRAMES} pings and pongs in a second")
-            return
-        if self._pong is not None and frame.opcode is Opcode.PONG:
-            payload, answered = self._pong
-            if bytes(frame.data) == payload and not answered.done():
-                answered.set_result(None)
-        is_awaited = frame.opcode is Opcode.PONG and self._pinged_at is not None
-        if is_awaited and bytes(frame.data) == struct.pack("!d", self._pinged_at):
-            self._pinged_at = None
+            now = self._loop.time()
+            if now - self._control_since < 1:
+                self._close_open(_POLICY, f"over {MAX_CONTROL_FRAMES} pings and pongs in a second")
+            self._control_frames, self._control_since = 1, now
 
-    def _is_full(self) -> bool:
-        """Return whether the application's queue is full."""
-        return len(self._unread) >= MAX_UNREAD or self._unread_size >= MAX_UNREAD_BYTES
+    def _receive_pong(self, data: bytes) -> None:
+        """Match a pong to our pings."""
+        if self._pong is not None:
+            payload, answered = self._pong
+            if data == payload and not answered.done():
+                answered.set_result(None)
+        if self._pinged_at is not None and data == struct.pack("!d", self._pinged_at):
+            self._pinged_at = None
 
     def _pause(self, *, is_paused: bool) -> None:
         if is_paused != self._is_paused and not self._transport.is_closing():
@@ -415,10 +416,9 @@ class WebSocket(asyncio.Protocol):
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    def _flush(self) -> None:
-        output = b"".join(self._protocol.data_to_send())
-        if output and not self._transport.is_closing():
-            self._transport.write(output)
+    def _write(self, opcode: int, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(frame_bytes(opcode, data))
 
     # Opening and closing
 
@@ -426,7 +426,7 @@ class WebSocket(asyncio.Protocol):
         if self._accepted is None:
             raise RuntimeError("The socket is accepted already")
         if max_size is not None:
-            self._protocol.max_message_size = max_size
+            self._frames.max_size = max_size
         accepted, self._accepted = self._accepted, None
         self._transport.write(accepted)
         self._pause(is_paused=False)
@@ -440,28 +440,21 @@ class WebSocket(asyncio.Protocol):
         self._linger()
 
     def _send(self, text: str | None, data: bytes | None) -> None:
-        try:
-            if text is not None:
-                self._protocol.send_text(text.encode())
-            else:
-                self._protocol.send_binary(data or b"")
-        except InvalidState as error:
-            raise ConnectionResetError("The socket closes") from error
-        self._flush()
+        if text is not None:
+            self._write(TEXT, text.encode())
+        else:
+            self._write(BINARY, data or b"")
 
     def _close(self, code: int, reason: str) -> None:
         if self._accepted is not None:  # refused before it was a WebSocket
             self._deny(raw_error_response(403, "No WebSocket is opened at this path now"))
         elif self._disconnect is None:
-            self._protocol.send_close(code, reason)
-            self._flush()
-            self._set_ended(code, reason)
-            self._linger()
+            self._close_open(code, reason)
 
-    def _fail(self, code: int, reason: str) -> None:
-        """Close the socket because of an error of the peer."""
-        self._protocol.fail(code, reason)
-        self._flush()
+    def _close_open(self, code: int, reason: str) -> None:
+        """Send a close frame on the open socket, and end it."""
+        if not self._transport.is_closing():
+            self._transport.write(close_bytes(code, reason))
         self._set_ended(code, reason)
         self._linger()
 
@@ -469,7 +462,8 @@ class WebSocket(asyncio.Protocol):
         """Set the close code for the application, unless the socket has ended before."""
         if self._disconnect is None:
             self._disconnect = {"type": "websocket.disconnect", "code": code, "reason": reason}
-            self._unparsed, self._parts = b"", None
+            self._frames.clear()
+            self._parts = None
             self._keepalive.remove(self)
             if self._pong is not None and not self._pong[1].done():
                 self._pong[1].set_result(None)  # the waiting `send` raises
