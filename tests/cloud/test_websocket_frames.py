@@ -20,7 +20,7 @@ from outrider.cloud.websocket_frames import (
     Frame,
     FrameError,
     FrameReader,
-    close_bytes,
+    close_payload,
     frame_bytes,
     parse_close,
 )
@@ -207,15 +207,15 @@ class TestWriting:
         assert frame_bytes(TEXT, b"x" * size) == theirs
 
     def test_a_close_frame(self) -> None:
-        assert close_bytes(4401, "nö") == frame_bytes(CLOSE, Close(4401, "nö").serialize())
+        assert close_payload(4401, "nö") == Close(4401, "nö").serialize()
 
     @pytest.mark.parametrize(("code", "reason"), [(1006, ""), (1000, "x" * 124)])
     def test_a_close_frame_that_may_not_be_sent(self, code: int, reason: str) -> None:
         with pytest.raises(ProtocolError):
-            close_bytes(code, reason)
+            close_payload(code, reason)
 
     def test_the_longest_reason(self) -> None:
-        assert parse_close(close_bytes(1000, "x" * 123)[2:]) == (1000, "x" * 123)
+        assert parse_close(close_payload(1000, "x" * 123)) == (1000, "x" * 123)
 
 
 class TestParsingAClose:

@@ -41,7 +41,7 @@ from outrider.cloud.websocket_frames import (
     Frame,
     FrameError,
     FrameReader,
-    close_bytes,
+    close_payload,
     frame_bytes,
     parse_close,
 )
@@ -131,7 +131,7 @@ class WebSocket(asyncio.Protocol):
         "_accepted",
         "_closing",
         "_control_frames",
-        "_control_since",
+        "_control_second",
         "_denial",
         "_discarded",
         "_disconnect",
@@ -187,7 +187,7 @@ class WebSocket(asyncio.Protocol):
         self._pong: tuple[bytes, asyncio.Future[None]] | None = None
         """The payload of the application's ping, and what waits for its pong."""
         self._control_frames = 0
-        self._control_since = 0.0
+        self._control_second = 0
         server.connections.add(self)  # type: ignore[arg-type]  # uvicorn only calls `shutdown`
         transport.pause_reading()
 
@@ -388,12 +388,12 @@ class WebSocket(asyncio.Protocol):
 
     def _count_control_frame(self) -> None:
         """Count a ping or pong; too many of them close the socket."""
+        second = int(self._loop.time())
+        if second != self._control_second:
+            self._control_second, self._control_frames = second, 0
         self._control_frames += 1
         if self._control_frames > MAX_CONTROL_FRAMES:
-            now = self._loop.time()
-            if now - self._control_since < 1:
-                self._close_open(_POLICY, f"over {MAX_CONTROL_FRAMES} pings and pongs in a second")
-            self._control_frames, self._control_since = 1, now
+            self._close_open(_POLICY, f"over {MAX_CONTROL_FRAMES} pings and pongs in a second")
 
     def _receive_pong(self, data: bytes) -> None:
         """Match a pong to our pings."""
@@ -453,8 +453,7 @@ class WebSocket(asyncio.Protocol):
 
     def _close_open(self, code: int, reason: str) -> None:
         """Send a close frame on the open socket, and end it."""
-        if not self._transport.is_closing():
-            self._transport.write(close_bytes(code, reason))
+        self._write(CLOSE, close_payload(code, reason))
         self._set_ended(code, reason)
         self._linger()
 

@@ -27,9 +27,9 @@ CLOSE: Final = 0x8
 PING: Final = 0x9
 PONG: Final = 0xA
 
-PROTOCOL_ERROR: Final = 1002
+_PROTOCOL_ERROR: Final = 1002
 NOT_TEXT: Final = 1007
-TOO_BIG: Final = 1009
+_TOO_BIG: Final = 1009
 
 _LONGEST_CONTROL: Final = 125
 _MASK_SIZE: Final = 4
@@ -65,6 +65,8 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
+        # Mostly they are whole frames, and stay as they are. Those of a frame in parts are appended
+        # to a bytearray, which takes linear time.
         if not self._buffer:
             self._buffer = data
             return
@@ -93,7 +95,7 @@ class FrameReader:
                 return None
             size = int.from_bytes(buffer[begin + 2 : begin + header], "big")
         if not second & 0x80:
-            raise FrameError(PROTOCOL_ERROR, "a client must mask its frames")
+            raise FrameError(_PROTOCOL_ERROR, "a client must mask its frames")
         message_size = self._check(first, size)
         mask = begin + header
         payload = mask + _MASK_SIZE
@@ -116,20 +118,20 @@ class FrameReader:
         """Check a frame's first byte and size; return the `_message_size` after it."""
         opcode, is_final = first & 0x0F, first >= 0x80
         if first & 0x70:
-            raise FrameError(PROTOCOL_ERROR, "reserved bits must be 0")
+            raise FrameError(_PROTOCOL_ERROR, "reserved bits must be 0")
         if opcode >= CLOSE:
             if opcode > PONG:
-                raise FrameError(PROTOCOL_ERROR, "unknown opcode")
+                raise FrameError(_PROTOCOL_ERROR, "unknown opcode")
             if size > _LONGEST_CONTROL or not is_final:
-                raise FrameError(PROTOCOL_ERROR, "control frame too long, or in fragments")
+                raise FrameError(_PROTOCOL_ERROR, "control frame too long, or in fragments")
             return self._message_size
         if opcode > BINARY:
-            raise FrameError(PROTOCOL_ERROR, "unknown opcode")
+            raise FrameError(_PROTOCOL_ERROR, "unknown opcode")
         if (opcode == CONTINUATION) is (self._message_size is None):
-            raise FrameError(PROTOCOL_ERROR, "a message must be continued, or begun, first")
+            raise FrameError(_PROTOCOL_ERROR, "a message must be continued, or begun, first")
         size += self._message_size or 0
         if size > self.max_size:
-            raise FrameError(TOO_BIG, f"a message may have {self.max_size} bytes at the most")
+            raise FrameError(_TOO_BIG, f"a message may have {self.max_size} bytes at the most")
         return None if is_final else size
 
 
@@ -143,8 +145,8 @@ def frame_bytes(opcode: int, data: bytes) -> bytes:
     return struct.pack("!BBQ", 0x80 | opcode, 127, size) + data
 
 
-def close_bytes(code: int, reason: str) -> bytes:
-    """Return a close frame.
+def close_payload(code: int, reason: str) -> bytes:
+    """Return the payload of a close frame.
 
     Raises:
         ProtocolError: RFC 6455 does not let an endpoint send this code, or so long a reason.
@@ -152,7 +154,7 @@ def close_bytes(code: int, reason: str) -> bytes:
     payload = Close(code, reason).serialize()
     if len(payload) > _LONGEST_CONTROL:
         raise ProtocolError(f"the reason of a close frame has over {_LONGEST_CONTROL - 2} bytes")
-    return frame_bytes(CLOSE, payload)
+    return payload
 
 
 def parse_close(data: bytes) -> tuple[int, str]:
@@ -164,7 +166,7 @@ def parse_close(data: bytes) -> tuple[int, str]:
     try:
         close = Close.parse(data)
     except ProtocolError as error:
-        raise FrameError(PROTOCOL_ERROR, str(error)) from error
+        raise FrameError(_PROTOCOL_ERROR, str(error)) from error
     except UnicodeDecodeError as error:
         raise FrameError(NOT_TEXT, "not UTF-8") from error
     return int(close.code), close.reason
