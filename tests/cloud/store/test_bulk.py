@@ -68,3 +68,21 @@ async def test_each_row_changes_as_told_and_no_other(database: Database) -> None
     for row in await stored(database):
         outcome, target = after.get(row[0], (200, None))
         assert (row[6], row[5]) == (outcome, target)
+
+
+async def test_rows_are_added_or_updated_where_the_condition_holds(database: Database) -> None:
+    async with database.begin() as transaction:
+        await bulk.insert(transaction, _TABLE, rows(500, 600))
+    newer = [(row[0], row[1] + 1, *row[2:5], "new", *row[6:]) for row in rows(0, 1100)]
+    async with database.begin() as transaction:
+        await bulk.upsert(
+            transaction, _TABLE, newer, columns=("target",), where="audit.id < 'aud_00550'"
+        )
+        await bulk.upsert(transaction, _TABLE, [], columns=("target",), where="TRUE")
+    expected = [
+        *newer[:500],
+        *((*row[:5], "new", *row[6:]) for row in rows(500, 550)),
+        *rows(550, 600),
+        *newer[600:],
+    ]
+    assert await stored(database) == expected

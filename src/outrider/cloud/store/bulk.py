@@ -52,6 +52,27 @@ async def insert_new(transaction: Transaction, table: Table, rows: Sequence[Row]
     return new
 
 
+async def upsert(
+    transaction: Transaction,
+    table: Table,
+    rows: Sequence[Row],
+    *,
+    columns: tuple[str, ...],
+    where: str,
+) -> None:
+    """Add rows; of those whose key exists already, update columns.
+
+    Args:
+        rows: each with a value for every column, in the table's order; no two with the same key.
+        columns: what is updated.
+        where: an SQL condition; rows that do not satisfy it are left unchanged. `excluded` is the
+            new row.
+    """
+    for part in _parts(transaction.dialect, rows):
+        text = _upsert(table, columns, transaction.dialect, len(part), where=where)
+        await transaction.execute_text(text, _values(transaction.dialect, part))
+
+
 async def increment(
     transaction: Transaction, table: Table, column: str, amounts: Mapping[str, int]
 ) -> dict[str, int]:
@@ -131,10 +152,23 @@ def _key(table: Table) -> str:
 
 @lru_cache(maxsize=2000)
 def _insert(table: Table, dialect: str, count: int) -> str:
+    return f"{_insert_all(table, dialect, count)} ON CONFLICT DO NOTHING"
+
+
+@lru_cache(maxsize=2000)
+def _upsert(table: Table, columns: tuple[str, ...], dialect: str, count: int, *, where: str) -> str:
+    keys = ", ".join(column.name for column in table.primary_key)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns)
+    return (
+        f"{_insert_all(table, dialect, count)} "
+        f"ON CONFLICT ({keys}) DO UPDATE SET {changes} WHERE {where}"
+    )
+
+
+def _insert_all(table: Table, dialect: str, count: int) -> str:
     columns = list(table.columns)
     names = ", ".join(column.name for column in columns)
-    source = _source(columns, dialect, count)
-    return f"INSERT INTO {table.name} ({names}) {source} ON CONFLICT DO NOTHING"
+    return f"INSERT INTO {table.name} ({names}) {_source(columns, dialect, count)}"
 
 
 @lru_cache(maxsize=2000)

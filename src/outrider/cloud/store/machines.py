@@ -8,12 +8,12 @@ only the newest connection may disconnect it.
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, delete, insert, null, or_, select, update
 
 from outrider.cloud.batched import batched
-from outrider.cloud.store import tables
+from outrider.cloud.store import bulk, tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
 
@@ -81,21 +81,17 @@ class AttachFailure(Enum):
     """Another node has stored a connection since the handshake, which may be the newer one."""
 
 
-_ATTACH = (
-    update(_machines)
-    .where(_machines.c.id == bindparam("machine"))
-    .values(
-        connected=True,
-        node=bindparam("here"),
-        connection=bindparam("number"),
-        connected_at=bindparam("connected_at"),
-        last_seen_at=bindparam("last_seen_at"),
-        hostname=bindparam("hostname"),
-        platform=bindparam("platform"),
-        version=bindparam("version"),
-        snapshot=bindparam("snapshot"),
-    )
+_REPORTED: Final = (
+    "connected_at",
+    "last_seen_at",
+    "hostname",
+    "platform",
+    "version",
+    "snapshot",
 )
+"""The columns of `Arrival.values`."""
+
+_ATTACHED: Final = ("connected", "node", "connection", *_REPORTED)
 
 _COLUMNS = [_machines.c[name] for name in Machine._fields]
 
@@ -178,7 +174,7 @@ async def attach(
     rows = {row.id: row for row in await transaction.execute(query)}
     now: dict[str, AttachedMachine] = {}
     outcomes: list[AttachedMachine | AttachFailure] = []
-    changes: list[dict[str, object]] = []
+    changes: dict[str, bulk.Row] = {}
     for arrival in arrivals:
         row = rows.get(arrival.machine_id)
         if row is None or row.token_hash != arrival.token_hash:
@@ -197,11 +193,10 @@ async def attach(
         )
         now[row.id] = attached
         outcomes.append(attached)
-        changes.append(
-            {**arrival.values, "machine": row.id, "number": attached.connection, "here": node}
-        )
-    if changes:
-        await transaction.execute(_ATTACH, changes)
+        reported = (arrival.values[name] for name in _REPORTED)
+        changes[row.id] = (row.id, True, node, attached.connection, *reported)
+    # The rows are locked already, so this statement may update them in any order.
+    await bulk.update(transaction, _machines, _ATTACHED, list(changes.values()))
     return outcomes
 
 
@@ -365,7 +360,8 @@ async def save_snapshots(
         .where(_machines.c.id == bindparam("machine"), _machines.c.node == node)
         .values(snapshot=bindparam("data"), last_seen_at=bindparam("seen"))
     )
-    # Sorted: nodes that update the same rows lock them in one order and cannot deadlock.
+    # Sorted: nodes that update the same rows lock them in one order and cannot deadlock. One
+    # statement for all of them (`bulk`) would lock them in any order.
     rows = [
         {"machine": machine, "data": data, "seen": seen}
         for machine, (data, seen) in sorted(snapshots.items())

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import Select, bindparam, delete, func, or_, select, tuple_, update
 
 from outrider.cloud.batched import batched
-from outrider.cloud.store import tables
+from outrider.cloud.store import bulk, tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
 from outrider.contract.resources import Session
@@ -25,6 +25,15 @@ _ESCAPE: Final = "\\"
 _history = tables.session_history
 _machines = tables.machines
 _KEY = (_history.c.machine_id, _history.c.id)
+
+_IS_NEWER: Final = """
+    excluded.ended_at IS NULL AND (
+        session_history.ended_at IS NULL
+        OR session_history.end_reason IS NULL
+        OR excluded.last_activity_at > session_history.ended_at
+    )
+    OR excluded.ended_at >= session_history.last_activity_at
+"""
 
 
 class OwnedSession(NamedTuple):
@@ -38,29 +47,14 @@ class OwnedSession(NamedTuple):
 async def save(transaction: Transaction, sessions: Iterable[OwnedSession]) -> None:
     """Add sessions, or replace their states by newer ones."""
     rows = {(one.machine_id, one.session.id): _row(one) for one in sessions}
-    if not rows:
-        return
-    insert = transaction.insert(_history)
-    new = insert.excluded
-    is_newer = or_(
-        and_(
-            new.ended_at.is_(None),
-            or_(
-                _history.c.ended_at.is_(None),
-                _history.c.end_reason.is_(None),
-                new.last_activity_at > _history.c.ended_at,
-            ),
-        ),
-        new.ended_at >= _history.c.last_activity_at,
-    )
-    names = ("last_activity_at", "ended_at", "end_reason", "search", "data")
-    statement = insert.on_conflict_do_update(
-        index_elements=["machine_id", "id"],
-        set_={name: new[name] for name in names},
-        where=is_newer,
-    )
     # In the order of the keys: nodes that write the same rows cannot deadlock.
-    await transaction.execute(statement, [rows[key] for key in sorted(rows)])
+    await bulk.upsert(
+        transaction,
+        _history,
+        [rows[key] for key in sorted(rows)],
+        columns=("last_activity_at", "ended_at", "end_reason", "search", "data"),
+        where=_IS_NEWER,
+    )
 
 
 async def running(database: Database, machine_ids: Sequence[str]) -> list[OwnedSession]:
@@ -170,21 +164,21 @@ def _matching(query: Select[Any], q: str) -> Select[Any]:
     return query.where(or_(_history.c.search.like(pattern, escape=_ESCAPE), named.exists()))
 
 
-def _row(owned: OwnedSession) -> dict[str, object]:
+def _row(owned: OwnedSession) -> bulk.Row:
     session = msgspec.structs.replace(owned.session, pending_action=None)
     path = "" if session.workspace is None else session.workspace.path
     searched = (session.title or "", path, session.type, session.name)
-    return {
-        "machine_id": owned.machine_id,
-        "id": session.id,
-        "account_id": owned.account_id,
-        "created_at": session.created_at,
-        "last_activity_at": session.last_activity_at,
-        "ended_at": session.ended_at,
-        "end_reason": session.end_reason,
-        "search": "\n".join(searched).casefold().replace("\0", ""),
-        "data": msgspec.json.encode(session),
-    }
+    return (
+        owned.machine_id,
+        session.id,
+        owned.account_id,
+        session.created_at,
+        session.last_activity_at,
+        session.ended_at,
+        session.end_reason,
+        "\n".join(searched).casefold().replace("\0", ""),
+        msgspec.json.encode(session),
+    )
 
 
 def _decode(data: bytes) -> Session:
