@@ -184,10 +184,9 @@ class _Turns:
     def take(self, message: str) -> None:
         """Take a turn that ends in an answer."""
         sent, accepted, first, last = self._send(message)
-        began = self._first("generating", sent)
-        # An agent may have answered before its record has the message, upon which `send` waits.
-        ended = self._first("idle", max(last, began.answered))
-        self.times["generating"].append(max(0.0, began.answered - first))
+        began = self._began(sent, accepted, last)
+        ended = self._first("idle", max(last, began))
+        self.times["generating"].append(max(0.0, began - first))
         self.times["idle"].append(max(0.0, ended.answered - last))
         self._check(accepted, last, {"generating"}, message)
         self._check(last, ended.answered, {"generating", "idle"}, message)
@@ -198,8 +197,8 @@ class _Turns:
         sent, accepted, first, last = self._send(message)
         shown = self._dialog_at() or last
         asks = self._first("waiting_approval", sent)
-        began = self._first("generating", sent)
-        self.times["generating"].append(max(0.0, began.answered - first))
+        began = self._began(sent, accepted, last)
+        self.times["generating"].append(max(0.0, began - first))
         self.times["asking"].append(max(0.0, asks.answered - shown))
         self._check(accepted, asks.asked, {"generating"}, message)
         time.sleep(_PAUSE)
@@ -231,6 +230,14 @@ class _Turns:
 
         times = _until(answered, f"answer of the model to {message!r}")
         return sent, accepted, times["first"], times["last"]
+
+    def _began(self, sent: float, accepted: float, last: float) -> float:
+        """Return when the agent was seen generating.
+
+        It may have answered before its record has the message, which `send` waits for. Then it is
+        generating for a moment only, perhaps between two samples, and the end of `send` counts.
+        """
+        return accepted if last < accepted else self._first("generating", sent).answered
 
     def _dialog_at(self) -> float | None:
         """Return when the agent's screen shows its dialog, None if it does not soon."""
