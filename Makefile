@@ -108,6 +108,7 @@ lint: $(READY)  ## Formatting, rules, types, and which package may import which.
 
 bench: $(READY)  ## Measure, against a bare baseline in the same run.
 	@scripts/system-packages tmux wrk postgresql redis-server
+	-@scripts/system-packages chromium npm && $(MAKE) --no-print-directory web
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.docs  ## Build the documentation into site/, and check it.
