@@ -43,6 +43,8 @@ fuzzing.load_profile()
 # A shell starts a background command with SIGINT ignored, and our programs would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# SIGTERM, to `make` for example, ends the tests like Ctrl-C: the fixtures end what they started.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 StartSite = Callable[..., Awaitable[Site]]
 
