@@ -136,8 +136,8 @@ def _fit_list(fit_item: _Fit | None, longest: int | None) -> _Fit | None:
         return None
 
     def fit(values: list[Any]) -> list[Any]:
-        kept = values if longest is None else values[:longest]
-        return kept if fit_item is None else [fit_item(value) for value in kept]
+        first = values if longest is None else values[:longest]
+        return first if fit_item is None else [fit_item(value) for value in first]
 
     return fit
 

@@ -78,9 +78,9 @@ class DemoSession:
 
     async def save(self) -> None:
         """Store the messages in the session's directory: the first, and the newest ones."""
-        kept = [*self.messages[:1], *self.messages[1:][-_MAX_HISTORY:]]
+        messages = [*self.messages[:1], *self.messages[1:][-_MAX_HISTORY:]]
         await self._write(f"{FOLDER}/.gitignore", "*\n")
-        await self._write(f"{FOLDER}/{self.id}.json", json.dumps(kept))
+        await self._write(f"{FOLDER}/{self.id}.json", json.dumps(messages))
 
     async def load(self) -> None:
         """Read the messages of an earlier process.

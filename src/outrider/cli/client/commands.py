@@ -136,8 +136,8 @@ def send(
     with session(as_json=as_json) as client:
         accepted = find_agent(client, target).send(" ".join(text), delivery=delivery)
         waits = "waits until the agent has finished its turn"
-        said = f"{accepted.message_id} {waits if accepted.queued else 'sent'}"
-        _show_result(accepted, said, as_json)
+        line = f"{accepted.message_id} {waits if accepted.queued else 'sent'}"
+        _show_result(accepted, line, as_json)
 
 
 def ask(
@@ -166,8 +166,8 @@ def ask(
             print_text(reply.text)
         if reply.status == "error":
             if not as_json:
-                said = [one.content for one in reply.messages if one.role == "system"]
-                text_of_it = " ".join(said) or "`outrider chat` may say why"
+                reasons = [one.content for one in reply.messages if one.role == "system"]
+                text_of_it = " ".join(reasons) or "`outrider chat` may say why"
                 print(escaped_lines(f"outrider: The turn failed: {text_of_it}"), file=sys.stderr)
             sys.exit(ExitCode.REFUSED)
 
@@ -381,5 +381,5 @@ def login(
         path = credentials.save(server, key)
     except OutriderError as error:
         fail(error, as_json=as_json)
-    said = f"Logged in at {server} (account {account.id}); the key is in {path}"
-    _show_result(account, said, as_json)
+    text = f"Logged in at {server} (account {account.id}); the key is in {path}"
+    _show_result(account, text, as_json)

@@ -32,8 +32,8 @@ def git_facts() -> ProgramFacts:
     path = shutil.which("git")
     if path is None:
         return ProgramFacts(None)
-    status, said = _output(path, "--version")
-    return ProgramFacts(path, _first_line(said)) if status == 0 else ProgramFacts(path)
+    status, output = _output(path, "--version")
+    return ProgramFacts(path, _first_line(output)) if status == 0 else ProgramFacts(path)
 
 
 def tmux_facts() -> ProgramFacts:
@@ -43,17 +43,17 @@ def tmux_facts() -> ProgramFacts:
     path = shutil.which("tmux")
     if path is None:
         return ProgramFacts(None)
-    status, said = _output(path, "-V")
+    status, output = _output(path, "-V")
     if status != 0:
-        return ProgramFacts(path, failure=_first_line(said) or "it does not print its version")
+        return ProgramFacts(path, failure=_first_line(output) or "it does not print its version")
     name = f"outrider-doctor-{secrets.token_hex(4)}"
     started = ("-L", name, "-f", os.devnull, "new-session", "-d", "sleep 5", ";", "kill-server")
     status, problem = _output(path, *started)
     socket_path(name).unlink(missing_ok=True)  # tmux leaves it behind
     if status != 0:
         failure = _first_line(problem) or "its server does not start"
-        return ProgramFacts(path, _first_line(said), failure)
-    return ProgramFacts(path, _first_line(said))
+        return ProgramFacts(path, _first_line(output), failure)
+    return ProgramFacts(path, _first_line(output))
 
 
 def agent_facts(settings: "DaemonSettings") -> tuple[list[AgentFacts], str]:
@@ -79,8 +79,8 @@ async def _agent(info: "ProviderInfo") -> AgentFacts:
     # An IDE opens a window if it does not know an option, and demands no login of its own.
     if about.path is None or about.error is not None or about.category == "ide":
         return facts
-    said, logged_in = await asyncio.gather(version(about.path), is_logged_in(info))
-    return facts._replace(version=said, is_logged_in=logged_in)
+    version_text, logged_in = await asyncio.gather(version(about.path), is_logged_in(info))
+    return facts._replace(version=version_text, is_logged_in=logged_in)
 
 
 def path_facts(path: Path) -> PathFacts:

@@ -79,10 +79,10 @@ def check(*, index: str | None, as_json: bool) -> NoReturn:
     """Ask the package index and the service, print the result, and end with an `Answer`."""
     found = installation.find()
     asking = BackgroundWork(_sides, _SERVICE_SECONDS)
-    asked = index or installation.index_of(found.installer)
+    index_url = index or installation.index_of(found.installer)
     newest, problem = None, None
     try:
-        newest = newest_release(asked, prereleases=Version(__version__).is_prerelease)
+        newest = newest_release(index_url, prereleases=Version(__version__).is_prerelease)
     except PackageIndexError as error:
         problem = str(error)
     try:
@@ -96,7 +96,7 @@ def check(*, index: str | None, as_json: bool) -> NoReturn:
         upgrade=None
         if newest is None
         else is_older or any(_is_older(side.version, newest) for side in sides),
-        index=without_password(asked),
+        index=without_password(index_url),
         problem=problem,
         installer=found.installer,
         commands=upgrade_commands(found, version=str(newest or "VERSION"), index=index),

@@ -253,10 +253,10 @@ async def read_screen(dispatcher: Dispatcher, call: Call) -> bytes:
 async def read_chat(dispatcher: Dispatcher, call: Call) -> bytes:
     """Read a chat: the messages between `after` and `before`, at most `limit`."""
     query: ChatQuery = call.query
-    asked = ReadChat(
+    command = ReadChat(
         agent_type=query.agent_type, limit=query.limit, after=query.after, before=query.before
     )
-    return await _to_target(dispatcher, call, CommandType.READ_CHAT, asked)
+    return await _to_target(dispatcher, call, CommandType.READ_CHAT, command)
 
 
 async def read_changes(dispatcher: Dispatcher, call: Call) -> bytes:
@@ -299,8 +299,8 @@ def answer_of(request: ResolveAction, principal: Principal) -> AnswerAction:
 
 async def status(dispatcher: Dispatcher, call: Call) -> bytes:
     """What an agent is doing now."""
-    asked = AgentStatusQuery(agent_type=call.query.agent_type)
-    return await _to_target(dispatcher, call, CommandType.AGENT_STATUS, asked)
+    command = AgentStatusQuery(agent_type=call.query.agent_type)
+    return await _to_target(dispatcher, call, CommandType.AGENT_STATUS, command)
 
 
 async def read_debug(dispatcher: Dispatcher, call: Call) -> bytes:
@@ -309,8 +309,8 @@ async def read_debug(dispatcher: Dispatcher, call: Call) -> bytes:
     Secrets are taken out on the machine, before anything leaves it. `bundle` and `text`
     together have 256 KiB at most; what was cut is in `omitted`.
     """
-    asked = DebugQuery(agent_type=call.query.agent_type)
-    return await _to_target(dispatcher, call, CommandType.CHAT_DEBUG, asked)
+    command = DebugQuery(agent_type=call.query.agent_type)
+    return await _to_target(dispatcher, call, CommandType.CHAT_DEBUG, command)
 
 
 async def chat_debug(dispatcher: Dispatcher, call: Call) -> bytes:

@@ -106,11 +106,11 @@ class MachineState:
             TooMuchState: it is more than may be kept; nothing has changed.
         """
         encoded = _encode(providers)
-        kept, size = self._with({}, sessions, len(_encode(machine)) + len(encoded))
+        by_id, size = self._with({}, sessions, len(_encode(machine)) + len(encoded))
         self.machine = machine
         self.hostname, self.platform = machine.hostname, machine.platform
         self.providers = self._providers(encoded, providers)
-        self._keep(kept, size)
+        self._keep(by_id, size)
 
     def change(self, change: Change) -> None:
         """Take what has changed.

@@ -194,7 +194,7 @@ class _RemoteLine(_End):
         self._viewer = viewer
         self._forget = forget
         self._room = WINDOW
-        self._owed = 0  # bytes received and not reported as consumed
+        self._ungranted = 0  # bytes received and not granted again
         self._consumed = 0  # those of them that are consumed
 
     def room(self) -> int:
@@ -211,7 +211,7 @@ class _RemoteLine(_End):
     def consumed(self, count: int) -> None:
         self._consumed += count
         if self._consumed >= _REPORTED_FROM:
-            self._owed -= self._consumed
+            self._ungranted -= self._consumed
             self.post(Grant(self._consumed))
             self._consumed = 0
 
@@ -224,8 +224,8 @@ class _RemoteLine(_End):
             case Opened():
                 self._viewer.opened()
             case Data(data):
-                self._owed += len(data)
-                if self._owed > WINDOW:
+                self._ungranted += len(data)
+                if self._ungranted > WINDOW:
                     raise DecodeError("More bytes arrived than the window allows")
                 self._viewer.received(data)
             case Grant(count):

@@ -120,18 +120,18 @@ class DeltaWatch:
         self._wanted = wanted
         self._connections = connections
         self._ask = ask
-        self._asked: dict[str, tuple[int, Requests]] = {}
+        self._requested: dict[str, tuple[int, Requests]] = {}
 
     def update(self) -> None:
         """Ask the machines that have to send deltas from now on, and those that have to stop."""
-        before, self._asked = self._asked, {}
+        before, self._requested = self._requested, {}
         for account_id, requests in self._wanted().items():
             for machine_id, connection in self._connections(account_id).items():
-                self._asked[machine_id] = connection, requests
-                asked, answered = before.get(machine_id, (None, Requests()))
-                if asked != connection or not requests <= answered:
+                self._requested[machine_id] = connection, requests
+                asked_on, answered = before.get(machine_id, (None, Requests()))
+                if asked_on != connection or not requests <= answered:
                     self._ask(machine_id, None)
-        for machine_id in before.keys() - self._asked.keys():
+        for machine_id in before.keys() - self._requested.keys():
             self._ask(machine_id, [])
 
 

@@ -367,8 +367,10 @@ class ReportBudget:
         self._used = _size(report.machine) + _size(report.providers)
         self._sizes.clear()
         latest_first = sorted(report.sessions, key=lambda one: one.last_activity_at, reverse=True)
-        kept = {one.id: one for session in latest_first if (one := self.fit(session)) is not None}
-        sessions = [kept[one.id] for one in report.sessions if one.id in kept]
+        fitting = {
+            one.id: one for session in latest_first if (one := self.fit(session)) is not None
+        }
+        sessions = [fitting[one.id] for one in report.sessions if one.id in fitting]
         return Snapshot(machine=report.machine, providers=report.providers, sessions=sessions)
 
     def fit(self, session: Session) -> Session | None:

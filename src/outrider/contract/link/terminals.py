@@ -259,17 +259,17 @@ StreamEvent = OpenRequested | StreamOpened | DataReceived | RoomAvailable | Resi
 class _Stream:
     """The state of one stream. `outgoing` never has more than `credit` bytes."""
 
-    __slots__ = ("closing", "consumed", "credit", "greeting", "outgoing", "owed", "size")
+    __slots__ = ("closing", "consumed", "credit", "greeting", "outgoing", "size", "ungranted")
 
     def __init__(self, greeting: Open | None = None) -> None:
         self.greeting: Open | Opened | None = greeting
         self.outgoing = bytearray()
         self.credit = WINDOW
         """Bytes that may be sent, those in `outgoing` included."""
-        self.owed = 0
+        self.ungranted = 0
         """Bytes that have arrived and are not granted again, whether consumed or not."""
         self.consumed = 0
-        """Those of `owed` that are consumed."""
+        """Those of `ungranted` that are consumed."""
         self.size: Resize | None = None
         self.closing: Closed | None = None
 
@@ -372,7 +372,7 @@ class TerminalStreams:
         """Report that received bytes are passed on: the other end may send as many more."""
         one = self._open(stream)
         if one is not None:
-            one.consumed = min(one.consumed + count, one.owed)
+            one.consumed = min(one.consumed + count, one.ungranted)
 
     def close(self, stream: int, code: StreamCode, reason: str = "") -> None:
         """Close a stream after what was sent on it."""
@@ -424,8 +424,8 @@ class TerminalStreams:
     def _receive(self, number: int, stream: _Stream, message: StreamMessage) -> None:
         match message:
             case Data(data):
-                stream.owed += len(data)
-                if stream.owed > WINDOW:
+                stream.ungranted += len(data)
+                if stream.ungranted > WINDOW:
                     self._fail(number, "More bytes arrived than the window allows")
                 else:
                     self._events.append(DataReceived(number, data))
@@ -472,7 +472,7 @@ def _take(stream: _Stream) -> StreamMessage:
         return size
     if stream.consumed >= _GRANT_FROM:
         count, stream.consumed = stream.consumed, 0
-        stream.owed -= count
+        stream.ungranted -= count
         return Grant(count)
     if stream.outgoing:
         data = bytes(stream.outgoing[:MAX_DATA])

@@ -94,9 +94,9 @@ class EndedChats:
 
     def delete_others(self, session_ids: Iterable[str]) -> None:
         """Delete the files of sessions other than these: a killed daemon may have left them."""
-        kept = set(session_ids)
+        ids = set(session_ids)
         for path in self._folder.glob("session_*.jsonl"):
-            if path.name.partition(".")[0] not in kept:
+            if path.name.partition(".")[0] not in ids:
                 path.unlink(missing_ok=True)
 
     def _path(self, session_id: str, agent: str, main: str) -> Path:

@@ -7,7 +7,7 @@ Three kinds of programs:
 - `work` reads or writes the working tree or an index, where git would start filters, hooks and
   `core.fsmonitor`. It runs in a private git directory:
 
-      private/config        our own settings, and harmless ones of the repository (`_KEPT`)
+      private/config        our own settings, and harmless ones of the repository (`_COPIED`)
       private/info/exclude  copied
       private/index         copied on demand; GIT_INDEX_FILE
       the repository's own objects (GIT_OBJECT_DIRECTORY) and working tree (GIT_WORK_TREE)
@@ -19,7 +19,7 @@ Three kinds of programs:
 - `update_ref` writes a branch, for which git would start hooks. It runs in another private git
   directory, whose `refs` and `packed-refs` are links to those of the repository.
 
-None reads the configuration of the user or the system, except for the keys in `_KEPT_OF_USER`.
+None reads the configuration of the user or the system, except for the keys in `_COPIED_FROM_USER`.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _MAX_COPIED: Final = 1024 * 1024
 _MAX_INDEX: Final = 512 * 1024 * 1024
 _MAX_SHARED_INDEXES: Final = 16
 
-_KEPT: Final = frozenset(
+_COPIED: Final = frozenset(
     {
         "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode",
         "core.autocrlf", "core.eol", "core.trustctime", "core.checkstat", "core.sparsecheckout",
@@ -60,7 +60,7 @@ _KEPT: Final = frozenset(
         "extensions.objectformat",
     }
 )  # fmt: skip
-_KEPT_OF_USER: Final = frozenset({"core.autocrlf", "core.eol"})
+_COPIED_FROM_USER: Final = frozenset({"core.autocrlf", "core.eol"})
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 """The values that are taken over: booleans and words."""
 
@@ -242,8 +242,8 @@ class SafeRepository:
                     await process.group.kill()
                 process.close()
             if status not in statuses:
-                said = os.pread(errors, _MAX_STDERR, 0).decode("utf-8", "replace").strip()
-                raise GitError(f"git {os.fsdecode(arguments[0])} failed ({status}): {said}")
+                message = os.pread(errors, _MAX_STDERR, 0).decode("utf-8", "replace").strip()
+                raise GitError(f"git {os.fsdecode(arguments[0])} failed ({status}): {message}")
             return Output(bytes(data))
 
     def _environment(self, settings: dict[str, str]) -> dict[str, str]:
@@ -384,12 +384,12 @@ def _configure(
     git: SafeRepository, user: list[tuple[str, str]], own: list[tuple[str, str]]
 ) -> None:
     """Write the private configuration."""
-    kept = {name: value for name, value in user if name in _KEPT_OF_USER}
-    kept |= {name: value for name, value in own if name in _KEPT}
-    kept = {name: value for name, value in kept.items() if _PLAIN.fullmatch(value)}
-    kept["core.repositoryformatversion"] = "1" if "extensions.objectformat" in kept else "0"
-    kept["core.bare"] = "false"
-    lines = [f"[{section}]\n\t{key} = {value}\n" for (section, key), value in _split(kept)]
+    config = {name: value for name, value in user if name in _COPIED_FROM_USER}
+    config |= {name: value for name, value in own if name in _COPIED}
+    config = {name: value for name, value in config.items() if _PLAIN.fullmatch(value)}
+    config["core.repositoryformatversion"] = "1" if "extensions.objectformat" in config else "0"
+    config["core.bare"] = "false"
+    lines = [f"[{section}]\n\t{key} = {value}\n" for (section, key), value in _split(config)]
     (git.private / "config").write_text("".join(lines))
     directory = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
     excludes = dict(user).get("core.excludesfile") or directory / "git" / "ignore"

@@ -7,14 +7,14 @@ class OutputTail:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.total = 0
-        self._kept = bytearray()
+        self._data = bytearray()
 
     def add(self, data: bytes) -> None:
         """Append bytes."""
         self.total += len(data)
-        self._kept += data
-        if len(self._kept) > 2 * self.limit:
-            del self._kept[: len(self._kept) - self.limit]
+        self._data += data
+        if len(self._data) > 2 * self.limit:
+            del self._data[: len(self._data) - self.limit]
 
     @property
     def truncated(self) -> bool:
@@ -26,8 +26,8 @@ class OutputTail:
 
         Bytes that are no UTF-8 become U+FFFD.
         """
-        kept = self._kept[-self.limit :] if self.limit else bytearray()
+        tail = self._data[-self.limit :] if self.limit else bytearray()
         start = 0
-        while self.truncated and start < min(3, len(kept)) and kept[start] & 0xC0 == 0x80:
+        while self.truncated and start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
             start += 1
-        return kept[start:].decode("utf-8", "replace")
+        return tail[start:].decode("utf-8", "replace")

@@ -59,8 +59,8 @@ class AgentTerminals:
         if len(self._open) + len(self._starting) >= MAX_TERMINALS:
             raise RequestError(-32603, f"{MAX_TERMINALS} terminals are open: release one first")
         argv = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
-        kept = MAX_OUTPUT if limit is None else min(limit, MAX_OUTPUT)
-        name, terminal = new_id("cmd"), _Terminal(OutputTail(kept))
+        size = MAX_OUTPUT if limit is None else min(limit, MAX_OUTPUT)
+        name, terminal = new_id("cmd"), _Terminal(OutputTail(size))
         place, variables = directory or self._directory, self._environment | dict(environment)
         starting = asyncio.create_task(self._start(name, terminal, argv, place, variables))
         self._starting.add(starting)

@@ -106,15 +106,15 @@ class OpenMessage:
 
         Nothing distinguishes the lines of a wrapped or long message from the answer below it.
         """
-        begun = _letters(start)
-        if not begun:
+        first_letters = _letters(start)
+        if not first_letters:
             return shown
         prompts = (piece for piece in reversed(self._transcript.pieces()) if piece.prompt)
         prompt = next(prompts, None)
         rest = "" if prompt is None else _letters(prompt.content)
-        if not rest.startswith(begun):
+        if not rest.startswith(first_letters):
             return shown
-        rest = rest.removeprefix(begun)
+        rest = rest.removeprefix(first_letters)
         for row, line in enumerate(shown):
             letters = _letters(line)
             if not letters or not rest:

@@ -243,7 +243,7 @@ def _rest_after(line: str, count: int) -> str:
 
 def _remove_questions(lines: Sequence[str], questions: Sequence[Sequence[str]]) -> Sequence[str]:
     """Return lines without these questions and the answers typed after them."""
-    kept: list[str] = []
+    result: list[str] = []
     done = 0
     for question in questions:
         found = [at for at in range(done, len(lines)) if _is_question_at(question, lines, at)]
@@ -251,11 +251,11 @@ def _remove_questions(lines: Sequence[str], questions: Sequence[Sequence[str]]) 
             continue  # the agent has taken it off its screen
         # A message may quote the question that it leads to: `input('y or n?')`.
         index = next((at for at in found if lines[at].startswith(question[0])), found[0])
-        kept += lines[done:index]
+        result += lines[done:index]
         before = lines[index][: lines[index].rindex(question[0])]
-        kept += [before] if before.strip() else []
+        result += [before] if before.strip() else []
         done = index + len(question)
-    return [*kept, *lines[done:]]
+    return [*result, *lines[done:]]
 
 
 def _is_question_at(question: Sequence[str], lines: Sequence[str], at: int) -> bool:

@@ -240,9 +240,9 @@ class IdeProvider:
 
 def delete_other_sessions(folder: Path, session_ids: Iterable[str]) -> None:
     """Delete files of sessions other than these: leftovers of a daemon that was killed."""
-    kept = set(session_ids)
+    ids = set(session_ids)
     for path in folder.glob("session_*"):
-        if path.name not in kept:
+        if path.name not in ids:
             delete_files(path.name, path)
 
 
