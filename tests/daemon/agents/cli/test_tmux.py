@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -286,6 +287,42 @@ async def test_a_client_that_is_killed_is_replaced(tmux: Tmux, tmp_path: Path) -
         await slow
     assert not isinstance(lost.value, TmuxGone)
     assert (await tmux.snapshot(pane)).text.startswith("hello")
+
+
+SLOW_TMUX = """#!/bin/sh
+cd "$(dirname "$0")"
+mv gate begun 2>/dev/null && read -r _ <begun
+exec {tmux} "$@"
+"""
+"""The first one that is started waits at the gate."""
+
+
+async def test_a_client_whose_connecting_was_cancelled_is_replaced(
+    tmux: Tmux, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one has all its settings: it reports the end of a program."""
+    (tmp_path / "tmux").write_text(SLOW_TMUX.format(tmux=shutil.which("tmux")))
+    (tmp_path / "tmux").chmod(0o700)
+    os.mkfifo(tmp_path / "gate")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    gate = os.open(tmp_path / "gate", os.O_RDWR)
+    try:
+        opening = asyncio.create_task(tmux.open("a", ["cat"]))
+        await until((tmp_path / "begun").exists)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        os.write(gate, b"\n")
+        pane = await tmux.open("b", ["cat"])
+    finally:
+        os.close(gate)
+    changed = asyncio.Event()
+    tmux.subscribe(pane, changed.set)
+    os.kill(pane.pid, signal.SIGKILL)
+    async with asyncio.timeout(PATIENCE):
+        while not (await tmux.snapshot(pane)).ended:
+            await changed.wait()
+            changed.clear()
 
 
 @pytest.mark.parametrize("leaves_socket", [True, False])

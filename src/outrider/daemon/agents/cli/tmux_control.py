@@ -39,6 +39,12 @@ SESSION: Final = "outrider"
 """The name of the tmux session that has every agent's window."""
 
 _PLACEHOLDER_COMMAND: Final = ("sh", "-c", "echo The agents are in the other windows.; exec cat")
+_SETTINGS: Final = (
+    ("refresh-client", "-C", f"{WIDTH}x{HEIGHT}"),
+    ("refresh-client", "-B", "ended:%*:#{pane_dead}"),
+)
+"""What a new client is told first: its size, and to report panes whose program has ended."""
+
 _REPLY_TIMEOUT: Final = 10.0
 _CONNECT_TIMEOUT: Final = 10.0
 _MAX_LINE: Final = 4 * 1024 * 1024
@@ -74,6 +80,14 @@ class _Reply:
     future: asyncio.Future[list[str]]
     expected: str | None = None
     lines: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The replies to commands that were sent together, and `last`, that with the batch's number."""
+
+    replies: list[_Reply]
+    last: _Reply
 
 
 @dataclass(frozen=True)
@@ -176,6 +190,7 @@ class ControlClient:
         self._pending: deque[_Reply] = deque()
         self._batches = itertools.count()
         self._awaits_first_reply = False
+        self._has_settings = False  # the client that runs now
         self._connect_lock = asyncio.Lock()
         self._is_closed = False
 
@@ -190,50 +205,53 @@ class ControlClient:
             if self._is_closed:
                 raise TmuxGone("The connection to tmux is closed")
             if self._reader is not None:
-                if self._process is not None and self._process.returncode is None:
+                if (
+                    self._has_settings
+                    and self._process is not None
+                    and self._process.returncode is None
+                ):
                     return
                 # The old client's reader must finish first: its last lines are replies to its own
                 # commands, and `_pending` is about to be replaced.
                 await asyncio.wait({self._reader}, timeout=_REPLY_TIMEOUT)
-            # Without `-N`, attaching where no server runs starts one, to say "no sessions".
-            arguments = (
-                ["-C", "new-session", "-A", "-s", SESSION, "-n", SESSION,
-                 "-x", str(WIDTH), "-y", str(HEIGHT), *_PLACEHOLDER_COMMAND]
-                if create
-                else ["-N", "-C", "attach-session", "-t", f"={SESSION}"]
-            )  # fmt: skip
-            loop = asyncio.get_running_loop()
-            first_reply = _Reply(loop.create_future())
-            try:
-                process = await start(
-                    ["tmux", "-u", "-L", self._socket, "-f", str(_CONF), *arguments],
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    env=client_environment(os.environ),
-                )
-            except FileNotFoundError:
-                raise TmuxError(
-                    "tmux is not installed on this machine: install it (apt install tmux)"
-                ) from None
-            self._process = process
-            self._pending = deque([first_reply])
-            self._awaits_first_reply = True
-            self._reader = asyncio.create_task(self._read(process, first_reply), name="tmux client")
+            settings = await self._start(create=create)
+        await self._results(settings)
+
+    async def _start(self, *, create: bool) -> _Batch:
+        """Start a client and return its settings, sent but not answered; raises as `connect`."""
+        # Without `-N`, attaching where no server runs starts one, to say "no sessions".
+        arguments = (
+            ["-C", "new-session", "-A", "-s", SESSION, "-n", SESSION,
+             "-x", str(WIDTH), "-y", str(HEIGHT), *_PLACEHOLDER_COMMAND]
+            if create
+            else ["-N", "-C", "attach-session", "-t", f"={SESSION}"]
+        )  # fmt: skip
+        first_reply = _Reply(asyncio.get_running_loop().create_future())
+        try:
+            process = await start(
+                ["tmux", "-u", "-L", self._socket, "-f", str(_CONF), *arguments],
+                stdin=PIPE,
+                stdout=PIPE,
+                env=client_environment(os.environ),
+            )
+        except FileNotFoundError:
+            raise TmuxError(
+                "tmux is not installed on this machine: install it (apt install tmux)"
+            ) from None
+        self._process = process
+        self._pending = deque([first_reply])
+        self._awaits_first_reply = True
+        self._has_settings = False
+        self._reader = asyncio.create_task(self._read(process, first_reply), name="tmux client")
+        try:
             await asyncio.wait({first_reply.future}, timeout=_CONNECT_TIMEOUT)
-            if not first_reply.future.done():
-                process.kill()
-                raise TmuxError("tmux did not start in time")
-            refusal = first_reply.future.exception()
-            if isinstance(refusal, _Disconnected):
-                raise TmuxGone("There is no tmux server")
-            if refusal is not None and not create:  # a server that is about to end, or another's
-                raise TmuxGone(f"The tmux server has no session of Outrider: {refusal}")
-            if refusal is not None:
-                raise refusal
-        await self.run(
-            ("refresh-client", "-C", f"{WIDTH}x{HEIGHT}"),
-            ("refresh-client", "-B", "ended:%*:#{pane_dead}"),
-        )
+            _check_connected(first_reply, create=create)
+            settings = self._send(_SETTINGS)
+        except BaseException:  # cancelled too: a client without its settings must not be used
+            process.kill()
+            raise
+        self._has_settings = True
+        return settings
 
     async def run(self, *commands: Sequence[str]) -> list[list[str]]:
         """Run tmux commands, one after the other, and return the lines of each one's reply.
@@ -242,28 +260,43 @@ class ControlClient:
             TmuxGone: there is no server, or it ended meanwhile.
             TmuxError: tmux refused a command, or did not answer in time.
         """
+        await self.connect(create=False)
+        return await self._results(self._send(commands))
+
+    def _send(self, commands: Sequence[Sequence[str]]) -> _Batch:
+        """Write commands to the client, and after them the one that prints the batch's number.
+
+        Raises:
+            TmuxGone: the client has ended.
+            TmuxError: a command has a control character.
+        """
         batch = f"outrider {next(self._batches)}"
         lines = "".join(map(_line, [*commands, ("display-message", "-p", batch)]))
-        await self.connect(create=False)
         process = self._process
         if process is None or process.stdin is None or process.returncode is not None:
             raise TmuxGone("The tmux server has ended")
         loop = asyncio.get_running_loop()
-        replies = [_Reply(loop.create_future()) for _ in commands]
-        last = _Reply(loop.create_future(), expected=batch)
-        self._pending.extend([*replies, last])
+        sent = _Batch(
+            [_Reply(loop.create_future()) for _ in commands],
+            last=_Reply(loop.create_future(), expected=batch),
+        )
+        self._pending.extend([*sent.replies, sent.last])
         process.stdin.write(lines.encode("utf-8", "surrogateescape"))
+        return sent
+
+    async def _results(self, batch: _Batch) -> list[list[str]]:
+        """Wait for the replies and return the lines of each; raises as `run` does."""
         # The replies are valid only once the number after them has arrived. A caller that is
         # cancelled here leaves its replies in `_pending`, so later commands stay in step.
         _, unanswered = await asyncio.wait(
-            [reply.future for reply in (*replies, last)], timeout=_REPLY_TIMEOUT
+            [reply.future for reply in (*batch.replies, batch.last)], timeout=_REPLY_TIMEOUT
         )
         if unanswered:
             raise TmuxError("tmux did not answer in time")
-        if isinstance(last.future.exception(), _Disconnected):
+        if isinstance(batch.last.future.exception(), _Disconnected):
             await self.connect(create=False)  # raises TmuxGone where the server has ended
             raise TmuxError("The connection to tmux was lost")
-        return [reply.future.result() for reply in replies]
+        return [reply.future.result() for reply in batch.replies]
 
     def reap_children(self) -> None:
         """Have tmux reap the children that have ended. Does not wait for it.
@@ -363,6 +396,19 @@ class ControlClient:
         except TmuxError:
             _log.warning("tmux server ended", socket=self._socket)
         self._notify(None)
+
+
+def _check_connected(first_reply: _Reply, *, create: bool) -> None:
+    """Raise what `ControlClient.connect` raises, unless its first reply says it is connected."""
+    if not first_reply.future.done():
+        raise TmuxError("tmux did not start in time")
+    refusal = first_reply.future.exception()
+    if isinstance(refusal, _Disconnected):
+        raise TmuxGone("There is no tmux server")
+    if refusal is not None and not create:  # a server that is about to end, or another's
+        raise TmuxGone(f"The tmux server has no session of Outrider: {refusal}")
+    if refusal is not None:
+        raise refusal
 
 
 def _resolve(reply: _Reply, *, failed: bool) -> None:
