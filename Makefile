@@ -63,9 +63,9 @@ test-faults: $(READY)  ## Kill and freeze processes, PostgreSQL and Redis.
 	$(BIN)/python -m pytest -m faults --numprocesses 2 --dist loadfile $(SLOW)
 
 # A fault test waits for other processes. One whose time limit a busy machine exceeds is repeated
-# once, and the report says so; any other failure counts at once.
-SLOW := --reruns 1 --only-rerun TimeoutError --only-rerun 'never became true' \
-	--only-rerun 'from pytest-timeout'
+# once, and the report shows why; any other failure counts at once.
+SLOW := --reruns 1 --rerun-show-tracebacks --only-rerun TimeoutError \
+	--only-rerun 'never became true' --only-rerun 'from pytest-timeout'
 
 # Collecting these files alone saves collecting all tests in every process.
 FUZZ = $(BIN)/python -m pytest -m fuzz --numprocesses 2 \
@@ -81,9 +81,9 @@ fuzz: $(READY)  ## Run the fuzz tests for MINUTES minutes.
 	@scripts/system-packages tmux
 	OUTRIDER_FUZZ_SECONDS=$$(($(MINUTES) * 60)) $(FUZZ)
 
-# Tests that run third-party programs are repeated once, and the report says so: such a program may
-# ask for an update or take a minute to start.
-AGAIN := --reruns 1
+# Tests that run third-party programs are repeated once, and the report shows why: such a program
+# may ask for an update or take a minute to start.
+AGAIN := --reruns 1 --rerun-show-tracebacks
 
 test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.
 	@scripts/system-packages tmux npm
