@@ -52,7 +52,7 @@ class _Service:
             text = _error_of(answer) or f"there is no Outrider (status {answer.status_code})"
             raise Unusable(f"{self.url}: {text}")
 
-    async def ask(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
+    async def request(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
         """Send a message and return its result.
 
         Raises:
@@ -118,12 +118,12 @@ async def _server(service: _Service) -> Server[Any]:
     async def list_tools(
         _: _Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        result = await service.ask("tools/list", _dumped(params))
+        result = await service.request("tools/list", _dumped(params))
         return types.ListToolsResult.model_validate(result)
 
     async def call_tool(_: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            result = await service.ask("tools/call", _dumped(params))
+            result = await service.request("tools/call", _dumped(params))
         except MCPError as error:  # as a tool error, which the model reads
             text = types.TextContent(type="text", text=error.message)
             return types.CallToolResult(content=[text], is_error=True)
@@ -132,22 +132,22 @@ async def _server(service: _Service) -> Server[Any]:
     async def list_resources(
         _: _Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        result = await service.ask("resources/list", _dumped(params))
+        result = await service.request("resources/list", _dumped(params))
         return types.ListResourcesResult.model_validate(result)
 
     async def list_templates(
         _: _Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        result = await service.ask("resources/templates/list", _dumped(params))
+        result = await service.request("resources/templates/list", _dumped(params))
         return types.ListResourceTemplatesResult.model_validate(result)
 
     async def read_resource(
         _: _Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        result = await service.ask("resources/read", _dumped(params))
+        result = await service.request("resources/read", _dumped(params))
         return types.ReadResourceResult.model_validate(result)
 
-    started = await service.ask(
+    started = await service.request(
         "initialize",
         {
             "protocolVersion": _VERSION,

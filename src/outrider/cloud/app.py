@@ -196,7 +196,7 @@ class Service:
                 _background(self._access.authenticator.keep_saving(), "save last used"),
                 _background(self._access.idempotency.keep_pruning(), "prune idempotency keys"),
                 _background(self._access.audit.keep_writing(), "write audit"),
-                _background(self._access.account_changes.run(), "look for changed accounts"),
+                _background(self._access.account_changes.run(), "poll for changed accounts"),
             ]
             if not self._settings.is_single_node:
                 tasks.append(_background(self._fleet.nodes.run(), "watch the nodes"))

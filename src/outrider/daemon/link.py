@@ -3,7 +3,7 @@
     Outbox ── next_batch ──▶ `_send` ──▶ socket of the current connection
     MachineLink ── actions ──▶ a task per connection: open, send the hello, read, close
                 ── events ──▶ router, log, the caller of `run`
-                ── deadline ──▶ `_keep_time`
+                ── deadline ──▶ `_run_deadlines`
 
 The protocol object decides everything; after each report to it, `_update` carries out what it
 returns. docs/protocol.md describes the frames.
@@ -183,7 +183,7 @@ class Link:
         stopping = asyncio.create_task(stop.wait(), name="link stop")
         workers = [
             self._start(self._send(), "link send"),
-            self._start(self._keep_time(), "link deadlines"),
+            self._start(self._run_deadlines(), "link deadlines"),
         ]
         self._protocol.start()
         self._update()
@@ -299,7 +299,7 @@ class Link:
                 await socket.send(message)
         return True
 
-    async def _keep_time(self) -> None:
+    async def _run_deadlines(self) -> None:
         while True:
             # Before the deadline is read: a change in between would not be noticed.
             self._deadline_changed.clear()

@@ -168,15 +168,15 @@ class TestChanges:
         changes = AccountChanges(database, changed)
         await change("acct_old", 1000)
         await changes.start()
-        await changes.look()
+        await changes.poll()
         assert found == []
         await change("acct_a", 1000)
         await change("acct_a", 1000)  # in the same millisecond
-        await changes.look()
-        await changes.look()
+        await changes.poll()
+        await changes.poll()
         assert found == ["acct_a"]
         await change("acct_a", 500)  # by a clock that is late
-        await changes.look()
+        await changes.poll()
         assert found == ["acct_a", "acct_a"]
 
     async def test_what_fails_is_found_again(self, database: Database) -> None:
@@ -193,8 +193,8 @@ class TestChanges:
         async with database.begin() as transaction:
             await account_changes.note(transaction, "acct_a", 1000)
         with pytest.raises(OSError, match="unavailable"):
-            await changes.look()
-        await changes.look()
+            await changes.poll()
+        await changes.poll()
         assert found == ["acct_a", "acct_a"]
 
     async def test_they_are_kept_for_a_day(self, database: Database) -> None:

@@ -101,7 +101,7 @@ async def test_a_large_message_that_nobody_hears_is_not_kept(server: RedisServer
     async with on_redis(server, "unheard") as bus:
         assert await bus.publish("nobody", b"x" * 1_000_000) == 0
         redis = Redis(server.url(), "unheard")
-        assert await redis.ask("KEYS", redis.key("large", "*")) == []
+        assert await redis.execute("KEYS", redis.key("large", "*")) == []
         await redis.close()
 
 

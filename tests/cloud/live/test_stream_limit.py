@@ -95,7 +95,7 @@ async def test_a_node_writes_its_numbers_again_after_a_loss() -> None:
         async with node(server, "loss", lease_seconds=1) as one, node(server, "loss") as two:
             assert [await one.opens() for _ in range(3)] == [True] * 3
             redis = Redis(server.url(), "other")
-            await redis.ask("FLUSHALL")
+            await redis.execute("FLUSHALL")
             await redis.close()
 
             async def is_refused() -> bool:

@@ -31,7 +31,7 @@ class Oracle:
 
 async def test_one_alone_is_asked_at_once() -> None:
     oracle = Oracle()
-    assert await Batches(oracle).ask(1) == 2
+    assert await Batches(oracle).execute(1) == 2
     assert oracle.asked == [[1]]
 
 
@@ -39,9 +39,9 @@ async def test_those_that_come_meanwhile_are_asked_together() -> None:
     oracle = Oracle()
     batches = Batches(oracle)
     oracle.go.clear()
-    first = asyncio.create_task(batches.ask(1))
+    first = asyncio.create_task(batches.execute(1))
     await eventually(lambda: bool(oracle.asked))
-    others = [asyncio.create_task(batches.ask(number)) for number in range(100, 348)]
+    others = [asyncio.create_task(batches.execute(number)) for number in range(100, 348)]
     await asyncio.sleep(0)
     oracle.go.set()
     assert await first == 2
@@ -58,11 +58,11 @@ async def test_those_that_come_soon_after_several_are_asked_together() -> None:
         await over.wait()
 
     batches = Batches(oracle, sleep=sleep)
-    assert await asyncio.gather(*map(batches.ask, [1, 2])) == [2, 4]
+    assert await asyncio.gather(*map(batches.execute, [1, 2])) == [2, 4]
     over = await pauses.get()
-    others = [asyncio.create_task(batches.ask(3))]
+    others = [asyncio.create_task(batches.execute(3))]
     await asyncio.sleep(0)
-    others.append(asyncio.create_task(batches.ask(4)))
+    others.append(asyncio.create_task(batches.execute(4)))
     await asyncio.sleep(0)
     over.set()
     assert await asyncio.gather(*others) == [6, 8]
@@ -71,14 +71,14 @@ async def test_those_that_come_soon_after_several_are_asked_together() -> None:
 
 async def test_one_that_does_not_fit_fails_alone() -> None:
     batches = Batches(Oracle())
-    answers = await asyncio.gather(*map(batches.ask, [1, 13, 2]), return_exceptions=True)
+    answers = await asyncio.gather(*map(batches.execute, [1, 13, 2]), return_exceptions=True)
     assert answers[::2] == [2, 4]
     assert isinstance(answers[1], IntegrityError)
 
 
 async def test_a_database_that_is_away_fails_all_and_is_asked_once() -> None:
     oracle = Oracle()
-    answers = await asyncio.gather(*map(Batches(oracle).ask, [1, 7, 2]), return_exceptions=True)
+    answers = await asyncio.gather(*map(Batches(oracle).execute, [1, 7, 2]), return_exceptions=True)
     assert all(isinstance(answer, ConnectionError) for answer in answers)
     assert oracle.asked == [[1, 7, 2]]
 
@@ -86,8 +86,8 @@ async def test_a_database_that_is_away_fails_all_and_is_asked_once() -> None:
 async def test_who_has_gone_is_not_asked_for() -> None:
     oracle = Oracle()
     batches = Batches(oracle)
-    gone = asyncio.create_task(batches.ask(1))
-    stays = asyncio.create_task(batches.ask(2))
+    gone = asyncio.create_task(batches.execute(1))
+    stays = asyncio.create_task(batches.execute(2))
     await asyncio.sleep(0)
     gone.cancel()
     assert await stays == 4
@@ -98,7 +98,7 @@ async def test_its_end_is_the_end_of_who_waits() -> None:
     oracle = Oracle()
     batches = Batches(oracle)
     oracle.go.clear()
-    waiting = [asyncio.create_task(batches.ask(number)) for number in range(100, 400)]
+    waiting = [asyncio.create_task(batches.execute(number)) for number in range(100, 400)]
     await eventually(lambda: bool(oracle.asked))
     await batches.close()
     ended = await asyncio.gather(*waiting, return_exceptions=True)

@@ -13,13 +13,13 @@ from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import account_changes
 from outrider.cloud.store.database import Database
 
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 
 _log = structlog.get_logger(__name__)
 
 
 class AccountChanges:
-    """Polls the database for changed accounts every `LOOK_SECONDS` seconds.
+    """Polls the database for changed accounts every `POLL_SECONDS` seconds.
 
     Args:
         changed: called with the id of each changed account; may be called again for the same
@@ -37,9 +37,9 @@ class AccountChanges:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        await run_periodically(self.look, LOOK_SECONDS, "poll account changes")
+        await run_periodically(self.poll, POLL_SECONDS, "poll account changes")
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Call `changed` for each account that has changed since the last call.
 
         Raises:

@@ -226,7 +226,9 @@ class DashboardSessions:
         principal = self.claimed(token)
         if principal is None or principal.session is None:
             return None
-        if not await dashboard_sessions.lives(self._database, principal.session.id, self._now()):
+        if not await dashboard_sessions.is_active(
+            self._database, principal.session.id, self._now()
+        ):
             return None
         return principal
 
@@ -255,10 +257,10 @@ class DashboardSessions:
         session = principal.session
         assert session is not None, "only sessions are let in here"
         # Count before checking, so that concurrent tries cannot exceed `MAX_FAILURES`.
-        count = await dashboard_sessions.begin_try(self._database, session.id, MAX_FAILURES)
+        count = await dashboard_sessions.count_attempt(self._database, session.id, MAX_FAILURES)
         user = await users.by_id(self._database, principal.id)
         if count is not None and await self._is_right(user, password) and user is not None:
-            await dashboard_sessions.forget_tries(self._database, session.id)
+            await dashboard_sessions.reset_attempts(self._database, session.id)
             return user, session
         if count is not None and count < MAX_FAILURES:
             raise ApiError(401, "The password is wrong", code=ErrorCode.AUTH_INVALID)

@@ -56,7 +56,7 @@ class Enrollment:
         if not token.startswith(credentials.MACHINE_PREFIX):
             return None
         digest = credentials.digest(token)
-        machine = await self._owners.ask(digest)
+        machine = await self._owners.execute(digest)
         return None if machine is None else (machine, digest)
 
     async def close(self) -> None:

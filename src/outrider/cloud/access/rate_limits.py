@@ -144,7 +144,7 @@ class RedisWindows:
             RedisUnavailable: nothing was counted.
         """
         key = self._redis.key(f"rate:{name}", caller)
-        fits, before, millis, hits = await self._redis.ask(
+        fits, before, millis, hits = await self._redis.execute(
             "EVAL", _HIT_SCRIPT, 1, key, limit, expiry, amount
         )
         left = millis / 1000

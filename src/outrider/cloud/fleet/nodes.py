@@ -67,7 +67,7 @@ class Nodes:
         self._shared_clock = shared_clock
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         self._was_declared_dead = False
 
     async def join(self, *, alone: bool) -> None:
@@ -108,23 +108,23 @@ class Nodes:
             # The row is there again: machines that nobody has taken over yet stay this node's.
             await self._revived()
             self._was_declared_dead = False
-        if await self._look():
+        if await self._check_peers():
             await self._take_over()
 
     async def _beat_in_time(self) -> None:
         async with asyncio.timeout(self._timeout):  # a TimeoutError is an OSError
             await self.beat()
 
-    async def _look(self) -> bool:
+    async def _check_peers(self) -> bool:
         """Remove dead nodes; return whether machines may need a new node."""
         found = await nodes.beats(self._database)
         now = self._clock()
-        if now - self._looked_at > self._timeout / 2:
+        if now - self._checked_at > self._timeout / 2:
             self._seen.clear()  # this node was suspended: what it saw before says nothing
             someone_may_be_gone = True
         else:
             someone_may_be_gone = bool(self._seen.keys() - found.keys())
-        self._looked_at = now
+        self._checked_at = now
         for node, beats in found.items():
             seen = self._seen.get(node)
             if seen is None or seen.beats != beats:

@@ -506,7 +506,7 @@ class _Registrations:
         Raises:
             SQLAlchemyError, OSError: the database is unavailable.
         """
-        return await self._batches.ask(_Registration(state, was_connected, arrival))
+        return await self._batches.execute(_Registration(state, was_connected, arrival))
 
     async def close(self) -> None:
         """Stop storing registrations; waiting ones are cancelled."""

@@ -120,34 +120,34 @@ class RedisBus:
         """Send a message to all subscribers; return their number."""
         name = self._redis.key("channel", channel)
         if len(message) <= _LARGE:
-            return int(await self._ask("SPUBLISH", name, _INLINE + message))
+            return int(await self._execute("SPUBLISH", name, _INLINE + message))
         key = self._redis.key("large", secrets.token_hex(16))
-        await self._ask("SET", key, message, "EX", _LARGE_SECONDS)
-        subscribers = int(await self._ask("SPUBLISH", name, _IN_KEY + key.encode()))
+        await self._execute("SET", key, message, "EX", _LARGE_SECONDS)
+        subscribers = int(await self._execute("SPUBLISH", name, _IN_KEY + key.encode()))
         if not subscribers:
             with suppress(BusDown):  # it expires
-                await self._ask("DEL", key)
+                await self._execute("DEL", key)
         return subscribers
 
     async def put(self, directory: str, name: str, version: int, entry: bytes) -> None:
         """Write an entry of a directory."""
         key = self._redis.key("board", directory)
-        await self._ask("EVAL", _PUT_SCRIPT, 1, key, name, version, entry, _DIRECTORY_SECONDS)
+        await self._execute("EVAL", _PUT_SCRIPT, 1, key, name, version, entry, _DIRECTORY_SECONDS)
 
     async def remove(self, directory: str, name: str, version: int) -> None:
         """Remove an entry from a directory."""
-        await self._ask(
+        await self._execute(
             "EVAL", _REMOVE_SCRIPT, 1, self._redis.key("board", directory), name, version
         )
 
     async def get(self, directory: str, name: str) -> bytes | None:
         """Return an entry of a directory."""
-        found = await self._ask("HGET", self._redis.key("board", directory), name)
+        found = await self._execute("HGET", self._redis.key("board", directory), name)
         return None if found is None else _without_version(found)
 
     async def items(self, directory: str) -> Mapping[str, bytes]:
         """Return all the entries of a directory, by name."""
-        found = await self._ask("HGETALL", self._redis.key("board", directory))
+        found = await self._execute("HGETALL", self._redis.key("board", directory))
         pairs = found.items() if isinstance(found, dict) else zip(*[iter(found)] * 2, strict=True)
         return {name.decode(): _without_version(entry) for name, entry in pairs}
 
@@ -254,7 +254,7 @@ class RedisBus:
             else:
                 is_probing = True
                 with suppress(RedisUnavailable):
-                    await self._redis.ask("SPUBLISH", self._own_channel, _INLINE)
+                    await self._redis.execute("SPUBLISH", self._own_channel, _INLINE)
 
     def _handle(self, message: Message) -> None:
         name = self._names.get(message["channel"])
@@ -283,7 +283,7 @@ class RedisBus:
     async def _fetch(self, name: str, key: bytes) -> None:
         """Dispatch a large message; its key stays for other subscribers until it expires."""
         try:
-            data = await self._redis.ask("GET", key)
+            data = await self._redis.execute("GET", key)
         except RedisUnavailable as error:
             _log.warning("large message lost", error=str(error))
             return
@@ -297,9 +297,9 @@ class RedisBus:
             except Exception:  # noqa: BLE001  # a newer release's message must not end the bus
                 _log.exception("message handler failed", channel=name)
 
-    async def _ask(self, *command: str | bytes | int) -> Any:  # as Redis answers it
+    async def _execute(self, *command: str | bytes | int) -> Any:  # as Redis answers it
         try:
-            return await self._redis.ask(*command)
+            return await self._redis.execute(*command)
         except RedisUnavailable as error:
             raise BusDown(str(error)) from error
 

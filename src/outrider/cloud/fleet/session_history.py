@@ -26,7 +26,7 @@ _PAUSE_SECONDS: Final = 0.1
 END_WAIT: Final = 1.0
 """Seconds that a list waits for the reason of an end which has been reported."""
 
-_LOOK_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
 
 
 class SessionHistory:
@@ -104,7 +104,7 @@ class SessionHistory:
             live = {one.id: one for one in machines}
             if not await self._has_missing(live) or self._clock() >= deadline:
                 break
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             if machine is not None:
                 machine = await self._presence.find(account_id, machine.id)
         found = await session_history.page(

@@ -107,19 +107,20 @@ class DeltaWatch:
     Args:
         wanted: returns the accounts of which deltas are wanted, and by which requests.
         connections: returns the number of each connection of an account here, by machine id.
-        ask: asks a machine for deltas of these sessions; None: of all, empty: of none. It must not
-            block, nor lose a request while the connection lasts: no request is repeated.
+        request_deltas: asks a machine for deltas of these sessions; None: of all, empty: of none.
+            It must not block, nor lose a request while the connection lasts: no request is
+            repeated.
     """
 
     def __init__(
         self,
         wanted: Callable[[], Mapping[str, Requests]],
         connections: Callable[[str], Mapping[str, int]],
-        ask: Callable[[str, list[str] | None], None],
+        request_deltas: Callable[[str, list[str] | None], None],
     ) -> None:
         self._wanted = wanted
         self._connections = connections
-        self._ask = ask
+        self._request_deltas = request_deltas
         self._requested: dict[str, tuple[int, Requests]] = {}
 
     def update(self) -> None:
@@ -130,9 +131,9 @@ class DeltaWatch:
                 self._requested[machine_id] = connection, requests
                 asked_on, answered = before.get(machine_id, (None, Requests()))
                 if asked_on != connection or not requests <= answered:
-                    self._ask(machine_id, None)
+                    self._request_deltas(machine_id, None)
         for machine_id in before.keys() - self._requested.keys():
-            self._ask(machine_id, [])
+            self._request_deltas(machine_id, [])
 
 
 class DeltaRelay:
@@ -142,7 +143,7 @@ class DeltaRelay:
         node: the id of this node.
         streams: the streams of this node.
         connections: see `DeltaWatch`.
-        ask: see `DeltaWatch`.
+        request_deltas: see `DeltaWatch`.
         watch_interval, announce_interval, lease_seconds: see the constants.
     """
 
@@ -152,7 +153,7 @@ class DeltaRelay:
         node: str,
         streams: DeltaStreams,
         connections: Callable[[str], Mapping[str, int]],
-        ask: Callable[[str, list[str] | None], None],
+        request_deltas: Callable[[str, list[str] | None], None],
         *,
         watch_interval: float = WATCH_INTERVAL,
         announce_interval: float = ANNOUNCE_INTERVAL,
@@ -164,7 +165,7 @@ class DeltaRelay:
         self._bus = bus
         self._node = node
         self._streams = streams
-        self._watch = DeltaWatch(self._wanted, connections, ask)
+        self._watch = DeltaWatch(self._wanted, connections, request_deltas)
         self._changed = streams.delta_accounts_changed
         self._announced: dict[str, int] = {}
         self._announce_at = 0.0

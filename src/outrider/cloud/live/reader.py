@@ -118,9 +118,9 @@ class LogReader:
             return await event_log.read(self._database, account_id, after, PAGE)
 
     async def run(self) -> None:
-        """Look from time to time for events that caused no wake-up, until cancelled."""
+        """Poll for events that caused no wake-up, until cancelled."""
         try:
-            await run_periodically(self._poll, self._poll_interval, "look for events")
+            await run_periodically(self._poll, self._poll_interval, "poll for events")
         finally:
             for task in self._tasks:
                 task.cancel()

@@ -77,32 +77,34 @@ class _SharedCounts:
     async def renew(self) -> bool:
         """Renew this node's lease; return whether it had one."""
         lease = self._lease(self._lease_id)
-        before = await self._redis.ask("SET", lease, 1, "PX", self._lease_millis, "GET")
+        before = await self._redis.execute("SET", lease, 1, "PX", self._lease_millis, "GET")
         return before is not None
 
     async def end_lease(self) -> None:
         """End the lease: the numbers of this node no longer count."""
-        await self._redis.ask("DEL", self._lease(self._lease_id))
+        await self._redis.execute("DEL", self._lease(self._lease_id))
 
     async def write(self, key: str, count: int) -> None:
         """Write this node's streams of a credential."""
         if count:
             await self._write(key, count, _NO_LIMIT)
         else:
-            await self._redis.ask("HDEL", self._redis.key("streams", key), self._lease_id)
+            await self._redis.execute("HDEL", self._redis.key("streams", key), self._lease_id)
 
     async def write_if_fits(self, key: str, count: int, limit: int) -> bool:
         """Write this node's streams of a credential, if they fit beside those of the others."""
         others = await self._write(key, count, limit)
         if not others:
             return True
-        dead = [node for node in others if not await self._redis.ask("EXISTS", self._lease(node))]
+        dead = [
+            node for node in others if not await self._redis.execute("EXISTS", self._lease(node))
+        ]
         return bool(dead) and not await self._write(key, count, limit, *dead)
 
     async def _write(self, key: str, count: int, limit: int, *dead: bytes) -> list[bytes]:
         """Run the script."""
         name = self._redis.key("streams", key)
-        others: list[bytes] = await self._redis.ask(
+        others: list[bytes] = await self._redis.execute(
             "EVAL", _COUNT_SCRIPT, 1, name, self._lease_id, count, limit, _EXPIRY_SECONDS, *dead
         )
         return others

@@ -40,7 +40,7 @@ class Batches(Generic[Query, Result]):
         self._waiting: deque[tuple[Query, asyncio.Future[Result]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, query: Query) -> Result:
+    async def execute(self, query: Query) -> Result:
         """Run a query in the next batch; raises what `run_batch` raises.
 
         If the caller is cancelled before its batch starts, the query is not run.

@@ -77,7 +77,7 @@ async def begin(
         return True
 
 
-async def lives(database: Database, session_id: str, now: int) -> bool:
+async def is_active(database: Database, session_id: str, now: int) -> bool:
     """Return whether a session has neither expired nor been ended."""
     query = select(_sessions.c.id).where(_sessions.c.id == session_id, _sessions.c.expires_at > now)
     async with database.read() as connection:
@@ -138,7 +138,7 @@ async def end_all(database: Database, user_id: str, *, but: str | None = None) -
         return await users.end_sessions(transaction, user_id, but=but)
 
 
-async def begin_try(database: Database, session_id: str, most: int) -> int | None:
+async def count_attempt(database: Database, session_id: str, most: int) -> int | None:
     """Count a password attempt of the session, before the password is checked.
 
     Counting first prevents concurrent attempts from all being checked before one is counted.
@@ -158,7 +158,7 @@ async def begin_try(database: Database, session_id: str, most: int) -> int | Non
         return None if count is None else int(count)
 
 
-async def forget_tries(database: Database, session_id: str) -> None:
+async def reset_attempts(database: Database, session_id: str) -> None:
     """Reset the session's count of password attempts after a correct one."""
     statement = update(_sessions).where(_sessions.c.id == session_id).values(failures=0)
     async with database.begin() as connection:

@@ -69,7 +69,7 @@ class Redis:
         """Return the full name of a key or channel, which also decides its slot on a cluster."""
         return f"{self._prefix}:{kind}:{name}"
 
-    async def ask(self, *command: Argument) -> Any:  # the type depends on the command
+    async def execute(self, *command: Argument) -> Any:  # the type depends on the command
         """Execute a command and return its reply.
 
         A cancelled caller's command may still be executed.
@@ -97,7 +97,7 @@ class Redis:
         Raises:
             RedisUnavailable: it does not, or did not at the last probe.
         """
-        await self.ask(*self._ping)
+        await self.execute(*self._ping)
 
     def try_again(self) -> None:
         """Stop failing commands at once: Redis has answered on another connection."""

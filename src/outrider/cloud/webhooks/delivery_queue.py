@@ -66,7 +66,7 @@ class DeliveryQueue:
         delays: seconds before each retry.
         clock: seconds since the epoch.
         chance: returns a number from 0 to 1, for the spread of retries.
-        poll_interval: seconds between looks at the table for due deliveries.
+        poll_interval: seconds between polls of the table for due deliveries.
     """
 
     def __init__(

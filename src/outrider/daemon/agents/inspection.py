@@ -276,10 +276,10 @@ def _find_record(settings: DaemonSettings, session_id: str) -> SessionRecord:
 async def _wait_until_settled(adapter: CliAgent) -> Observation:
     """Observe the agent until screen and transcript agree, for up to `SETTLE_TIMEOUT` seconds."""
     deadline = time.monotonic() + SETTLE_TIMEOUT
-    observation = await adapter.look()
+    observation = await adapter.poll()
     while not adapter.evidence()["settled"] and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
-        observation = await adapter.look()
+        observation = await adapter.poll()
     return observation
 
 

@@ -343,7 +343,7 @@ class AgentSession:
         if message is not None:
             self.adapter.agents[self._core.agent(request.agent_type)].check(message)
         submit = SubmitRequest(
-            self._request(),
+            self._next_request(),
             new_id("msg"),
             message,
             request.agent_type,
@@ -351,7 +351,7 @@ class AgentSession:
             request.delivery,
         )
         self._turn_spans.submitted(submit.message_id)
-        result = await self._ask(submit)
+        result = await self._handle_request(submit)
         assert isinstance(result, Accepted)
         return result
 
@@ -365,11 +365,11 @@ class AgentSession:
             ApiError: 409, nothing is pending (`NO_PENDING_ACTION`), or the action has been
                 answered; 400, the action has no such option.
         """
-        number = self._request()
+        number = self._next_request()
         if by is not None:
             self._respondents[number] = by
         try:
-            result = await self._ask(AnswerRequest(number, request))
+            result = await self._handle_request(AnswerRequest(number, request))
         finally:
             self._respondents.pop(number, None)
         assert isinstance(result, Resolved)
@@ -382,8 +382,8 @@ class AgentSession:
             ApiError: 400, the agent cannot be interrupted; 409, there is no turn
                 (`NOT_GENERATING`); 500, it did not react.
         """
-        event = InterruptRequest(self._request(), request.agent_type)
-        result = await self._ask(event)
+        event = InterruptRequest(self._next_request(), request.agent_type)
+        result = await self._handle_request(event)
         assert isinstance(result, Interrupted)
         return result
 
@@ -395,7 +395,7 @@ class AgentSession:
         """
         message_id = request.message_id
         try:
-            result = await self._ask(WithdrawRequest(self._request(), message_id))
+            result = await self._handle_request(WithdrawRequest(self._next_request(), message_id))
         except ApiError as error:
             if error.status == 404 and await self._is_in_chat(message_id):
                 raise already_sent(message_id) from None
@@ -445,12 +445,12 @@ class AgentSession:
         await self._stop()
         await self.adapter.detach()
 
-    def _request(self) -> int:
+    def _next_request(self) -> int:
         self._last_request += 1
         return self._last_request
 
-    async def _ask(self, event: Request) -> Result | None:
-        """Have the core take a request; return what it replies."""
+    async def _handle_request(self, event: Request) -> Result | None:
+        """Have the core handle a request; return what it replies."""
         reply: asyncio.Future[Result | None] = asyncio.get_running_loop().create_future()
         self._requests[event.request] = reply
         try:

@@ -78,14 +78,14 @@ async def read_changes(
     """
     name = base or _HEAD
     branch, head, commit = await asyncio.gather(
-        git.ask("symbolic-ref", "--quiet", _HEAD, may_fail=True),
+        git.query("symbolic-ref", "--quiet", _HEAD, may_fail=True),
         commit_id(git, _HEAD),
         commit_id(git, name),
     )
     if not commit:
         if name != _HEAD:
             raise bad_request("`base` is not a commit, branch or tag of this repository", "base")
-        commit = (await git.work("hash-object", "-t", "tree", "--stdin")).data.decode().strip()
+        commit = (await git.run("hash-object", "-t", "tree", "--stdin")).data.decode().strip()
     await copy_index(git)
     untracked, ahead = await asyncio.gather(_untracked(git, max_files), _ahead(git, commit, head))
     if untracked.diffed:
@@ -117,7 +117,7 @@ async def _ahead(git: SafeRepository, base: str, head: str) -> int:
     """Return how many commits HEAD has that the base does not have."""
     if not head or head == base:
         return 0
-    counted = await git.ask("rev-list", "--count", f"--max-count={_MAX_AHEAD}", f"{base}..{head}")
+    counted = await git.query("rev-list", "--count", f"--max-count={_MAX_AHEAD}", f"{base}..{head}")
     return int(counted)
 
 
@@ -125,7 +125,7 @@ async def _untracked(git: SafeRepository, max_files: int) -> _Untracked:
     loop = asyncio.get_running_loop()
     now = loop.time()
     try:
-        listed = await git.work(
+        listed = await git.run(
             "ls-files", "-z", "--others", "--exclude-standard",
             stop=lambda data: data.count(b"\0") > max_files,
             deadline=now + _UNTRACKED_SHARE * max(0.0, git.deadline - now),
@@ -159,12 +159,12 @@ def _modes(directory: Path, names: Sequence[bytes]) -> dict[bytes, str | None]:
 
 async def _add(git: SafeRepository, modes: dict[bytes, str]) -> None:
     """Add files to the copy of the index, without their contents."""
-    nothing = (await git.work("hash-object", "--stdin")).data.strip()
+    nothing = (await git.run("hash-object", "--stdin")).data.strip()
     entries = b"".join(
         b"%b %b 0\t%b%b\0" % (mode.encode(), nothing, git.prefix, name)
         for name, mode in modes.items()
     )
-    await git.work("update-index", "--add", "--replace", "-z", "--index-info", stdin=entries)
+    await git.run("update-index", "--add", "--replace", "-z", "--index-info", stdin=entries)
 
 
 async def _remove_special_files(git: SafeRepository) -> None:
@@ -172,10 +172,10 @@ async def _remove_special_files(git: SafeRepository) -> None:
 
     git cannot compare those, and shows nothing at all then. Now it shows them as deleted.
     """
-    modified = (await git.work("ls-files", "-z", "--modified")).data.split(b"\0")[:-1]
+    modified = (await git.run("ls-files", "-z", "--modified")).data.split(b"\0")[:-1]
     special = await asyncio.to_thread(lambda: list(_special(git.directory, modified)))
     names = b"".join(name + b"\0" for name in special)
-    await git.work("update-index", "--force-remove", "-z", "--stdin", stdin=names)
+    await git.run("update-index", "--force-remove", "-z", "--stdin", stdin=names)
 
 
 def _special(directory: Path, names: Sequence[bytes]) -> Iterator[bytes]:
@@ -194,7 +194,7 @@ async def _diff(
     If there are too many, git is ended before it has read them all, and started again for the
     first ones only.
     """
-    output = await git.work(*_DIFF, commit, "--", stop=lambda data: _is_enough(data, max_files))
+    output = await git.run(*_DIFF, commit, "--", stop=lambda data: _is_enough(data, max_files))
     if not output.data:
         return [], b"", True
     header, separator, patch = output.data.partition(b"\0\0")
@@ -202,7 +202,7 @@ async def _diff(
     is_complete = len(changes) <= max_files
     if not separator and not output.is_complete:
         first = changes[:max_files]
-        output = await git.work(
+        output = await git.run(
             "--literal-pathspecs", *_DIFF, commit, "--", *_paths(first), stop=_has_patch
         )
         header, separator, patch = output.data.partition(b"\0\0")

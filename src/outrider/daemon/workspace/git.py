@@ -138,7 +138,7 @@ class SafeRepository:
         inner = os.fsencode(self.directory.relative_to(self.repository.top))
         return b"" if inner == b"." else inner + b"/"
 
-    async def ask(self, *arguments: str, may_fail: bool = False, user: bool = False) -> bytes:
+    async def query(self, *arguments: str, may_fail: bool = False, user: bool = False) -> bytes:
         """Run a program that only reads refs or the configuration.
 
         Args:
@@ -166,7 +166,7 @@ class SafeRepository:
                 return b""
             raise
 
-    async def work(
+    async def run(
         self,
         *arguments: str | bytes,
         stdin: bytes = b"",
@@ -297,10 +297,10 @@ async def opened(
     try:
         await asyncio.to_thread(_prepare, private, repository)
         git = SafeRepository(repository, directory, private, deadline)
-        user = list(_entries(await git.ask("config", "--list", "-z", user=True)))
+        user = list(_entries(await git.query("config", "--list", "-z", user=True)))
         if foreign := await asyncio.to_thread(repository.foreign_paths):
             _check_trusted(repository, foreign[0], user)
-        _configure(git, user, list(_entries(await git.ask("config", "--list", "-z"))))
+        _configure(git, user, list(_entries(await git.query("config", "--list", "-z"))))
         yield git
     finally:
         await asyncio.to_thread(shutil.rmtree, private, ignore_errors=True)
@@ -308,7 +308,7 @@ async def opened(
 
 async def commit_id(git: SafeRepository, name: str) -> str:
     """Return the id of a commit; empty if there is no such commit."""
-    found = await git.ask(
+    found = await git.query(
         "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", may_fail=True
     )
     return found.decode("ascii", "replace").strip()

@@ -21,7 +21,7 @@ async def ignored_names(git: SafeRepository, names: Sequence[bytes]) -> set[byte
 
     The rules come first, without the index: with it, git would compare each name with each entry.
     """
-    excluded = await git.work(
+    excluded = await git.run(
         "check-ignore", "--no-index", "-z", "--stdin",
         stdin=b"".join(_HERE + name + b"\0" for name in names),
         statuses=(0, _FOUND_NOTHING),
@@ -31,7 +31,7 @@ async def ignored_names(git: SafeRepository, names: Sequence[bytes]) -> set[byte
         return ignored
     await copy_index(git)
     few = sorted(ignored) if len(ignored) <= _MAX_ARGUMENTS else []
-    listed = await git.work("--literal-pathspecs", "ls-files", "-z", "--", *few)
+    listed = await git.run("--literal-pathspecs", "ls-files", "-z", "--", *few)
     for path in listed.data.split(b"\0")[:-1]:
         parts = path.split(b"/")
         ignored.difference_update(b"/".join(parts[:depth]) for depth in range(1, len(parts) + 1))

@@ -213,13 +213,15 @@ def _ref(branch: str) -> str:
 
 async def _is_branch_name(git: SafeRepository, name: str) -> bool:
     """Return whether git takes this as a branch, and for itself: `@{-1}` is an earlier one."""
-    found = await git.ask("check-ref-format", "--branch", name, may_fail=True)
+    found = await git.query("check-ref-format", "--branch", name, may_fail=True)
     return found == os.fsencode(name) + b"\n"
 
 
 async def _find_branch(git: SafeRepository, branch: str) -> tuple[bool, Path | None]:
     """Return whether a branch exists, and the working tree that has checked it out."""
-    listed = await git.ask("for-each-ref", "--format=%(refname)%00%(worktreepath)%00", _ref(branch))
+    listed = await git.query(
+        "for-each-ref", "--format=%(refname)%00%(worktreepath)%00", _ref(branch)
+    )
     fields = listed.split(b"\0")
     for ref, place in zip(fields[::2], fields[1::2], strict=False):
         if ref.removeprefix(b"\n") == os.fsencode(_ref(branch)):
@@ -291,7 +293,7 @@ async def _check_out(git: SafeRepository, top: Path, commit: str) -> None:
     """Write the files of a commit into an empty directory, and their index."""
     await asyncio.to_thread((git.private / "index").unlink, missing_ok=True)
     tree = replace(git, repository=replace(git.repository, top=top), directory=top)
-    await tree.work("read-tree", "--reset", "-u", commit)
+    await tree.run("read-tree", "--reset", "-u", commit)
 
 
 async def _register(git: SafeRepository, top: Path, branch: str, new_at: str | None) -> None:
@@ -350,14 +352,13 @@ async def _unsaved_work(git: SafeRepository) -> str | None:
         if await asyncio.to_thread(os.path.lexists, own / name):
             return "a merge, rebase or bisection in progress"
     commit = await commit_id(git, "HEAD")
-    if not await git.ask("symbolic-ref", "--quiet", "HEAD", may_fail=True) and not await git.ask(
-        "for-each-ref", "--count=1", f"--contains={commit}"
-    ):
+    branch = await git.query("symbolic-ref", "--quiet", "HEAD", may_fail=True)
+    if not branch and not await git.query("for-each-ref", "--count=1", f"--contains={commit}"):
         return "commits that are on no branch"
     if not commit:
-        commit = (await git.work("hash-object", "-t", "tree", "--stdin")).data.decode().strip()
+        commit = (await git.run("hash-object", "-t", "tree", "--stdin")).data.decode().strip()
     await copy_index(git)
-    staged = await git.work("ls-files", "--stage", "-z")
+    staged = await git.run("ls-files", "--stage", "-z")
     if await asyncio.to_thread(_has_submodule, git.repository, staged.data):
         return "submodules"
     for what, arguments in (
@@ -366,7 +367,7 @@ async def _unsaved_work(git: SafeRepository) -> str | None:
         ("untracked files", ("ls-files", "-z", "--others", "--exclude-standard", "--directory",
                              "--no-empty-directory")),
     ):  # fmt: skip
-        found = await git.work(*arguments, stop=lambda data: b"\0" in data)
+        found = await git.run(*arguments, stop=lambda data: b"\0" in data)
         if found.data:
             name = decoded(found.data.partition(b"\0")[0])
             return f"{what} that are not committed, such as {name!r}"

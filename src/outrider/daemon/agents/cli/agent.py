@@ -24,7 +24,7 @@ from outrider.daemon.agents.cli.scrollback import Scrollback
 from outrider.daemon.agents.cli.spec import CliSpec
 from outrider.daemon.agents.cli.status import (
     END_GRACE,
-    UNSETTLED_LOOK,
+    UNSETTLED_INTERVAL,
     StatusDecider,
     StatusMonitor,
     Stillness,
@@ -68,7 +68,7 @@ it.
 START_QUIET_TIMEOUT: Final = 4.0
 """Seconds after which an agent that is never quiet is treated as ready."""
 
-ANSWER_LOOK: Final = 1.0
+ANSWER_EFFECT_TIMEOUT: Final = 1.0
 """Seconds to wait for the effect of an answer before returning; most agents react at once."""
 
 
@@ -155,8 +155,8 @@ class CliAgent:
         self._monitor.observe(observer)
 
     async def ready(self) -> None:
-        """Look at the agent."""
-        await self._monitor.look()
+        """Take a snapshot of the agent."""
+        await self._monitor.poll()
 
     async def show(self) -> None:
         """Do nothing: the agent's input is on its screen, and is cleared before a message."""
@@ -222,7 +222,7 @@ class CliAgent:
                 raise ApiError(500, f"The agent could not be answered: {error}") from error
         monitor, decider = self._monitor, self._decider
         await monitor.wait_until(
-            lambda: monitor.observation.gone or not decider.awaits_effect, ANSWER_LOOK
+            lambda: monitor.observation.gone or not decider.awaits_effect, ANSWER_EFFECT_TIMEOUT
         )
         return True
 
@@ -389,9 +389,9 @@ class CliAgent:
             "settled": self._decider.is_settled,
         }
 
-    async def look(self) -> Observation:
-        """Look at the agent now and return what it is doing."""
-        return await self._monitor.look()
+    async def poll(self) -> Observation:
+        """Take a snapshot now and return what it is doing."""
+        return await self._monitor.poll()
 
     async def wait_until_ready(self) -> None:
         """Return once the agent accepts a message or asks a question.
@@ -424,8 +424,8 @@ class CliAgent:
             "idle",
             "waiting_approval",
         }:
-            await asyncio.sleep(UNSETTLED_LOOK)
-            if await stillness.look() >= START_QUIET or time.monotonic() >= end:
+            await asyncio.sleep(UNSETTLED_INTERVAL)
+            if await stillness.measure() >= START_QUIET or time.monotonic() >= end:
                 return
 
     # Messages
@@ -446,7 +446,7 @@ class CliAgent:
             if self._is_accepted(text, after, message_id, before):
                 return
             await asyncio.sleep(0.03)
-            still_seconds = await stillness.look()
+            still_seconds = await stillness.measure()
             if monitor.observation.gone:
                 raise ApiError(500, "The agent has ended")
             if still_seconds >= RESUBMIT_AFTER:
@@ -532,4 +532,4 @@ class CliAgent:
         while time.monotonic() < deadline:
             if (await self._tmux.snapshot(pane)).ended:
                 return
-            await asyncio.sleep(UNSETTLED_LOOK)
+            await asyncio.sleep(UNSETTLED_INTERVAL)

@@ -145,7 +145,7 @@ class CliProvider:
                 lost = "crashed"  # its window was closed; windows of agents that end stay
             await state.end_orphan(END_GRACE)
         adapter = self._adapter(record, pane, was_ready=True, lost=lost)
-        await adapter.look()
+        await adapter.poll()
         if pane is None:  # nobody looks at it any more: read the end of its transcript once
             await adapter.messages()
         return adapter

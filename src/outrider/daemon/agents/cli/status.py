@@ -1,4 +1,4 @@
-"""What an agent is doing: looks at its terminal and decides from its screen and its transcript.
+"""What an agent is doing: polls its terminal and decides from its screen and its transcript.
 
     tmux ─ changed ─▶ StatusMonitor ─ snapshot ─▶ ScreenRules ─ reading ─▶ StatusDecider
                            │                                                  │
@@ -45,7 +45,7 @@ DRAW_WAIT: Final = 0.05
 
 Agents draw and remove a dialog in pieces, and a piece reads like another question: one of Codex's
 had no message, and the option to allow the command from then on as its only one. The question that
-a restored agent shows at the first look is reported at once: it has been there since before.
+a restored agent shows at the first poll is reported at once: it has been there since before.
 """
 
 RECORD_WAIT: Final = 1.0
@@ -65,14 +65,14 @@ late. Until then, the same question on the screen is not a new one.
 UNKNOWN_QUESTION: Final = 1.5
 """Seconds for which the transcript must say `waiting` before an unknown question is reported."""
 
-MIN_LOOK_INTERVAL: Final = 0.1
+MIN_INTERVAL: Final = 0.1
 """Minimum seconds between two snapshots of a screen that keeps changing."""
 
-UNSETTLED_LOOK: Final = 0.06
+UNSETTLED_INTERVAL: Final = 0.06
 """Seconds between snapshots while screen and transcript disagree."""
 
-GENERATING_LOOK: Final = 1.0
-IDLE_LOOK: Final = 5.0
+GENERATING_INTERVAL: Final = 1.0
+IDLE_INTERVAL: Final = 5.0
 """Seconds after which a snapshot is taken without any sign of change from the terminal."""
 
 END_GRACE: Final = 1.0
@@ -80,8 +80,8 @@ END_GRACE: Final = 1.0
 
 _DEAD: Final = "Pane is dead"
 
-_MAX_LOOK_CREDIT: Final = 0.1
-"""Seconds that one look adds to the stillness, at most. If looks come later, the machine is too
+_MAX_POLL_CREDIT: Final = 0.1
+"""Seconds that one poll adds to the stillness, at most. If polls come later, the machine is too
 busy: the agent's output may only be late."""
 
 _log = structlog.get_logger(__name__)
@@ -396,7 +396,7 @@ class StatusMonitor:
         self.has_read_transcript = False
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._look_lock = asyncio.Lock()
+        self._poll_lock = asyncio.Lock()
         self._is_paused = False
         if pane is not None:
             tmux.subscribe(pane, self._changed.set)
@@ -464,15 +464,15 @@ class StatusMonitor:
             try:
                 self._observer(self._record.type, observation)
             except BaseException:
-                self.observation = before  # also of an agent that is gone: the next look repeats it
+                self.observation = before  # also of an agent that is gone: the next poll repeats it
                 raise
 
-    async def look(self) -> Observation:
+    async def poll(self) -> Observation:
         """Take a snapshot now and return the observation that follows."""
         pane = self.pane
         if pane is None or self.observation.gone:
             return self.observation
-        async with self._look_lock:
+        async with self._poll_lock:
             try:
                 await self._process(pane, await self._tmux.snapshot(pane))
             except TmuxGone:
@@ -485,35 +485,39 @@ class StatusMonitor:
         return self.observation
 
     async def wait_until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Look until `done`; return whether that was within `seconds`."""
+        """Poll until `done`; return whether that was within `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
-            await self.look()
+            await self.poll()
             if done():
                 return True
             if time.monotonic() > deadline:
                 return False
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(UNSETTLED_LOOK):
+                async with asyncio.timeout(UNSETTLED_INTERVAL):
                     await self._changed.wait()
             self._changed.clear()
 
     async def _follow(self) -> None:
-        """Look until the agent is gone; a look that fails, as on a full disk, is repeated."""
+        """Poll until the agent is gone; a poll that fails, as on a full disk, is repeated."""
         has_failed = False
         while not self.observation.gone:
             if has_failed:
-                interval = GENERATING_LOOK
+                interval = GENERATING_INTERVAL
             elif not self._decider.is_settled:
-                interval = UNSETTLED_LOOK
+                interval = UNSETTLED_INTERVAL
             else:
-                interval = GENERATING_LOOK if self.observation.status == "generating" else IDLE_LOOK
+                interval = (
+                    GENERATING_INTERVAL
+                    if self.observation.status == "generating"
+                    else IDLE_INTERVAL
+                )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval):
                     await self._changed.wait()
             self._changed.clear()
             try:
-                await self.look()
+                await self.poll()
                 has_failed = False
             except Exception as error:  # noqa: BLE001  # nobody else would follow the agent
                 if has_failed:  # not at once: an event of the turn must not become an error
@@ -521,7 +525,7 @@ class StatusMonitor:
                 else:
                     _log.exception("agent not observed", session=self._record.id)
                 has_failed = True
-            await asyncio.sleep(MIN_LOOK_INTERVAL)
+            await asyncio.sleep(MIN_INTERVAL)
 
     def _publish_failure(self, error: Exception) -> None:
         with contextlib.suppress(Exception):  # most probably for the same reason
@@ -615,15 +619,15 @@ class Stillness:
 
     def __init__(self, monitor: StatusMonitor) -> None:
         self._monitor = monitor
-        self._last_look = time.monotonic()
+        self._measured_at = time.monotonic()
         self._seconds = 0.0
 
-    async def look(self) -> float:
-        """Look at the agent and return for how many seconds at least it has been still."""
+    async def measure(self) -> float:
+        """Poll the agent and return for how many seconds at least it has been still."""
         before = self._monitor.snapshot
-        await self._monitor.look()
+        await self._monitor.poll()
         pane, now = self._monitor.pane, time.monotonic()
-        elapsed, self._last_look = now - self._last_look, now
+        elapsed, self._measured_at = now - self._measured_at, now
         if (
             pane is None
             or self._monitor.snapshot != before
@@ -631,7 +635,7 @@ class Stillness:
         ):
             self._seconds = 0.0
         else:
-            self._seconds += min(elapsed, _MAX_LOOK_CREDIT)
+            self._seconds += min(elapsed, _MAX_POLL_CREDIT)
         return self._seconds
 
 
