@@ -256,7 +256,7 @@ class DashboardSessions:
         """
         session = principal.session
         assert session is not None, "only sessions are let in here"
-        # Count before checking, so that concurrent tries cannot exceed `MAX_FAILURES`.
+        # Count before checking, so that concurrent attempts cannot exceed `MAX_FAILURES`.
         count = await dashboard_sessions.count_attempt(self._database, session.id, MAX_FAILURES)
         user = await users.by_id(self._database, principal.id)
         if count is not None and await self._is_right(user, password) and user is not None:

@@ -21,7 +21,13 @@ from typing import Final
 from outrider.contract.commands import ChangedFile, Changes, ChangeStatus
 from outrider.contract.errors import bad_request
 from outrider.daemon.workspace.decoding import beginning, decoded
-from outrider.daemon.workspace.git import GitError, SafeRepository, commit_id, copy_index
+from outrider.daemon.workspace.git import (
+    GitError,
+    SafeRepository,
+    commit_id,
+    copy_index,
+    empty_tree_id,
+)
 
 MAX_FILES: Final = 2000
 """Files that are listed."""
@@ -85,7 +91,7 @@ async def read_changes(
     if not commit:
         if name != _HEAD:
             raise bad_request("`base` is not a commit, branch or tag of this repository", "base")
-        commit = (await git.run("hash-object", "-t", "tree", "--stdin")).data.decode().strip()
+        commit = await empty_tree_id(git)
     await copy_index(git)
     untracked, ahead = await asyncio.gather(_untracked(git, max_files), _ahead(git, commit, head))
     if untracked.diffed:

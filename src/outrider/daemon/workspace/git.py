@@ -314,6 +314,11 @@ async def commit_id(git: SafeRepository, name: str) -> str:
     return found.decode("ascii", "replace").strip()
 
 
+async def empty_tree_id(git: SafeRepository) -> str:
+    """Return the id of a tree without files: what to compare with before the first commit."""
+    return (await git.run("hash-object", "-t", "tree", "--stdin")).data.decode().strip()
+
+
 async def copy_index(git: SafeRepository) -> None:
     """Copy the repository's index to the private git directory; without one, there is none.
 

@@ -31,6 +31,7 @@ from outrider.daemon.workspace.git import (
     bounded,
     commit_id,
     copy_index,
+    empty_tree_id,
     opened,
 )
 from outrider.daemon.workspace.ignored import ignores
@@ -356,7 +357,7 @@ async def _unsaved_work(git: SafeRepository) -> str | None:
     if not branch and not await git.query("for-each-ref", "--count=1", f"--contains={commit}"):
         return "commits that are on no branch"
     if not commit:
-        commit = (await git.run("hash-object", "-t", "tree", "--stdin")).data.decode().strip()
+        commit = await empty_tree_id(git)
     await copy_index(git)
     staged = await git.run("ls-files", "--stage", "-z")
     if await asyncio.to_thread(_has_submodule, git.repository, staged.data):

@@ -319,15 +319,17 @@ async def test_a_client_whose_connecting_was_cancelled_is_replaced(
     changed = asyncio.Event()
     tmux.subscribe(pane, changed.set)
     os.kill(pane.pid, signal.SIGKILL)
+    has_ended = False
     async with asyncio.timeout(PATIENCE):
-        while not (await tmux.snapshot(pane)).ended:
-            await changed.wait()
+        while not has_ended:
+            await changed.wait()  # before a snapshot, which would notice the end by itself
             changed.clear()
+            has_ended = (await tmux.snapshot(pane)).ended
 
 
 @pytest.mark.parametrize("leaves_socket", [True, False])
 async def test_a_server_that_has_ended_is_gone(tmux: Tmux, leaves_socket: bool) -> None:
-    """It is neither started again by a look, nor asked for without end."""
+    """It is neither started again by a snapshot, nor polled without end."""
     pane = await tmux.open("a", ["cat"])
     tmux.subscribe(pane, lambda: None)
     server = int(*await tmux.run("display-message", "-p", "#{pid}"))

@@ -506,12 +506,10 @@ class StatusMonitor:
                 interval = GENERATING_INTERVAL
             elif not self._decider.is_settled:
                 interval = UNSETTLED_INTERVAL
+            elif self.observation.status == "generating":
+                interval = GENERATING_INTERVAL
             else:
-                interval = (
-                    GENERATING_INTERVAL
-                    if self.observation.status == "generating"
-                    else IDLE_INTERVAL
-                )
+                interval = IDLE_INTERVAL
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval):
                     await self._changed.wait()

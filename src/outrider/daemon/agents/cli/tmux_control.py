@@ -18,6 +18,7 @@ and server in step:
 """
 
 import asyncio
+import contextlib
 import itertools
 import os
 import re
@@ -43,7 +44,7 @@ _SETTINGS: Final = (
     ("refresh-client", "-C", f"{WIDTH}x{HEIGHT}"),
     ("refresh-client", "-B", "ended:%*:#{pane_dead}"),
 )
-"""What a new client is told first: its size, and to report panes whose program has ended."""
+"""The first commands to a new client: set its size, and report panes whose program has ended."""
 
 _REPLY_TIMEOUT: Final = 10.0
 _CONNECT_TIMEOUT: Final = 10.0
@@ -75,10 +76,14 @@ class _Disconnected(TmuxError):
 
 @dataclass
 class _Reply:
-    """The reply to a command that was sent. `expected` is its text, None if it is unknown."""
+    """The reply to a command that was sent. `expected` is its text, None if it is unknown.
+
+    `is_first` marks the reply to the command that connected the client.
+    """
 
     future: asyncio.Future[list[str]]
     expected: str | None = None
+    is_first: bool = False
     lines: list[str] = field(default_factory=list)
 
 
@@ -189,8 +194,7 @@ class ControlClient:
         self._reconnect_task: asyncio.Task[None] | None = None
         self._pending: deque[_Reply] = deque()
         self._batches = itertools.count()
-        self._awaits_first_reply = False
-        self._has_settings = False  # the client that runs now
+        self._is_connected = False  # the latest client: it has replied, and has its settings
         self._connect_lock = asyncio.Lock()
         self._is_closed = False
 
@@ -205,11 +209,7 @@ class ControlClient:
             if self._is_closed:
                 raise TmuxGone("The connection to tmux is closed")
             if self._reader is not None:
-                if (
-                    self._has_settings
-                    and self._process is not None
-                    and self._process.returncode is None
-                ):
+                if self._is_connected and self._process and self._process.returncode is None:
                     return
                 # The old client's reader must finish first: its last lines are replies to its own
                 # commands, and `_pending` is about to be replaced.
@@ -226,7 +226,7 @@ class ControlClient:
             if create
             else ["-N", "-C", "attach-session", "-t", f"={SESSION}"]
         )  # fmt: skip
-        first_reply = _Reply(asyncio.get_running_loop().create_future())
+        first_reply = _Reply(asyncio.get_running_loop().create_future(), is_first=True)
         try:
             process = await start(
                 ["tmux", "-u", "-L", self._socket, "-f", str(_CONF), *arguments],
@@ -240,8 +240,7 @@ class ControlClient:
             ) from None
         self._process = process
         self._pending = deque([first_reply])
-        self._awaits_first_reply = True
-        self._has_settings = False
+        self._is_connected = False
         self._reader = asyncio.create_task(self._read(process, first_reply), name="tmux client")
         try:
             await asyncio.wait({first_reply.future}, timeout=_CONNECT_TIMEOUT)
@@ -250,7 +249,7 @@ class ControlClient:
         except BaseException:  # cancelled too: a client without its settings must not be used
             process.kill()
             raise
-        self._has_settings = True
+        self._is_connected = True
         return settings
 
     async def run(self, *commands: Sequence[str]) -> list[list[str]]:
@@ -306,11 +305,9 @@ class ControlClient:
         until then, it does not know the exit status, and does not run the hook `pane-died`, which
         ends the viewers of the window.
         """
-        process = self._process
-        if process is None or process.stdin is None or self._is_closed:
-            return
-        self._pending.append(_Reply(asyncio.get_running_loop().create_future()))
-        process.stdin.write(_line(("run-shell", "-b", "true")).encode())
+        if not self._is_closed:
+            with contextlib.suppress(TmuxGone):
+                self._send([("run-shell", "-b", "true")])
 
     async def close(self) -> None:
         """Disconnect; agents keep running. A server without agents is ended."""
@@ -381,8 +378,7 @@ class ControlClient:
         Raises:
             ProtocolError: this client has sent no command that it could reply to.
         """
-        if self._pending and (begin.is_to_this_client or self._awaits_first_reply):
-            self._awaits_first_reply = False
+        if self._pending and (begin.is_to_this_client or self._pending[0].is_first):
             return self._pending.popleft()
         if begin.is_to_this_client:
             raise ProtocolError(f"the reply {begin.mark!r} has no command")
