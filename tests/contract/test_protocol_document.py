@@ -1,4 +1,4 @@
-"""docs/protocol.md says what the types say."""
+"""contributing/protocol.md says what the types say."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from outrider.contract.frames import (
 from outrider.contract.resources import Machine, PendingAction, Provider, Session
 from outrider.contract.text import NO_NUL, PRINTABLE
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "contributing" / "protocol.md").read_text()
 SECTIONS = dict(re.findall(r"^###? (\S+).*?\n(.*?)(?=^##|\Z)", DOCUMENT, re.MULTILINE | re.DOTALL))
 EXAMPLES = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
 KINDS = sorted({*get_args(FromDaemon), *get_args(FromService)}, key=lambda kind: kind.__name__)

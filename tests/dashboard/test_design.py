@@ -1,4 +1,4 @@
-"""docs/dashboard-design.md has every colour of the stylesheet, with its values; each is used."""
+"""contributing/dashboard-design.md has every colour of the stylesheet, with its values; each is used."""
 
 import re
 
@@ -9,7 +9,7 @@ _COLOUR = re.compile(r"--color-([a-z-]+): (?:light-dark\((#\w+), (#\w+)\)|(#\w+)
 
 def test_each_colour_is_described() -> None:
     styles = (ROOT / "web" / "src" / "styles.css").read_text()
-    document = (ROOT / "docs" / "dashboard-design.md").read_text()
+    document = (ROOT / "contributing" / "dashboard-design.md").read_text()
     colours = {
         (name, light or both, dark or both) for name, light, dark, both in _COLOUR.findall(styles)
     }

@@ -18,6 +18,7 @@ PAGES = sorted(
     [
         *(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")),
         *DOCS.rglob("*.md"),
+        *(ROOT / "contributing").glob("*.md"),
     ]
 )
 
@@ -78,11 +79,13 @@ def _sources() -> Iterator[Path]:
 
 
 def test_the_pages_that_the_code_cites_exist() -> None:
-    """A citation is a path below docs/, and perhaps the beginning of a heading in quotes."""
+    """A citation is a path below docs/ or contributing/, and perhaps the beginning of a heading in quotes."""
     wrong = []
     for path in _sources():
         text = " ".join(path.read_text().split())
-        for page, heading in re.findall(r"\b(docs/[\w/-]+\.md)\b(?:, \"([^\"]+)\")?", text):
+        for page, heading in re.findall(
+            r"\b((?:docs|contributing)/[\w/-]+\.md)\b(?:, \"([^\"]+)\")?", text
+        ):
             anchor = _anchor(heading)
             if not (ROOT / page).is_file() or not any(
                 one.startswith(anchor) for one in _anchors(ROOT / page)

@@ -1,6 +1,6 @@
 """The daemon protocol: the JSON frames on a machine's WebSocket.
 
-docs/protocol.md describes their order and meaning.
+contributing/protocol.md describes their order and meaning.
 
 A frame is a JSON object in one text message, with its kind in `type`. Frames of an unknown kind are
 ignored, so that either side may be newer.

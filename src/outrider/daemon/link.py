@@ -6,7 +6,7 @@
                 ── deadline ──▶ `_run_deadlines`
 
 The protocol object decides everything; after each report to it, `_update` carries out what it
-returns. docs/protocol.md describes the frames.
+returns. contributing/protocol.md describes the frames.
 """
 
 import asyncio

@@ -513,7 +513,7 @@ class TestControl:
     async def test_an_older_machine_agent_that_does_not_know_the_command(
         self, owner: Owner, method: str, action: str, body: Any, command: str
     ) -> None:
-        """The answer of docs/protocol.md, "Commands", as every release has given it."""
+        """The answer of contributing/protocol.md, "Commands", as every release has given it."""
         machine = await owner.machine()
         request = owner.sends(method, f"/api/v1/shortcuts/{machine.id}:cli:x/{action}", body)
         failure = Failure(

@@ -1,6 +1,6 @@
 """Commands on their way: answers, silence, drops, clients that go, machines that hang.
 
-Holds docs/api.md, "Errors" (500, 503, 504), and docs/protocol.md.
+Holds docs/api.md, "Errors" (500, 503, 504), and contributing/protocol.md.
 """
 
 import asyncio
@@ -175,7 +175,7 @@ class TestAnswers:
 
 class TestSilence:
     async def test_no_answer_in_time(self, start_site: StartSite) -> None:
-        """docs/protocol.md, cancel: the command is cancelled, a late result is dropped."""
+        """contributing/protocol.md, cancel: the command is cancelled, a late result is dropped."""
         owner = await (await start_site(command_timeout=0.2)).account()
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
@@ -216,7 +216,7 @@ class TestSilence:
         machine.reads_again()
 
     async def test_at_most_so_many_commands_wait_for_one_machine(self, owner: Owner) -> None:
-        """docs/protocol.md: 256 in flight, further ones are refused."""
+        """contributing/protocol.md: 256 in flight, further ones are refused."""
         machine = await owner.machine()
         path, body = status_of(machine.id), {"command": "id"}
 
@@ -248,7 +248,7 @@ class TestSilence:
 
 class TestClientGone:
     async def test_the_machine_is_told(self, owner: Owner) -> None:
-        """docs/protocol.md: a cancel, when nobody waits for the answer any more."""
+        """contributing/protocol.md: a cancel, when nobody waits for the answer any more."""
         machine = await owner.machine()
         request = owner.sends("GET", status_of(machine.id))
         taken = await machine.takes()

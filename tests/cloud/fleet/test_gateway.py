@@ -1,6 +1,6 @@
 """The machines' sockets: who may connect, how they are refused, and what a report changes.
 
-Holds docs/protocol.md.
+Holds contributing/protocol.md.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class TestHandshake:
         ids=["none", "empty", "nonsense", "unknown", "an API key"],
     )
     async def test_wrong_token(self, site: Site, token: str | None) -> None:
-        """docs/protocol.md, Close codes: a token that does not work is refused with 4401."""
+        """contributing/protocol.md, Close codes: a token that does not work is refused with 4401."""
         code, reason = await refusal(site, token, text(hello()))
         assert code == 4401
         assert "outrider setup" in reason
@@ -90,7 +90,7 @@ class TestHandshake:
         assert (await refusal(site, credentials.new_machine_token()))[0] == 4401
 
     async def test_a_hello_has_a_limit_of_its_own(self, owner: Owner, site: Site) -> None:
-        """docs/protocol.md: 1009, well before the 16 MiB of other frames."""
+        """contributing/protocol.md: 1009, well before the 16 MiB of other frames."""
         token = (await owner.enrolls()).token
         assert (await refusal(site, token, " " * (MAX_HELLO_BYTES + 1)))[0] == 1009
 
@@ -141,7 +141,7 @@ class TestHandshake:
     async def test_unsupported_version(
         self, owner: Owner, site: Site, version: int, updated: str
     ) -> None:
-        """docs/protocol.md: 4426, even where the rest of the hello is of that version."""
+        """contributing/protocol.md: 4426, even where the rest of the hello is of that version."""
         token = (await owner.enrolls()).token
         future = json.dumps({"type": "hello", "protocol": version, "machine": ["not", "ours"]})
         code, reason = await refusal(site, token, future)
@@ -167,14 +167,14 @@ class TestHandshake:
         ],
     )
     async def test_what_is_no_hello(self, owner: Owner, site: Site, message: str | bytes) -> None:
-        """docs/protocol.md: 4400, the first frame must be a hello."""
+        """contributing/protocol.md: 4400, the first frame must be a hello."""
         code, _ = await refusal(site, (await owner.enrolls()).token, message)
         assert code == 4400
         assert (await owner.api.get("/api/v1/daemons")).json() == {"daemons": []}
 
     @pytest.mark.one_store
     async def test_no_hello_in_time(self) -> None:
-        """docs/protocol.md: 4408."""
+        """contributing/protocol.md: 4408."""
         sent: list[Message] = []
 
         async def receive() -> Message:
@@ -232,7 +232,7 @@ class TestReports:
         )
 
     async def test_unknown_frames_and_fields_are_ignored(self, owner: Owner) -> None:
-        """docs/protocol.md: a frame of a newer version is ignored."""
+        """contributing/protocol.md: a frame of a newer version is ignored."""
         machine = await owner.machine()
         await machine.say_raw('{"type":"from_the_future","payload":{"deep":[1,2]}}')
         await machine.say_raw('{"type":"change","sessions":[],"newField":1}')
@@ -245,7 +245,7 @@ class TestReports:
         "message", ["rubbish", '{"type":"result"}', '{"type":"change","sessions":[{}]}', b"\xff"]
     )
     async def test_rubbish_ends_the_connection(self, owner: Owner, message: str | bytes) -> None:
-        """docs/protocol.md: 4400; what was asked of the machine is answered at once."""
+        """contributing/protocol.md: 4400; what was asked of the machine is answered at once."""
         machine = await owner.machine()
         request = owner.sends("GET", f"/api/v1/shortcuts/{machine.id}:cli:x/status")
         await machine.takes("agent_status")
@@ -254,7 +254,7 @@ class TestReports:
         assert_error(await request, 503)
 
     async def test_too_many_sessions_one_by_one(self, owner: Owner) -> None:
-        """docs/protocol.md: 4413, and what was reported within the limits is still known."""
+        """contributing/protocol.md: 4413, and what was reported within the limits is still known."""
         machine = await owner.machine(*(session() for _ in range(MAX_SESSIONS)))
         await machine.reports(session())
         assert await machine.closed() == (4413, "A machine may report 1000 sessions at the most")
@@ -295,7 +295,7 @@ class TestReports:
         ],
     )
     async def test_a_field_outside_its_limits(self, owner: Owner, field: str, value: Any) -> None:
-        """docs/protocol.md: 4400, and the reason names the field."""
+        """contributing/protocol.md: 4400, and the reason names the field."""
         machine = await owner.machine()
         await machine.say_raw(
             json.dumps({"type": "change", "sessions": [as_json(session()) | {field: value}]})
@@ -332,7 +332,7 @@ class TestReports:
 
 @pytest.mark.one_store
 async def test_a_flood_of_events_ends_the_connection_and_loses_none(owner: Owner) -> None:
-    """docs/protocol.md: 4429; the next welcome tells from where the machine is to go on."""
+    """contributing/protocol.md: 4429; the next welcome tells from where the machine is to go on."""
     enrolled = await owner.enrolls()
     machine = await owner.machine(enrolled=enrolled)
     with contextlib.suppress(ConnectionClosed):
@@ -349,7 +349,7 @@ async def test_a_flood_of_events_ends_the_connection_and_loses_none(owner: Owner
 
 class TestReplaced:
     async def test_a_newer_socket_takes_over(self, owner: Owner) -> None:
-        """docs/protocol.md: the older one is closed with 4409, its commands get a 503."""
+        """contributing/protocol.md: the older one is closed with 4409, its commands get a 503."""
         enrolled = await owner.enrolls()
         older = await owner.machine(enrolled=enrolled)
         request = owner.sends("GET", f"/api/v1/shortcuts/{older.id}:cli:x/status")
@@ -496,7 +496,7 @@ async def status(site: Site, token: str | None, address: str = "") -> int:
 
 
 async def test_frames_from_the_service_are_text(owner: Owner, site: Site) -> None:
-    """docs/protocol.md: a frame is a JSON object in one text message."""
+    """contributing/protocol.md: a frame is a JSON object in one text message."""
     enrolled = await owner.enrolls()
     async with socket(site.gateway, enrolled.token) as connection:
         await connection.send(text(hello()))
