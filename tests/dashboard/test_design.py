@@ -1,4 +1,4 @@
-"""contributing/dashboard-design.md has every colour of the stylesheet, with its values; each is used."""
+"""contributing/dashboard-design.md has every colour of the stylesheet; each is used."""
 
 import re
 

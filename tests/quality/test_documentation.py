@@ -79,7 +79,7 @@ def _sources() -> Iterator[Path]:
 
 
 def test_the_pages_that_the_code_cites_exist() -> None:
-    """A citation is a path below docs/ or contributing/, and perhaps the beginning of a heading in quotes."""
+    """A citation is a path below docs/ or contributing/, and perhaps a heading's beginning."""
     wrong = []
     for path in _sources():
         text = " ".join(path.read_text().split())

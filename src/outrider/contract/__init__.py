@@ -4,6 +4,7 @@ Pure data without I/O; the clock is read only for new ids. The names of fields o
 the API's specification and never change.
 
 - `resources`, `commands`, `enrollment`, `webhooks`, `events`, `debug`, `errors`: bodies of the API.
-- `frames`: the messages on a machine's WebSocket (contributing/protocol.md); `limits`: how much of them.
+- `frames`: the messages on a machine's WebSocket (contributing/protocol.md); `limits`: how much
+  of them.
 - `ids`, `targets`, `text`, `structs`, `signatures`, `providers`: the formats that those use.
 """

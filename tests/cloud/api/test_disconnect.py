@@ -43,7 +43,7 @@ async def setting(site: Site, owner: Owner) -> Setting:
 
 
 async def test_disconnect(setting: Setting) -> None:
-    """Disconnected at once; the daemon may reconnect by itself (contributing/protocol.md, Close codes)."""
+    """Disconnected at once; the daemon may reconnect by itself (Close codes of the protocol)."""
     request = setting.owner.sends("GET", setting.status)
     await setting.machine.takes("agent_status")
     response = await setting.api.post(f"{setting.path}/disconnect")

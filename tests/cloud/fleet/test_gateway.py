@@ -81,7 +81,7 @@ class TestHandshake:
         ids=["none", "empty", "nonsense", "unknown", "an API key"],
     )
     async def test_wrong_token(self, site: Site, token: str | None) -> None:
-        """contributing/protocol.md, Close codes: a token that does not work is refused with 4401."""
+        """contributing/protocol.md, Close codes: a token that is not valid gets 4401."""
         code, reason = await refusal(site, token, text(hello()))
         assert code == 4401
         assert "outrider setup" in reason
@@ -254,7 +254,7 @@ class TestReports:
         assert_error(await request, 503)
 
     async def test_too_many_sessions_one_by_one(self, owner: Owner) -> None:
-        """contributing/protocol.md: 4413, and what was reported within the limits is still known."""
+        """contributing/protocol.md: 4413; what was reported within the limits is known."""
         machine = await owner.machine(*(session() for _ in range(MAX_SESSIONS)))
         await machine.reports(session())
         assert await machine.closed() == (4413, "A machine may report 1000 sessions at the most")

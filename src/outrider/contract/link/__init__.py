@@ -1,4 +1,4 @@
-"""The link between a machine and the service, free of I/O: contributing/protocol.md as two state machines.
+"""The link between a machine and the service: two state machines (contributing/protocol.md).
 
     machine agent                                                        service
     Outbox ─▶ MachineLink ─ frames ─▶ socket ════ socket ─ messages ─▶ ServiceLink ─ events ─▶
