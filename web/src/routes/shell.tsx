@@ -150,7 +150,7 @@ function Sidebar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: (
       </button>
       <nav aria-label={t("app.navigation")} className="space-y-0.5">
         {ENTRIES.map((entry) => (
-          <NavLink key={entry.to} entry={entry} waiting={waiting} className={cn(row)} active="bg-press text-text font-medium" />
+          <NavLink key={entry.to} entry={entry} waiting={waiting} className={row} active="bg-press text-text font-medium" />
         ))}
       </nav>
       <div className="mt-auto space-y-0.5">
@@ -224,8 +224,8 @@ function NavLink({ entry: { to, label, icon: Icon }, waiting, className, active 
     <Link
       to={to}
       activeOptions={exact}
-      className={className}
-      activeProps={{ className: active, "aria-current": "page" }}
+      inactiveProps={{ className }}
+      activeProps={{ className: cn(className, active), "aria-current": "page" }}
     >
       <Icon className="size-4 max-md:size-5" aria-hidden />
       {label}

@@ -1,3 +1,4 @@
-export type ClassName = string | false | null | undefined;
-/** Join the class names that apply. */
-export const cn = (...names: ClassName[]) => names.filter(Boolean).join(" ");
+import { twMerge } from "tailwind-merge";
+
+/** Join the class names that apply; of two that contradict each other, the later one stays. */
+export const cn = twMerge;
