@@ -240,7 +240,9 @@ class ReadChanges(NamesSession, kw_only=True):
     """Read the uncommitted and untracked changes in the directory of a session."""
 
     base: GivenName | None = None
-    """The commit, branch or tag to compare with. Without it, `HEAD`."""
+    """The commit, branch or tag to compare with; `start` is the commit at which the session began.
+    Without it, `HEAD`.
+    """
 
 
 class ReadFiles(NamesSession, kw_only=True):

@@ -59,7 +59,6 @@ from outrider.contract.structs import Wire
 from outrider.daemon.agents.sessions import Sessions
 from outrider.daemon.debug.bundle import BundleCollector
 from outrider.daemon.terminal import Terminals
-from outrider.daemon.workspace.workspaces import Workspaces
 from outrider.tracing import OFF, Tracing
 
 _MAX_SEEN: Final = 4096
@@ -254,7 +253,7 @@ def command_handlers(
         reload: reads provider files that have changed; called before each launch, so that a
             provider can be used right after its file was written.
     """
-    bundles, workspaces = BundleCollector(sessions), Workspaces()
+    bundles = BundleCollector(sessions)
 
     async def send_chat(payload: SendChat, _: float) -> Result:
         return await sessions.find(payload).send(payload)
@@ -284,10 +283,10 @@ def command_handlers(
         return await sessions.find(payload).turn(payload)
 
     async def read_changes(payload: ReadChanges, _: float) -> Result:
-        return await workspaces.changes(sessions.find(payload).workspace.path, payload.base)
+        return await sessions.read_changes(payload)
 
     async def read_files(payload: ReadFiles, _: float) -> Result:
-        return await workspaces.files(sessions.find(payload).workspace.path, payload.path)
+        return await sessions.read_files(payload)
 
     async def chat_debug(payload: ChatDebug, _: float) -> Result:
         return await bundles.collect(payload)

@@ -118,7 +118,9 @@ class ChangesQuery(Wire, kw_only=True):
     """What to compare with."""
 
     base: GivenName | None = None
-    """The commit, branch or tag to compare with. Without it, `HEAD`."""
+    """The commit, branch or tag to compare with; `start` is the commit at which the session began.
+    Without it, `HEAD`.
+    """
 
 
 class FilesQuery(Wire, kw_only=True):
@@ -262,7 +264,9 @@ async def read_chat(dispatcher: Dispatcher, call: Call) -> bytes:
 async def read_changes(dispatcher: Dispatcher, call: Call) -> bytes:
     """Read the uncommitted and untracked changes in the session's directory, with their patch.
 
-    They are compared with `base`. A branch gives what the session's branch changes in all. 409
+    They are compared with `base`. A branch gives what the session's branch changes in all, and
+    `start` what has changed since the session began, committed or not. 409 also if that commit is
+    not known: the session is older than this feature, or began outside a repository. 409
     `NO_REPOSITORY`: the directory is in no git repository. No program that the repository names
     is run: hooks, filters, `textconv` and others.
     """

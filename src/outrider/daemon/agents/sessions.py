@@ -19,14 +19,19 @@ import msgspec
 import structlog
 
 from outrider.contract.commands import (
+    Changes,
     Chat,
+    Directory,
+    FileContents,
     LaunchCli,
     Launched,
     LaunchIde,
     LaunchInWorktree,
     NamesSession,
     NewWorktree,
+    ReadChanges,
     ReadChat,
+    ReadFiles,
     Resume,
     StopCli,
     Stopped,
@@ -51,6 +56,7 @@ from outrider.daemon.agents.state_events import StateEvents
 from outrider.daemon.directories import directory, expanded
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
+from outrider.daemon.workspace.workspaces import Workspaces
 from outrider.daemon.workspace.worktrees import OpenedWorktree, Worktrees
 from outrider.tracing import OFF, Tracing
 
@@ -80,6 +86,7 @@ class Sessions:
         emit: called with each agent event, in order.
         deltas: takes the text of messages while they are written; None if it is not needed.
         worktrees: creates the git worktrees of sessions.
+        workspaces: reads the directories of sessions.
         tracing: begins the spans of turns.
         max_sessions: sessions that may run at a time.
     """
@@ -97,12 +104,14 @@ class Sessions:
         clock: Clock = epoch_millis,
         deltas: DeltaSink | None = None,
         worktrees: Worktrees | None = None,
+        workspaces: Workspaces | None = None,
         tracing: Tracing = OFF,
         max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self._tracing = tracing
         self._max_sessions = max_sessions
         self._deltas = deltas
+        self._workspaces = workspaces or Workspaces()
         self._worktrees = worktrees or Worktrees()
         self._worktree_lock = asyncio.Lock()
         """Held while a worktree is created or removed, and whose it is may change."""
@@ -288,6 +297,15 @@ class Sessions:
             return await self._read_ended(record, query)
         return await session.read(query)
 
+    async def read_changes(self, query: ReadChanges) -> Changes:
+        """Return what differs in the directory of a running session; see `Workspaces.changes`."""
+        record = self.find(query).record
+        return await self._workspaces.changes(record.path, query.base, start=record.start_commit)
+
+    async def read_files(self, query: ReadFiles) -> Directory | FileContents:
+        """Return a file or directory of a running session; see `Workspaces.files`."""
+        return await self._workspaces.files(self.find(query).record.path, query.path)
+
     async def prune(self) -> None:
         """Delete the ended sessions that are beyond the limits of the history."""
         ends = {
@@ -403,6 +421,7 @@ class Sessions:
         try:
             if worktree is not None:
                 made = await self._open_worktree(record, worktree)
+            record.start_commit = await self._workspaces.head(record.path)
             # Saved before the launch: if the daemon is killed during it, the next one finds the
             # agent by this record, or ends what is left of it.
             self._journal.save_session(record)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from outrider.contract.commands import ChangedFile, Changes, ChangeStatus
-from outrider.contract.errors import bad_request
+from outrider.contract.errors import ApiError, bad_request, conflict
 from outrider.daemon.workspace.decoding import beginning, decoded
 from outrider.daemon.workspace.git import (
     GitError,
@@ -34,6 +34,9 @@ MAX_FILES: Final = 2000
 
 MAX_PATCH: Final = 1024 * 1024
 """Bytes of a patch."""
+
+START: Final = "start"
+"""The `base` that names the commit at which a session began."""
 
 _HEAD: Final = "HEAD"
 _UNTRACKED_SHARE: Final = 0.6
@@ -73,12 +76,18 @@ class _Untracked:
 
 
 async def read_changes(
-    git: SafeRepository, base: str | None, max_files: int = MAX_FILES
+    git: SafeRepository,
+    base: str | None,
+    max_files: int = MAX_FILES,
+    start: str | None = None,
 ) -> Changes:
     """Compare the working tree in `git.directory` with a commit.
 
+    Args:
+        start: the commit that `START` names; empty: there was none yet; None: it is not known.
+
     Raises:
-        ApiError: 400, `base` is not a commit.
+        ApiError: 400, `base` is not a commit; 409, `START` is not known, or gone.
         GitError: git failed.
         TimeoutError: it takes longer than the deadline.
     """
@@ -86,23 +95,24 @@ async def read_changes(
     branch, head, commit = await asyncio.gather(
         git.query("symbolic-ref", "--quiet", _HEAD, may_fail=True),
         commit_id(git, _HEAD),
-        commit_id(git, name),
+        commit_id(git, name if base != START else start or ""),
     )
-    if not commit:
-        if name != _HEAD:
-            raise bad_request("`base` is not a commit, branch or tag of this repository", "base")
-        commit = await empty_tree_id(git)
+    if not commit and base == START and start != "":
+        raise _unknown_start(start)
+    if not commit and name not in {_HEAD, START}:
+        raise bad_request("`base` is not a commit, branch or tag of this repository", "base")
+    compared = commit or await empty_tree_id(git)
     await copy_index(git)
     untracked, ahead = await asyncio.gather(_untracked(git, max_files), _ahead(git, commit, head))
     if untracked.diffed:
         await _add(git, untracked.diffed)
     try:
-        files, patch, is_complete = await _diff(git, commit, untracked, max_files)
+        files, patch, is_complete = await _diff(git, compared, untracked, max_files)
     except GitError as error:
         if _SPECIAL_FILE not in str(error):
             raise
         await _remove_special_files(git)
-        files, patch, is_complete = await _diff(git, commit, untracked, max_files)
+        files, patch, is_complete = await _diff(git, compared, untracked, max_files)
     files += [
         ChangedFile(path=decoded(path), status="untracked", additions=0, deletions=0, binary=False)
         for path in untracked.listed
@@ -119,11 +129,24 @@ async def read_changes(
     )
 
 
+def _unknown_start(start: str | None) -> ApiError:
+    reason = (
+        "is not known: an older machine agent launched it, or its directory was in no git "
+        "repository that could be read"
+        if start is None
+        else f"({start[:12]}) is no longer in the repository of its directory"
+    )
+    return conflict(
+        f"The commit at which this session began {reason}. Give another `base`, such as a branch"
+    )
+
+
 async def _ahead(git: SafeRepository, base: str, head: str) -> int:
-    """Return how many commits HEAD has that the base does not have."""
+    """Return how many commits HEAD has that the base does not have; an empty one has none."""
     if not head or head == base:
         return 0
-    counted = await git.query("rev-list", "--count", f"--max-count={_MAX_AHEAD}", f"{base}..{head}")
+    commits = f"{base}..{head}" if base else head
+    counted = await git.query("rev-list", "--count", f"--max-count={_MAX_AHEAD}", commits)
     return int(counted)
 
 

@@ -6,13 +6,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from outrider.contract.commands import Changes, Directory, FileContents
 from outrider.contract.errors import ApiError, ErrorCode, conflict
 from outrider.daemon.workspace.changes import MAX_FILES, read_changes
 from outrider.daemon.workspace.files import read_files
-from outrider.daemon.workspace.git import bounded, opened
+from outrider.daemon.workspace.git import SafeRepository, bounded, commit_id, opened
 from outrider.daemon.workspace.ignored import ignores
 from outrider.daemon.workspace.repository import find_repository
+
+_log = structlog.get_logger(__name__)
 
 SECONDS: Final = 5.0
 """How long git may take for one request."""
@@ -34,22 +38,32 @@ class Workspaces:
         self._max_files = max_files
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def changes(self, path: str, base: str | None) -> Changes:
+    async def head(self, path: str) -> str | None:
+        """Return the commit that is checked out in a directory.
+
+        It is empty before the first commit, and None if the directory is in no repository, or in
+        one that cannot be read; that is logged.
+        """
+        try:
+            async with self._repository(path) as git:
+                return await commit_id(git, "HEAD")
+        except ApiError as error:
+            if error.code != ErrorCode.NO_REPOSITORY:
+                _log.warning("commit not read", path=path, error=error.message)
+            return None
+
+    async def changes(self, path: str, base: str | None, *, start: str | None = None) -> Changes:
         """Return the uncommitted and untracked changes in a directory, compared with `base`.
 
+        Args:
+            start: the commit that the base `start` names, as `head` returned it.
+
         Raises:
-            ApiError: 409, it is in no repository (`NO_REPOSITORY`), or git cannot read it; 400,
-                `base` is not a commit; 504, git takes too long.
+            ApiError: 409, it is in no repository (`NO_REPOSITORY`), git cannot read it, or `start`
+                is not known; 400, `base` is not a commit; 504, git takes too long.
         """
-        async with self._limited(path) as deadline:
-            directory = await asyncio.to_thread(_existing, path)
-            repository = await asyncio.to_thread(find_repository, directory)
-            if repository is None:
-                raise _no_repository(path)
-            async with opened(repository, directory, deadline) as git:
-                if await ignores(git, directory):
-                    raise _no_repository(path)
-                return await read_changes(git, base, self._max_files)
+        async with self._repository(path) as git:
+            return await read_changes(git, base, self._max_files, start)
 
     async def files(self, path: str, inner: str | None) -> Directory | FileContents:
         """Return a file or a directory inside the directory `path`, unless git ignores it.
@@ -61,6 +75,19 @@ class Workspaces:
         async with self._limited(path) as deadline:
             directory = await asyncio.to_thread(_existing, path)
             return await read_files(directory, inner or "", deadline, self._max_files)
+
+    @asynccontextmanager
+    async def _repository(self, path: str) -> AsyncIterator[SafeRepository]:
+        """Open the repository around a directory, unless it ignores that directory."""
+        async with self._limited(path) as deadline:
+            directory = await asyncio.to_thread(_existing, path)
+            repository = await asyncio.to_thread(find_repository, directory)
+            if repository is None:
+                raise _no_repository(path)
+            async with opened(repository, directory, deadline) as git:
+                if await ignores(git, directory):
+                    raise _no_repository(path)
+                yield git
 
     @asynccontextmanager
     async def _limited(self, path: str) -> AsyncIterator[float]:

@@ -287,10 +287,11 @@ class AsyncAgent:
         """Return the uncommitted and untracked changes in the session's directory.
 
         Args:
-            base: the commit, branch or tag to compare with; `HEAD` by default.
+            base: the commit, branch or tag to compare with; `HEAD` by default. `start` is the
+                commit at which the session began.
 
         Raises:
-            Conflict: `NO_REPOSITORY`.
+            Conflict: `NO_REPOSITORY`, or it is not known at which commit the session began.
         """
         return await self._send(operations.READ_DIFF, query={"base": base})
 
