@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.commands import Directory, FileContents
+from outrider.contract.ids import new_id
 from outrider.contract.resources import Message
 from outrider.sdk import (
     ApiError,
@@ -117,8 +118,7 @@ async def test_a_stream_has_deltas_and_then_the_message(agent: AsyncAgent) -> No
             messages.append(part)
     (message,) = messages
     assert message.content.endswith("Done streaming.")
-    assert texts.keys() == {message.id}
-    assert message.content.startswith(texts[message.id])
+    assert texts == {message.id: message.content}
 
 
 async def test_a_stream_has_every_message_once(agent: AsyncAgent) -> None:
@@ -154,6 +154,17 @@ async def test_a_session_that_ends_before_its_turn(
     assert agent.session_id in [session.id for session in ended]
     with pytest.raises(NotFound):
         await agent.status()
+
+
+async def test_stopping_a_session_that_has_ended_does_nothing(
+    machine: AsyncMachine, client: AsyncOutrider, workplace: Workplace
+) -> None:
+    agent = await machine.launch("demo", dir=str(workplace.project))
+    assert (await agent.stop()).stopped == [agent.session_id]
+    assert (await agent.stop()).stopped == []
+    assert (await client.agent(agent.id).stop()).stopped == []
+    with pytest.raises(NotFound):
+        await client.agent(f"{machine.id}:session:{new_id('session')}").stop()
 
 
 async def test_the_queue_and_deliveries(agent: AsyncAgent) -> None:
@@ -303,6 +314,7 @@ def whole_way(client: Outrider, project: str) -> list[str]:
         agent.send("silent 600")
         steps.append(agent.interrupt().status)
         steps.append(machine.run("echo $((6 * 7))", cwd=project).output.strip())
+        agent.stop()
         agent.stop()
         steps.append(agent.chat(limit=1).state)
         with closing(client.events(["session:ended"], target=agent.id, after="0")) as events:

@@ -271,7 +271,8 @@ def of_session(name: str, payload: dict[str, object]) -> str:
 
 
 def delta(message_id: str) -> str:
-    body = {"targetId": "t", "messageId": message_id, "revision": 0, "op": "append", "text": "a"}
+    body = {"targetId": "t", "messageId": message_id, "revision": 0, "op": "append"}
+    body["text"] = message_id
     return f"event: chat:delta\ndata: {json.dumps(body)}\n\n"
 
 

@@ -3,6 +3,8 @@
 import math
 from typing import Final, NamedTuple
 
+import msgspec
+
 from outrider.contract.commands import Accepted
 from outrider.contract.event_stream import StreamHeartbeat, StreamReady
 from outrider.contract.events import TRUNCATION_NOTE, EventName
@@ -107,6 +109,39 @@ class Turn:
         )
 
 
+class _StreamedText:
+    """The text of a message as its deltas have it, when a consumer applies them."""
+
+    def __init__(self) -> None:
+        self.content = ""
+        self._revision = -1
+
+    def receive(self, delta: Delta) -> Delta | None:
+        """Return a delta as the consumer can apply it.
+
+        None where earlier ones were left out: the next that replaces, or the end, has the text.
+        """
+        if delta.op == "append" and 0 < delta.revision != self._revision + 1:
+            return None
+        if delta.op == "append" and delta.revision == 0 and self.content:
+            # The machine agent was restarted, and begins anew.
+            delta = msgspec.structs.replace(delta, op="replace")
+        self._revision = delta.revision
+        self.content = delta.text if delta.op == "replace" else self.content + delta.text
+        return delta
+
+    def completed(self, message: Message, target_id: str) -> Delta:
+        """Return the delta after which the text is the message's."""
+        is_addition = message.content.startswith(self.content)
+        return Delta(
+            target_id=target_id,
+            message_id=message.id,
+            revision=self._revision + 1,
+            op="append" if is_addition else "replace",
+            text=message.content[len(self.content) :] if is_addition else message.content,
+        )
+
+
 class StreamedTurn:
     """Selects from a session's events what belongs to the reply to one message.
 
@@ -128,25 +163,46 @@ class StreamedTurn:
         self.is_in_chat = False
         self._first_index = 0
         self._seen: set[str] = set()
+        self._texts: dict[str, _StreamedText] = {}
 
-    def receive(self, frame: Event | Delta) -> Delta | Message | None:
-        """Return what a consumer gets for this frame, None for nothing."""
+    def receive(self, frame: Event | Delta) -> list[Delta | Message]:
+        """Return what a consumer gets for this frame."""
         if isinstance(frame, Delta):
-            return frame if self._has_begun and frame.message_id not in self._seen else None
+            if not self._has_begun or frame.message_id in self._seen:
+                return []
+            text = self._texts.setdefault(frame.message_id, _StreamedText())
+            delta = text.receive(frame)
+            return [] if delta is None else [delta]
         if frame.event != EventName.CHAT_MESSAGE:
-            return None
+            return []
         message = converted(frame.payload.get("message"), Message)
         if message.id == self._message_id:
             self._has_begun = self.is_in_chat = True
             self._first_index = message.index
-            return None
+            return []
         # A message that was cut for its event comes whole with the end of the turn.
         is_whole = not message.content.endswith(TRUNCATION_NOTE)
-        return message if self.is_in_chat and is_whole and self._is_new(message) else None
+        if self.is_in_chat and is_whole:
+            return self.rest([message], frame.target_id or "")
+        return []
 
-    def rest(self, messages: list[Message]) -> list[Message]:
-        """Return those of the whole reply that the consumer has not got."""
-        return [message for message in messages if self._is_new(message)]
+    def rest(self, messages: list[Message], target_id: str) -> list[Delta | Message]:
+        """Return those of the whole reply that the consumer has not got.
+
+        Before each one comes what its deltas lack: they may be fewer than the text, because they
+        are sent at intervals and left out for slow clients.
+        """
+        parts: list[Delta | Message] = []
+        for message in messages:
+            if not self._is_new(message):
+                continue
+            text = self._texts.pop(message.id, None)
+            if text is None and message.kind == "text":
+                text = _StreamedText()
+            if text is not None and text.content != message.content:
+                parts.append(text.completed(message, target_id))
+            parts.append(message)
+        return parts
 
     def _is_new(self, message: Message) -> bool:
         if message.role == "user" or message.index < self._first_index or message.id in self._seen:

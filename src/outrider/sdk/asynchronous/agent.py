@@ -157,8 +157,9 @@ class AsyncAgent:
     ) -> AsyncGenerator[Delta | Message, None]:
         """Send a message and yield the reply as it comes, until the turn is over.
 
-        Yields `Delta` while the agent writes, for agents that have them, and each `Message` when it
-        is complete. The message is sent when the iteration begins.
+        Yields `Delta` while the agent writes, and each `Message` when it is complete. The deltas of
+        a text, applied in their order, give exactly the message that follows; an agent that has no
+        deltas gets one for the whole text. The message is sent when the iteration begins.
 
         Args:
             timeout: seconds for the whole turn, checked at least every 10 seconds; while the
@@ -182,8 +183,7 @@ class AsyncAgent:
                     turn, streamed = Turn(accepted.cursor), StreamedTurn(accepted)
                     continue
                 if not isinstance(frame, StreamReady | StreamHeartbeat):
-                    part = streamed.receive(frame)
-                    if part is not None:
+                    for part in streamed.receive(frame):
                         yield part
                 left = deadline - time.monotonic()
                 if may_end_turn(frame) or left <= 0:
@@ -195,8 +195,8 @@ class AsyncAgent:
                     except NotFound as error:
                         raise turn.ended() from error  # it was there when the message was sent
                     if waited.reason != "timeout":
-                        for message in streamed.rest(waited.messages):
-                            yield message
+                        for part in streamed.rest(waited.messages, exact.id):
+                            yield part
                         turn.receive(waited)
                         return
                     if left <= 0:
@@ -321,11 +321,14 @@ class AsyncAgent:
     async def stop(self, *, remove_worktree: bool = False) -> Stopped:
         """Stop the session, leaving nothing of it running.
 
+        A session that has ended already is no error: nothing is done, and `stopped` is empty.
+
         Args:
             remove_worktree: whether to remove the session's git worktree too.
 
         Raises:
             Conflict: `WORKTREE_DIRTY`: it has changes, and nothing was done.
+            NotFound: there never was such a session.
         """
         if self.type is None:
             self.type = (await self.chat(limit=1)).type
@@ -335,9 +338,14 @@ class AsyncAgent:
             "target": self.id,
             "removeWorktree": remove_worktree or None,
         }
-        return await self._transport.send(
-            operation, operation.url(daemonId=self.machine_id), body=body
-        )
+        try:
+            return await self._transport.send(
+                operation, operation.url(daemonId=self.machine_id), body=body
+            )
+        except NotFound:
+            if (await self.chat(limit=1)).state != "ended":
+                raise
+            return Stopped(stopped=[])
 
     async def _reply(self, cursor: str | None, deadline: float, timeout: float) -> Reply:
         turn = Turn(cursor)
