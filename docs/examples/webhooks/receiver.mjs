@@ -13,11 +13,11 @@ function verify(body, header, secret) {
   const t = parts.find(([name]) => name === "t")?.[1];
   if (!/^\d{1,16}$/.test(t ?? "")) throw new Error("no signature");
   const expected = createHmac("sha256", secret).update(`${t}.`).update(body).digest();
-  const fits = parts
+  const matches = parts
     .filter(([name]) => name === "v1") // two of them while the secret is rotated
     .map(([, hex]) => Buffer.from(hex ?? "", "hex"))
     .some((given) => given.length === expected.length && timingSafeEqual(given, expected));
-  if (!fits) throw new Error("the signature does not fit the body");
+  if (!matches) throw new Error("the signature does not match the body");
   if (Math.abs(Date.now() - Number(t)) > TOLERANCE_MS) throw new Error("signed too long ago");
   return JSON.parse(body);
 }
