@@ -3,11 +3,12 @@
 import asyncio
 import errno
 import os
+import signal
 import sqlite3
 import stat
 import zipfile
-from collections.abc import AsyncIterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import httpx
@@ -24,6 +25,7 @@ from outrider.cloud.store.database import HEAD
 from tests.conftest import running, settings
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import dashboard, person
+from tests.rig.processes import PROCESS_PATIENCE, Program, environment
 from tests.rig.site import Site
 from tests.rig.stores import SQLite
 
@@ -198,6 +200,84 @@ class TestFile:
             backup.create(chosen, tmp_path / "backup")
         with pytest.raises(BackupError, match="pg_restore"):
             backup.restore(chosen, tmp_path / "backup")
+
+
+class TestDamagedDatabase:
+    def test_it_is_not_backed_up_and_the_backup_that_is_there_stays(
+        self, stopped: Settings, made: Path
+    ) -> None:
+        before = made.read_bytes()
+        damage(stopped.data_dir / "outrider.db", "accounts")
+        with pytest.raises(BackupError, match="is damaged, so no backup was made"):
+            backup.create(stopped, made, overwrite=True)
+        assert made.read_bytes() == before
+        assert list(made.parent.glob(".*")) == []
+
+    def test_a_file_that_is_no_database(self, stopped: Settings, tmp_path: Path) -> None:
+        (stopped.data_dir / "outrider.db").write_bytes(b"x" * 8192)
+        with pytest.raises(BackupError, match="is damaged, so no backup was made"):
+            backup.create(stopped, tmp_path / "backup")
+        assert not (tmp_path / "backup").exists()
+
+
+class TestKilled:
+    async def test_the_next_backup_removes_what_a_killed_one_left(
+        self, stopped: Settings, tmp_path: Path
+    ) -> None:
+        async with blocked_backup(stopped, tmp_path) as (killed, _):
+            killed.signal(signal.SIGKILL)
+            await killed.ends()
+        assert hidden(tmp_path) != []
+        backup.create(stopped, tmp_path / "backup")
+        assert hidden(tmp_path) == []
+
+    async def test_what_a_running_one_needs_and_files_of_others_stay(
+        self, stopped: Settings, sqlite: SQLite, tmp_path: Path
+    ) -> None:
+        other = settings(tmp_path / "other", sqlite, secret_key=KEY)
+        (tmp_path / ".outrider-copy-of-others").touch()
+        async with blocked_backup(stopped, tmp_path) as (blocked, release):
+            before = hidden(tmp_path)
+            backup.create(other, tmp_path / "other.zip")
+            assert hidden(tmp_path) == before
+            release()
+            assert await blocked.ends() == 0
+        assert hidden(tmp_path) == [".outrider-copy-of-others"]
+        assert zipfile.is_zipfile(tmp_path / "blocked")
+
+
+@asynccontextmanager
+async def blocked_backup(
+    chosen: Settings, directory: Path
+) -> AsyncIterator[tuple[Program, Callable[[], None]]]:
+    """Start a backup that waits for the database until the function that is given is called."""
+    arguments = ("-m", "outrider", "backup", str(directory / "blocked"))
+    database = sqlite3.connect(chosen.data_dir / "outrider.db", isolation_level=None)
+    with closing(database) as connection:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("BEGIN EXCLUSIVE")
+        async with Program(*arguments, env=environment(chosen.data_dir)) as program:
+            await eventually(lambda: has_lock(directory), PROCESS_PATIENCE)
+            yield program, connection.close
+
+
+def hidden(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob(".*"))
+
+
+def has_lock(directory: Path) -> bool:
+    return any((directory / name / "lock").exists() for name in hidden(directory))
+
+
+def damage(database: Path, table: str) -> None:
+    """Overwrite the first page of a table."""
+    ((page,),) = query(database, f"SELECT rootpage FROM sqlite_master WHERE name = '{table}'")
+    ((size,),) = query(database, "PRAGMA page_size")
+    assert isinstance(page, int)
+    assert isinstance(size, int)
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"x" * size)
 
 
 class TestRestore:

@@ -363,7 +363,7 @@ class Service:
         if self._is_draining:
             states["node"] = "stopping"
         try:
-            await self._stores.database.ping()
+            await self._stores.database.check()
         except DATABASE_ERRORS as error:
             states["database"] = str(error)
         if self._bus.is_shared:

@@ -7,7 +7,9 @@ blocks; it is for the command line.
 
 import errno
 import os
+import shutil
 import sqlite3
+import stat
 import tempfile
 import time
 import zipfile
@@ -16,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import copyfileobj
 from typing import BinaryIO, Final
 
 import msgspec
@@ -28,6 +29,7 @@ from outrider.cloud.settings import LOCAL_ACCOUNT, Settings
 from outrider.cloud.store.database import HEAD, Database
 from outrider.contract.errors import OutriderError
 from outrider.contract.structs import Wire
+from outrider.lock_file import lock_holder, locked_file
 
 FORMAT: Final = 1
 """Raised when an older Outrider could no longer restore the file."""
@@ -37,6 +39,9 @@ _DATABASE: Final = "outrider.db"
 _SECRET_KEY: Final = "secret.key"  # noqa: S105  # a file name
 _SUFFIXES: Final = ("", "-wal", "-shm")
 _WAIT_SECONDS: Final = 30.0
+_WORKSPACE: Final = ".outrider-copy-"
+_LOCK: Final = "lock"
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MAX_SMALL_FILE: Final = 64 * 1024
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP)
 """What `os.link` raises on a file system without hard links, such as exFAT or CIFS."""
@@ -67,11 +72,12 @@ class Description(Wire, kw_only=True):
 def create(settings: Settings, file: Path, *, overwrite: bool = False) -> Description:
     """Write a backup of the service's data to `file` (mode 0600); the service may be running.
 
-    The copy is one snapshot: whatever is committed while it is made is in the next backup.
+    The copy is one snapshot: whatever is committed while it is made is in the next backup. It is
+    checked as `restore` checks it before it gets its name.
 
     Raises:
-        BackupError: there is no SQLite database, `file` exists and `overwrite` is false, or it
-            cannot be written.
+        BackupError: there is no SQLite database or it is damaged, `file` exists and `overwrite` is
+            false, or it cannot be written.
         SecretKeyError: the secret key cannot be read.
     """
     _refuse_server(settings, "pg_dump")
@@ -91,18 +97,21 @@ def create(settings: Settings, file: Path, *, overwrite: bool = False) -> Descri
         )
     secret = secret_key(settings.secret_key, settings.data_dir)
     try:
-        with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=".backup-") as name:
-            copy = Path(name) / _DATABASE
+        with _workspace(file.absolute().parent) as workspace:
+            copy = workspace / _DATABASE
             _copy(source, copy)
+            schema = _schema(copy, f"The database {source}")
+            if not _is_whole(copy):
+                raise _damaged_database(source)
             description = Description(
                 format=FORMAT,
                 version=__version__,
-                schema=_schema(copy, f"The database {source}"),
+                schema=schema,
                 created_at=time.time_ns() // 1_000_000,
                 has_secret_key=settings.secret_key is None,
                 key_fingerprint=_fingerprint(secret),
             )
-            archive = Path(name) / "archive"
+            archive = workspace / "archive"
             with _private(archive) as handle, zipfile.ZipFile(handle, "w") as files:
                 files.writestr(_DESCRIPTION, msgspec.json.encode(description))
                 if description.has_secret_key:
@@ -110,11 +119,18 @@ def create(settings: Settings, file: Path, *, overwrite: bool = False) -> Descri
                 if (local := settings.data_dir / LOCAL_ACCOUNT).exists():
                     files.write(local, LOCAL_ACCOUNT)
                 files.write(copy, _DATABASE, zipfile.ZIP_DEFLATED)
+            _read_back(archive)
             _place(archive, file, overwrite=overwrite)
     except FileExistsError:
         raise BackupError(f"{file} exists already: choose another name, or add --force") from None
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            raise _damaged_database(source) from error
         raise BackupError(f"The database {source} cannot be copied: {error}") from error
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise BackupError(
+            f"{file} was not written: what was stored on its disk cannot be read back ({error})"
+        ) from error
     except OSError as error:
         raise BackupError(f"{file} cannot be written: {error.strerror or error}") from error
     return description
@@ -182,6 +198,43 @@ def _copy(source: Path, target: Path) -> None:
     ):
         database.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, without -wal and -shm
+
+
+@contextmanager
+def _workspace(parent: Path) -> Iterator[Path]:
+    """Create a directory for copies of the data; remove those of commands that were killed.
+
+    A command holds the lock in its directory, which the system releases when it is killed. The lock
+    has its final name only once it is held, so that nobody takes a new directory for an old one.
+    """
+    for directory in parent.glob(f"{_WORKSPACE}*"):
+        if _is_left_over(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=_WORKSPACE) as name:
+        workspace = Path(name)
+        with locked_file(new := workspace / "new"):
+            new.rename(workspace / _LOCK)
+            yield workspace
+
+
+def _is_left_over(directory: Path) -> bool:
+    status, lock = directory.lstat(), directory / _LOCK
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return is_own and lock.is_file() and lock_holder(lock) is None
+
+
+def _read_back(archive: Path) -> None:
+    """Raise BadZipFile if a member of a backup cannot be read as it was written."""
+    with zipfile.ZipFile(archive) as files:
+        if (member := files.testzip()) is not None:
+            raise zipfile.BadZipFile(member)
+
+
+def _damaged_database(source: Path) -> BackupError:
+    return BackupError(
+        f"The database {source} is damaged, so no backup was made: keep the backups that you have, "
+        "stop the service and restore the newest one"
+    )
 
 
 def _schema(database: Path, name: str) -> str:
@@ -322,21 +375,24 @@ def _extract(
         places[LOCAL_ACCOUNT] = settings.data_dir / LOCAL_ACCOUNT
     extracted = {}
     for name, place in places.items():
-        directory = tempfile.TemporaryDirectory(dir=place.parent, prefix=".restore-")
-        extracted[place] = Path(held.enter_context(directory)) / name
+        extracted[place] = held.enter_context(_workspace(place.parent)) / name
         with archive.open(name) as member, _private(extracted[place]) as file:
-            copyfileobj(member, file)
+            shutil.copyfileobj(member, file)
     return extracted
 
 
 def _check_database(file: Path, database: Path, description: Description) -> None:
     try:
-        with closing(sqlite3.connect(database)) as connection:
-            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-        if verdict != "ok" or _schema(database, str(file)) != description.schema:
+        if not _is_whole(database) or _schema(database, str(file)) != description.schema:
             raise _damaged(file)
     except sqlite3.Error:
         raise _damaged(file) from None
+
+
+def _is_whole(database: Path) -> bool:
+    with closing(sqlite3.connect(database)) as connection:
+        (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    return bool(verdict == "ok")
 
 
 def _replace(present: list[Path], replacements: dict[Path, Path]) -> list[Path]:

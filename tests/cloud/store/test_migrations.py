@@ -98,7 +98,7 @@ async def test_several_that_migrate_at_once(tmp_path: Path, store: Store) -> Non
     databases = [Database(url) for _ in range(4)]
     await asyncio.gather(*(database.migrate() for database in databases))
     for database in databases:
-        await database.ping()
+        await database.check()
         await database.close()
 
 

@@ -116,16 +116,16 @@ async def test_one_that_stands_still_is_given_up(servers: Servers, tmp_path: Pat
     """Longer than it has for a statement: requests get an error, and it is no worse afterwards."""
     url = Settings(database_url=servers.empty(tmp_path)["database_url"]).sqlalchemy_url
     database = Database(url, patience=0.5)
-    await database.ping()
+    await database.check()
     await asyncio.to_thread(servers.postgres.freeze)
     try:
         for _ in range(3):  # a connection that was open, and new ones
             with pytest.raises(DatabaseUnavailable):
                 async with asyncio.timeout(PATIENCE):
-                    await database.ping()
+                    await database.check()
     finally:
         await asyncio.to_thread(servers.postgres.thaw)
-    await database.ping()
+    await database.check()
     await database.close()
 
 

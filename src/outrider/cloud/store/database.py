@@ -14,9 +14,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, event, select, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
@@ -63,9 +63,16 @@ _REFUSED_STATES: Final = ("22", "23")
 _SQLITE_CANNOT_STORE: Final = frozenset(
     (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 )
+_SQLITE_DAMAGED: Final = frozenset(
+    (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR_READ)
+)
 _POSTGRESQL_CANNOT_STORE: Final = frozenset(("53100", "25006", "58030"))
 """SQLSTATE codes of a full disk, a read-only transaction, and a disk failure."""
 
+
+_READ_EVERY_TABLE: Final = str(
+    select(*(table.select().exists() for table in tables.metadata.tables.values()))
+)
 
 DATABASE_ERRORS: Final = (SQLAlchemyError, OSError)
 """The errors of using the database; some drivers raise OSError unwrapped. `is_unavailable`,
@@ -97,6 +104,8 @@ class Database:
             if (file := _file(self.url)) is not None:
                 _prepare_directory(file.parent, makes=makes_directory)
             self.engine = _engine(self.url, patience)
+            self._damage = ""
+            event.listen(self.engine.sync_engine, "handle_error", self._note_damage)
             # Writers queue here, in order. SQLite itself makes them sleep and retry, unfairly.
             self._turn: asyncio.Lock | nullcontext[None] = (
                 asyncio.Lock() if self.url.get_backend_name() == "sqlite" else nullcontext()
@@ -147,14 +156,26 @@ class Database:
             await connection.execution_options(**{_BEGIN: "BEGIN"})
             yield Transaction(connection)
 
-    async def ping(self) -> None:
-        """Run a trivial query, to check that the database is available.
+    async def check(self) -> None:
+        """Read from the database, to check that it can be read.
+
+        SQLite: from every table, and with a new connection, since those of the pool may have the
+        pages in their caches. A damaged page that this does not read fails the statement that needs
+        it; from then on this raises until the service starts again.
 
         Raises:
-            SQLAlchemyError, OSError: it is not.
+            SQLAlchemyError, OSError: it cannot be read.
         """
-        async with self.read() as connection:
-            await connection.execute(text("SELECT 1"))
+        if self.file is None:
+            async with self.read() as connection:
+                await connection.execute(select(tables.accounts.c.id).limit(1))
+            return
+        if self._damage:
+            raise DatabaseUnavailable(self._damage)
+        try:
+            await asyncio.to_thread(_read_file, self.file)
+        except sqlite3.Error as error:
+            raise DatabaseUnavailable(str(error)) from error
 
     async def migrate(self) -> bool:
         """Upgrade the schema to `HEAD`; return whether the database was empty before.
@@ -185,6 +206,12 @@ class Database:
     async def close(self) -> None:
         """Close every connection."""
         await asyncio.shield(self.engine.dispose())
+
+    def _note_damage(self, context: ExceptionContext) -> None:
+        error = context.original_exception
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is not None and (code in _SQLITE_DAMAGED or code & 0xFF in _SQLITE_DAMAGED):
+            self._damage = str(error)
 
     @asynccontextmanager
     async def _without_timeout(self) -> AsyncIterator[AsyncConnection]:
@@ -326,6 +353,13 @@ def _file(url: URL) -> Path | None:
     if url.get_backend_name() != "sqlite" or url.database in {None, "", ":memory:"}:
         return None
     return Path(str(url.database))
+
+
+def _read_file(file: Path) -> None:
+    """Read from every table of a file. Raises sqlite3.Error."""
+    address = f"{file.absolute().as_uri()}?mode=rw"  # a missing file is not created
+    with closing(sqlite3.connect(address, timeout=_SQLITE_WAIT, uri=True)) as connection:
+        connection.execute(_READ_EVERY_TABLE)
 
 
 def _enable_wal(file: Path) -> None:
