@@ -7,7 +7,7 @@ import {
   redirect,
 } from "@tanstack/react-router";
 import { ApiError, BASE_PATH } from "./api/client";
-import { accountQuery, queryClient } from "./api/queries";
+import { accountQuery, queryClient, userOf } from "./api/queries";
 import { safeNext } from "./next";
 import { FailedPage, NotFoundPage } from "./routes/failed";
 import { Login } from "./routes/login";
@@ -35,7 +35,7 @@ const shell = createRoute({
   errorComponent: FailedPage,
   async beforeLoad({ location: to }) {
     try {
-      keepDraftsOf((await queryClient.ensureQueryData(accountQuery)).id);
+      keepDraftsOf(userOf(await queryClient.ensureQueryData(accountQuery)));
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 401) throw error;
       throw redirect({ to: "/login", search: to.href === "/" ? {} : { next: to.href } });

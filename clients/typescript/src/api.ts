@@ -1156,7 +1156,7 @@ export interface paths {
         };
         /**
          * Read plan, usage, limits and keys
-         * @description The account's plan, what it has used of it this month, its limits and keys.
+         * @description The account's plan, what it has used of it this month, its limits, keys and user.
          */
         get: operations["account"];
         put?: never;
@@ -1355,6 +1355,14 @@ export interface components {
              *     ]
              */
             keys: components["schemas"]["KeyView"][];
+            /**
+             * @description Who is logged in; null for an API key.
+             * @example {
+             *       "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
+             *       "email": "ada@example.org"
+             *     }
+             */
+            user: components["schemas"]["AccountUser"] | null;
         };
         /** @description The calls of this calendar month (UTC). */
         Usage: {
@@ -1447,6 +1455,19 @@ export interface components {
              * @example 1763674272500
              */
             lastUsedAt: number | null;
+        };
+        /** @description Who is logged in. */
+        AccountUser: {
+            /**
+             * @description The user's id.
+             * @example user_01kan5vrt2e6sa3j5s0gq3v2m1
+             */
+            id: string;
+            /**
+             * @description The user's email address.
+             * @example ada@example.org
+             */
+            email: string;
         };
         /** @description An event: the body that a webhook gets for it, and its cursor. */
         AccountEvent: {
@@ -8878,7 +8899,11 @@ export interface operations {
                      *           "expiresAt": 1763760672500,
                      *           "lastUsedAt": 1763674272500
                      *         }
-                     *       ]
+                     *       ],
+                     *       "user": {
+                     *         "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
+                     *         "email": "ada@example.org"
+                     *       }
                      *     }
                      */
                     "application/json": components["schemas"]["Account"];

@@ -69,6 +69,15 @@ class KeyView(Wire, kw_only=True):
     """When it was last used, in epoch milliseconds; null for never."""
 
 
+class AccountUser(Wire, kw_only=True):
+    """Who is logged in."""
+
+    id: str
+    """The user's id."""
+    email: str
+    """The user's email address."""
+
+
 class Account(Wire, kw_only=True):
     """The account."""
 
@@ -82,3 +91,5 @@ class Account(Wire, kw_only=True):
     """The limits that hold."""
     keys: list[KeyView]
     """The keys that work: all of them for a session, its own for a key."""
+    user: AccountUser | None = None
+    """Who is logged in; null for an API key."""

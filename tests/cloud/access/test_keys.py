@@ -185,6 +185,7 @@ class TestAccount:
         answer = await (await dashboard(owner)).get(f"{V1}/account")
         account = answer.json()
         assert account["id"] == owner.id
+        assert account["user"]["email"] == owner.email
         assert account["plan"] == "pro"
         assert account["usage"] == {
             "month": time.strftime("%Y-%m", time.gmtime()),
@@ -205,8 +206,9 @@ class TestAccount:
 
     async def test_a_key_sees_itself_only(self, user: Owner) -> None:
         reader = await user.may("agent:read")
-        keys = (await reader.get(f"{V1}/account")).json()["keys"]
-        assert [key["scopes"] for key in keys] == [["agent:read"]]
+        account = (await reader.get(f"{V1}/account")).json()
+        assert [key["scopes"] for key in account["keys"]] == [["agent:read"]]
+        assert account["user"] is None
 
     async def test_unlimited_is_null(self, user: Owner) -> None:
         account = (await user.api.get(f"{V1}/account")).json()

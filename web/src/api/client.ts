@@ -6,6 +6,7 @@ import { LONGEST_WAIT_S, waitLimited } from "./limited";
 
 export { ApiError, BASE, BASE_PATH, UnreachableError };
 
+export type Account = Schemas["Account"];
 export type Session = Schemas["Session"];
 export type SessionStatus = Session["status"];
 export type EndReason = NonNullable<Session["endReason"]>;

@@ -1,6 +1,6 @@
 import { queryOptions, QueryClient } from "@tanstack/react-query";
 import { keepEarlier } from "@/live/messages";
-import { api, ApiError, type Chat } from "./client";
+import { api, ApiError, type Account, type Chat } from "./client";
 import { FIRST_MESSAGES, MOST_SESSIONS } from "./first";
 import { LONGEST_WAIT_S } from "./limited";
 
@@ -33,6 +33,9 @@ export const accountQuery = queryOptions({
   queryKey: ["account"],
   queryFn: ({ signal }) => api.get("/api/v1/account", { signal }),
 });
+
+/** Return the id of the user who is logged in. What the browser keeps or shares is bound to it. */
+export const userOf = (account: Account): string => account.user?.id ?? account.id;
 
 export const machinesQuery = queryOptions({
   queryKey: ["machines"],

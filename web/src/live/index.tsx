@@ -9,10 +9,10 @@ let live: Live | undefined;
 const subscribers = new Set<() => void>();
 const NOT_LIVE: LiveState = { live: false, lastAt: undefined };
 
-/** Open the event stream, or join that of another tab. */
-export function openLive(onUnauthorized: () => void): void {
+/** Open the event stream of a user, or join that of another tab in which the same user is logged in. */
+export function openLive(user: string, onUnauthorized: () => void): void {
   live?.stop();
-  live = startLive(`${BASE}/api/v1/events?deltas=true`, onUnauthorized);
+  live = startLive(`${BASE}/api/v1/events?deltas=true`, user, onUnauthorized);
   live.onFrame((frame) => {
     try {
       applyFrame(queryClient, frame);

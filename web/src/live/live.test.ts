@@ -37,8 +37,8 @@ let received: string[];
 const opened = vi.fn();
 
 /** Open a tab. */
-function join(): void {
-  live = startLive("http://outrider.example/api/v1/events", () => undefined);
+function join(user = "user_a"): void {
+  live = startLive("http://outrider.example/api/v1/events", user, () => undefined);
   live.onFrame((frame) => received.push(`${frame.event} ${frame.data}`));
 }
 
@@ -104,6 +104,8 @@ test("a tab that joins a leader without a stream reads when the stream is open",
   expect(received).toEqual(['stream:ready {"resume":"joined"}', "agent:error {}"]);
 });
 
-test("only tabs of the same service share a stream", () => {
-  expect(names).toEqual(Array(2).fill("outrider-events:http://outrider.example/api/v1/events"));
+test("only tabs of the same user of the same service share a stream", () => {
+  join("user_b");
+  const name = (user: string) => `outrider-events:${user}:http://outrider.example/api/v1/events`;
+  expect(names).toEqual([...Array(2).fill(name("user_a")), ...Array(2).fill(name("user_b"))]);
 });

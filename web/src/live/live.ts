@@ -3,7 +3,7 @@
  *
  *     service ── stream ──▶ leading tab ── BroadcastChannel ──▶ all other tabs
  *
- * The tab that has the lock "outrider-events:URL" leads. When it is closed, the browser gives the lock
+ * The tab that has the lock "outrider-events:USER:URL" leads: another user of this browser has another stream. When it is closed, the browser gives the lock
  * to another tab, which resumes after the last cursor that it has seen. Where there are no locks
  * (a page that came over plain http from another machine), each tab opens its own stream.
  *
@@ -40,12 +40,12 @@ const JOINED: Frame = { id: undefined, event: "stream:ready", data: '{"resume":"
 const QUIET_MS = 15_000;
 const ANSWER_MS = 5_000;
 
-export function startLive(url: string, unauthorized: () => void): Live {
+export function startLive(url: string, user: string, unauthorized: () => void): Live {
   const end = new AbortController();
   const stateListeners = new Set<() => void>();
   const frameListeners = new Set<(frame: Frame) => void>();
   // Services below other base paths of this origin have streams of their own.
-  const name = `outrider-events:${url}`;
+  const name = `outrider-events:${user}:${url}`;
   const channel = new BroadcastChannel(name);
   let state: LiveState = { live: false, lastAt: undefined };
   let cursor: string | undefined;

@@ -18,8 +18,9 @@ import { lazy, Suspense, useEffect, useState } from "react";
 import { api, ApiError, BASE, explain, onRefusal } from "@/api/client";
 import { FleetProvider } from "@/api/fleet";
 import { useLimited } from "@/api/limited";
-import { approvalsQuery, queryClient } from "@/api/queries";
+import { accountQuery, approvalsQuery, queryClient, userOf } from "@/api/queries";
 import { closeLive, openLive, useLost } from "@/live";
+import { announceUser } from "@/live/user";
 import { clearDrafts } from "@/session/drafts";
 import { t } from "@/text";
 import { clockTime } from "@/text/format";
@@ -72,8 +73,15 @@ export function Shell() {
       void navigate({ to: "/login", search: { next: href, over: true } });
     };
     onRefusal({ askPassword: prompt.ask, sessionOver });
-    openLive(sessionOver);
-    return closeLive;
+    const account = queryClient.getQueryData(accountQuery.queryKey);
+    if (!account) return; // `beforeLoad` of the route has read it
+    const user = userOf(account);
+    openLive(user, sessionOver);
+    const leave = announceUser(user, () => location.reload());
+    return () => {
+      leave();
+      closeLive();
+    };
     // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each login
   }, []);
 

@@ -39,12 +39,12 @@ test("a log-out forgets drafts and nothing else", () => {
   expect(sessionStorage.getItem("outrider:draft:/b/:connect")).toBe("of another service");
 });
 
-test("what was typed is for the account of its user only", () => {
-  keepDraftsOf("acc_a");
+test("what was typed is for its user only", () => {
+  keepDraftsOf("user_a");
   keepDraft("webhook", "https://example.org/token");
-  keepDraftsOf("acc_a");
+  keepDraftsOf("user_a");
   expect(readDraft("webhook")).toBe("https://example.org/token");
-  keepDraftsOf("acc_b");
+  keepDraftsOf("user_b");
   expect(readDraft("webhook")).toBe("");
   expect(sessionStorage.getItem("other")).toBe("stays");
 });

@@ -2,7 +2,7 @@ import { BASE_PATH } from "@/api/first";
 
 /**
  * What has been typed but not sent, by session or dialog: it survives a reload and a new log-in to
- * the same account, and ends with a log-out.
+ * the same user, and ends with a log-out.
  */
 const PREFIX = `outrider:draft:${BASE_PATH}:`; // services below other base paths of this origin have their own
 
@@ -34,13 +34,13 @@ export function readForm<T extends object>(name: string, empty: T): T {
 
 export const keepForm = (name: string, form: object): void => keepDraft(name, JSON.stringify(form));
 
-/** The name below which the account is kept whose user has typed the rest. */
-const ACCOUNT = "account";
+/** The name below which the user is kept who has typed the rest. */
+const USER = "user";
 
-/** Forget what was typed, unless it was for this account: the tab may have a new user without a log-out. */
-export function keepDraftsOf(account: string): void {
-  if (readDraft(ACCOUNT) !== account) clearDrafts();
-  keepDraft(ACCOUNT, account);
+/** Forget what was typed, unless it was by this user: the tab may have a new one without a log-out. */
+export function keepDraftsOf(user: string): void {
+  if (readDraft(USER) !== user) clearDrafts();
+  keepDraft(USER, user);
 }
 
 /** Forget all that was typed, for the next user of this browser. */

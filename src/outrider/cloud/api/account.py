@@ -14,9 +14,9 @@ from outrider.cloud.access.quota import PLANS, Quota
 from outrider.cloud.api.auth import set_cookie
 from outrider.cloud.api.endpoint import Call, Endpoint
 from outrider.cloud.settings import Settings
-from outrider.cloud.store import api_keys, usage
+from outrider.cloud.store import api_keys, usage, users
 from outrider.cloud.store.database import Database
-from outrider.contract.account import Account, KeyView, Limits, Usage
+from outrider.contract.account import Account, AccountUser, KeyView, Limits, Usage
 from outrider.contract.errors import not_found
 from outrider.contract.ids import is_id
 from outrider.contract.outcomes import Deleted
@@ -108,7 +108,7 @@ class AccountServices:
 
 
 async def account(services: AccountServices, call: Call) -> Account:
-    """The account's plan, what it has used of it this month, its limits and keys."""
+    """The account's plan, what it has used of it this month, its limits, keys and user."""
     settings = services.settings
     plan_name = await usage.plan_of(services.database, call.account_id)
     plan = PLANS[plan_name]
@@ -129,6 +129,8 @@ async def account(services: AccountServices, call: Call) -> Account:
         and (key.expires_at is None or key.expires_at > now)
         and (call.principal.kind == "session" or call.principal.id == key.id)
     ]
+    is_session = call.principal.kind == "session"
+    user = await users.by_id(services.database, call.principal.id) if is_session else None
     return Account(
         id=call.account_id,
         plan=plan_name,
@@ -142,6 +144,7 @@ async def account(services: AccountServices, call: Call) -> Account:
             webhooks=plan.webhooks,
         ),
         keys=keys,
+        user=None if user is None else AccountUser(id=user.id, email=user.email),
     )
 
 

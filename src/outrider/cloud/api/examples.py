@@ -36,7 +36,7 @@ from outrider.cloud.api.daemons import (
 from outrider.cloud.api.session_history import MachineSessionsQuery, SessionsQuery
 from outrider.cloud.api.shortcuts import ChatQuery, LaunchRequest, StopRequest
 from outrider.cloud.api.waiting import WaitQuery
-from outrider.contract.account import Account, KeyView, Limits, Usage
+from outrider.contract.account import Account, AccountUser, KeyView, Limits, Usage
 from outrider.contract.commands import (
     Accepted,
     AgentState,
@@ -345,6 +345,7 @@ _SIGNED_IN: Final = SessionView(
     user_agent="Mozilla/5.0",
     current=True,
 )
+_ACCOUNT_USER: Final = AccountUser(id=_USER_ID, email="ada@example.org")
 _USER: Final = UserView(id=_USER_ID, account_id=_ACCOUNT_ID, email="ada@example.org")
 _URL: Final = "https://example.org/hooks/outrider"
 _LAST_DELIVERY: Final = LastDelivery(
@@ -530,7 +531,9 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     OneTimeCodeRequest(nickname="laptop"),
     # The account
     _USAGE, _LIMITS, _KEY, _RECORD,
-    Account(id=_ACCOUNT_ID, plan="pro", usage=_USAGE, limits=_LIMITS, keys=[_KEY]),
+    _ACCOUNT_USER,
+    Account(id=_ACCOUNT_ID, plan="pro", usage=_USAGE, limits=_LIMITS, keys=[_KEY],
+            user=_ACCOUNT_USER),
     AuditTrail(records=[_RECORD]),
     AuditQuery(before="aud_01kan6c4t6fzq8h7w0m3x9r4ct"),
     _SIGNED_IN,
