@@ -10,6 +10,7 @@ const KEYS: [string[], string][] = [
   [["/"], t("keys.filter")],
   [["j", "k"], t("keys.select")],
   [["a", "r"], t("keys.answer")],
+  [["1", "9"], t("keys.choose")],
   [["⌘K"], t("keys.switch")],
   [["?"], t("keys.help")],
 ];

@@ -1,53 +1,65 @@
 import { CircleHelp } from "lucide-react";
-import { Suspense, useState } from "react";
+import { Suspense, useEffect, useId, useRef, useState, type KeyboardEvent } from "react";
 import { api, ApiError, explain, type ActionOption, type PendingAction } from "@/api/client";
 import { queryClient } from "@/api/queries";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert } from "@/ui/feedback";
+import { isTyping } from "@/ui/is-typing";
 import { Confirm } from "@/ui/lazy-confirm";
 import { Menu } from "@/ui/menu";
+import { allows, choicesOf } from "./choices";
 
-type Answer = { action: "approve" | "reject"; optionId?: string };
+/** A question that comes so soon after an answer may take the place of the one that was answered. */
+const FOLLOWS_MS = 10_000;
+/** For how long such a question cannot be tapped: the tap may have been for the one before. */
+const SETTLING_MS = 1000;
+let answeredAt = -Infinity;
 
-const isApproval = (option: ActionOption) => option.kind.startsWith("allow");
-
-/** Return the options that Approve and Reject do not choose. */
-function otherOptions(action: PendingAction): ActionOption[] {
-  const first = (kinds: string[]) => {
-    for (const kind of kinds) {
-      const option = action.options.find((one) => one.kind === kind);
-      if (option) return option.id;
-    }
-    return undefined;
-  };
-  const chosen = [first(["allow_once"]), first(["reject_once"])];
-  return action.options.filter((option) => !chosen.includes(option.id));
+/** Whether a question has just come, possibly under the finger that answered another one. */
+function useSettling(): boolean {
+  const [settling, setSettling] = useState(() => performance.now() - answeredAt < FOLLOWS_MS);
+  useEffect(() => {
+    if (!settling) return;
+    const timer = setTimeout(() => setSettling(false), SETTLING_MS);
+    return () => clearTimeout(timer);
+  }, [settling]);
+  return settling;
 }
 
 /**
  * Answer a question. The answer counts as given only when the service says so; the question leaves
  * the page with the event or the state that no longer has it.
  */
-export function useAnswer(targetId: string, action: PendingAction, onElsewhere: (text: string) => void) {
+export function useAnswer(targetId: string, action: PendingAction, onElsewhere?: (text: string) => void) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
+  /** A sentence that is no failure. */
+  const [hint, setHint] = useState<string>();
   const [always, setAlways] = useState<ActionOption>();
+  const [given, setGiven] = useState<ActionOption>();
+  const settling = useSettling();
+  const choices = choicesOf(action.options);
 
-  async function give(answer: Answer): Promise<void> {
+  async function give(option: ActionOption): Promise<void> {
     setBusy(true);
     setError(undefined);
+    setHint(undefined);
+    answeredAt = performance.now();
     try {
       await api.post("/api/v1/shortcuts/{ideId}/approve", {
         path: { ideId: targetId },
-        body: { ...answer, actionId: action.id },
+        body: { action: allows(option) ? "approve" : "reject", optionId: option.id, actionId: action.id },
       });
+      setGiven(option);
     } catch (failure) {
       setBusy(false);
-      // The card goes with its question; the sentence has to be read all the same.
-      if (failure instanceof ApiError && failure.status === 409) onElsewhere(t("approval.elsewhere"));
-      else setError(explain(failure));
+      if (failure instanceof ApiError && failure.status === 409) {
+        // The card goes with its question; the sentence has to be read all the same.
+        if (onElsewhere) onElsewhere(t("approval.elsewhere"));
+        else setHint(t("approval.elsewhere"));
+      } else setError(explain(failure));
     }
     // Not awaited by the buttons: they stay disabled until the question has gone.
     await Promise.all([
@@ -58,26 +70,38 @@ export function useAnswer(targetId: string, action: PendingAction, onElsewhere: 
     setBusy(false);
   }
 
+  /** Choose an option; before one that holds from now on, ask. */
   function choose(option: ActionOption): void {
     if (option.kind === "allow_always") setAlways(option);
-    else void give({ action: isApproval(option) ? "approve" : "reject", optionId: option.id });
+    else void give(option);
   }
 
-  const approve = () => {
-    const once = action.options.some((option) => option.kind === "allow_once");
-    const forever = action.options.find((option) => option.kind === "allow_always");
-    // Where nothing but "always" allows it, Approve asks before that as well.
-    if (!once && forever) setAlways(forever);
-    else void give({ action: "approve" });
-  };
-  return { busy, error, always, setAlways, give, choose, approve, reject: () => void give({ action: "reject" }) };
+  /** The keys of a card that has the focus, or something in it. */
+  function onKeyDown(event: KeyboardEvent): void {
+    const { key } = event;
+    if (event.metaKey || event.ctrlKey || event.altKey || event.repeat || isTyping(event.target) || busy) return;
+    if (choices.kind === "choice") {
+      const option = /^[1-9]$/.test(key) ? choices.options[Number(key) - 1] : undefined;
+      if (option) choose(option);
+      else if (key === "a" || key === "r") setHint(t("approval.chooseByNumber"));
+    } else if (key === "a") choose(choices.approve);
+    else if (key === "r") choose(choices.reject);
+  }
+
+  return { busy, settling, error, hint, always, setAlways, given, give, choose, choices, onKeyDown };
 }
 
+/** Return what a question is about, in one line. */
+export function subjectOf(action: PendingAction): string {
+  return visible(action.message.split("\n").find((line) => line.trim() !== "") ?? "").trim().slice(0, 120);
+}
+
+type Answering = ReturnType<typeof useAnswer>;
+
 interface CardProps {
-  targetId: string;
   action: PendingAction;
   name: string;
-  answer: ReturnType<typeof useAnswer>;
+  answer: Answering;
   /** What stands above the question, such as where it comes from. */
   children?: React.ReactNode;
 }
@@ -87,7 +111,6 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
   const [whole, setWhole] = useState(false);
   const message = visible(action.message);
   const long = message.length > 700 || message.split("\n").length > 12;
-  const others = otherOptions(action);
   return (
     <section aria-label={t("approval.question", name)} className="rounded-lg border border-waiting-line bg-waiting-soft p-3">
       {children}
@@ -110,22 +133,14 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
           {t("approval.wholeQuestion")}
         </Button>
       )}
+      <Answers answer={answer} />
+      {/* Below the buttons, which therefore stay where they are. */}
       {answer.error && <Alert className="mt-2">{answer.error}</Alert>}
-      <div className="mt-3 flex flex-wrap gap-2">
-        <Button look="primary" busy={answer.busy} onClick={answer.approve} className="max-sm:grow">
-          {t("approval.approve")}
-        </Button>
-        <Button disabled={answer.busy} onClick={answer.reject} className="max-sm:grow">
-          {t("approval.reject")}
-        </Button>
-        {others.length > 0 && (
-          <Menu
-            label={t("approval.more")}
-            disabled={answer.busy}
-            items={others.map((option) => ({ label: visible(option.label), onSelect: () => answer.choose(option) }))}
-          />
-        )}
-      </div>
+      {answer.hint && (
+        <Alert neutral className="mt-2">
+          {answer.hint}
+        </Alert>
+      )}
       <Suspense>
         {answer.always && (
           <Confirm
@@ -138,12 +153,70 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
             onConfirm={async () => {
               const option = answer.always;
               answer.setAlways(undefined);
-              if (option) await answer.give({ action: "approve", optionId: option.id });
+              if (option) await answer.give(option);
             }}
           />
         )}
       </Suspense>
     </section>
+  );
+}
+
+function Answers({ answer: { choices, choose, busy, settling } }: { answer: Answering }) {
+  const labels = useId();
+  const disabled = busy || settling;
+  if (choices.kind === "choice") {
+    if (choices.options.length === 0) return <p className="mt-3 text-sm text-soft">{t("approval.noOptions")}</p>;
+    return (
+      <ol className="mt-3 space-y-1.5">
+        {choices.options.map((option, i) => (
+          <li key={option.id}>
+            <Button
+              disabled={disabled}
+              onClick={() => choose(option)}
+              className="h-auto min-h-8 w-full justify-start py-1.5 text-left font-normal whitespace-normal wrap-anywhere pointer-coarse:h-auto pointer-coarse:min-h-10"
+            >
+              <span className="w-4 shrink-0 text-faint tabular-nums max-md:hidden" aria-hidden>
+                {i < 9 && i + 1}
+              </span>
+              {visible(option.label)}
+            </Button>
+          </li>
+        ))}
+      </ol>
+    );
+  }
+  const { approve, reject, more } = choices;
+  return (
+    <>
+      <div className="mt-3 flex flex-wrap gap-2">
+        <Button
+          look="primary"
+          busy={busy}
+          disabled={disabled}
+          aria-describedby={`${labels}-approve`}
+          onClick={() => choose(approve)}
+          className="max-sm:grow"
+        >
+          {t("approval.approve")}
+        </Button>
+        <Button disabled={disabled} aria-describedby={`${labels}-reject`} onClick={() => choose(reject)} className="max-sm:grow">
+          {t("approval.reject")}
+        </Button>
+        {more.length > 0 && (
+          <Menu
+            label={t("approval.more")}
+            disabled={disabled}
+            items={more.map((option) => ({ label: visible(option.label), onSelect: () => choose(option) }))}
+          />
+        )}
+      </div>
+      <p className="mt-2 text-xs wrap-anywhere text-soft">
+        <span id={`${labels}-approve`}>{t("approval.chooses", t("approval.approve"), visible(approve.label))}</span>
+        {" · "}
+        <span id={`${labels}-reject`}>{t("approval.chooses", t("approval.reject"), visible(reject.label))}</span>
+      </p>
+    </>
   );
 }
 
@@ -156,5 +229,24 @@ interface SessionApprovalProps {
 }
 
 export function SessionApproval({ targetId, action, name, onElsewhere }: SessionApprovalProps) {
-  return <ApprovalCard targetId={targetId} action={action} name={name} answer={useAnswer(targetId, action, onElsewhere)} />;
+  const answer = useAnswer(targetId, action, onElsewhere);
+  const card = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const main = card.current?.closest("main");
+    // With its question the card goes, and the focus with it; a finger must not bring a keyboard up.
+    return () => {
+      if (answeredAt > 0 && document.activeElement === document.body) main?.focus({ preventScroll: true });
+    };
+  }, []);
+  return (
+    <div
+      ref={card}
+      data-row
+      tabIndex={-1}
+      onKeyDown={answer.onKeyDown}
+      className="rounded-lg focus:outline-2 focus:outline-offset-2 focus:outline-accent"
+    >
+      <ApprovalCard action={action} name={name} answer={answer} />
+    </div>
+  );
 }

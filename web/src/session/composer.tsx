@@ -181,6 +181,8 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
           onChange={(event) => setText(event.target.value)}
           onPaste={(event) => void paste(event)}
           onKeyDown={(event) => {
+            // The keys of the page are out of reach while they are typed here.
+            if (event.key === "Escape" && !event.nativeEvent.isComposing) event.currentTarget.closest("main")?.focus();
             if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
             event.preventDefault();
             void send("queue");

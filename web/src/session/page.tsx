@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi, Link } from "@tanstack/react-router";
+import { getRouteApi, Link, useRouterState } from "@tanstack/react-router";
 import { ArrowLeft, CircleDashed, Play, Power } from "lucide-react";
-import { lazy, memo, Suspense, useMemo, useState } from "react";
+import { lazy, memo, Suspense, useEffect, useMemo, useRef, useState, type RefObject } from "react";
 import { api, ApiError, explain, type Control, type EndReason } from "@/api/client";
 import { useFleet } from "@/api/fleet";
 import { machineOf } from "@/api/places";
@@ -48,6 +48,8 @@ function Session({ targetId }: { targetId: string }) {
   const title = visible(state?.title ?? listed?.title ?? session?.type ?? listed?.type ?? state?.agentType ?? t("session.one"));
   useTitle(title);
   const tabs = useMemo(() => tabsOf(session?.kind), [session?.kind]);
+  const panel = useRef<HTMLDivElement>(null);
+  useFocusOnOpening(panel, state !== undefined);
 
   if (status.error instanceof ApiError && status.error.status === 404) return <Ended targetId={targetId} />;
   if (!state) return <Unread title={title} query={status} />;
@@ -88,10 +90,10 @@ function Session({ targetId }: { targetId: string }) {
         </Suspense>
       </div>
       {tab === "chat" && (
-        <div className="shrink-0 px-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
+        <div ref={panel} className="shrink-0 px-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
           <div className="mx-auto max-w-3xl space-y-2">
             {state.status === "error" && state.error && <Alert>{`${t("session.error")}: ${state.error}`}</Alert>}
-            {notice && <Notice text={notice} onEnd={() => setNotice(undefined)} />}
+            {notice && <Notice neutral text={notice} onEnd={() => setNotice(undefined)} />}
             {state.pendingAction && (
               <SessionApproval
                 key={state.pendingAction.id}
@@ -126,6 +128,21 @@ function Session({ targetId }: { targetId: string }) {
       </Suspense>
     </div>
   );
+}
+
+/** What a user who has come from another page does first here: answer the question, or write. */
+function useFocusOnOpening(panel: RefObject<HTMLElement | null>, ready: boolean): void {
+  const cameHere = useRouterState({ select: ({ location }) => (location.state.__TSR_index ?? 0) > 0 });
+  const done = useRef(!cameHere);
+  useEffect(() => {
+    if (!ready || done.current) return;
+    done.current = true;
+    if (document.activeElement !== document.body && !document.activeElement?.matches("main")) return;
+    const question = panel.current?.querySelector<HTMLElement>("[data-row]");
+    // On a phone, the focus would bring its keyboard up.
+    const box = matchMedia("(pointer: fine)").matches ? panel.current?.querySelector("textarea") : undefined;
+    (question ?? box)?.focus({ preventScroll: true });
+  }, [panel, ready]);
 }
 
 interface UnreadProps {

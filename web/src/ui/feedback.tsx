@@ -1,30 +1,43 @@
-import { TriangleAlert } from "lucide-react";
+import { Info, TriangleAlert } from "lucide-react";
 import { useEffect, type ReactNode } from "react";
 import { cn } from "./cn";
 
-export function Alert({ children, className }: { children: ReactNode; className?: string }) {
+interface AlertProps {
+  children: ReactNode;
+  /** A fact that is no failure. */
+  neutral?: boolean | undefined;
+  className?: string | undefined;
+}
+
+export function Alert({ children, neutral, className }: AlertProps) {
+  const Icon = neutral ? Info : TriangleAlert;
   return (
     <div
       role="alert"
       className={cn(
-        "flex gap-2 rounded-md border border-bad-line bg-bad-soft px-3 py-2 text-sm whitespace-pre-line text-bad",
+        "flex gap-2 rounded-md border px-3 py-2 text-sm whitespace-pre-line",
+        neutral ? "border-line bg-raised text-soft" : "border-bad-line bg-bad-soft text-bad",
         className,
       )}
     >
-      <TriangleAlert className="mt-0.5 size-4 shrink-0" aria-hidden />
+      <Icon className="mt-0.5 size-4 shrink-0" aria-hidden />
       <div className="min-w-0 wrap-anywhere">{children}</div>
     </div>
   );
 }
 
 /** A sentence about what is not there any more; `onEnd` is called when it has been there for 10 s. */
-export function Notice({ text, onEnd, className }: { text: string; onEnd: () => void; className?: string }) {
+export function Notice({ text, onEnd, neutral, className }: { text: string; onEnd: () => void } & Omit<AlertProps, "children">) {
   useEffect(() => {
     const timer = setTimeout(onEnd, 10_000);
     return () => clearTimeout(timer);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the time begins with the sentence
   }, [text]);
-  return <Alert className={className}>{text}</Alert>;
+  return (
+    <Alert neutral={neutral} className={className}>
+      {text}
+    </Alert>
+  );
 }
 
 interface EmptyProps {
