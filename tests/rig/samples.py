@@ -227,6 +227,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "resume": LAUNCHED,
     "stop_cli": STOPPED,
     "stop_and_remove_worktree": STOPPED,
+    "remove_worktree": {"success": True, "removed": "/srv/project.worktrees/topic"},
     "agent_status": STATE,
     "terminal": OUTPUT,
     "close_terminal": CLOSED,

@@ -66,6 +66,7 @@ CALLS: dict[str, Callable[[Outrider], Any]] = {
     "INTERRUPT": lambda c: agent(c).interrupt(),
     "READ_QUEUE": lambda c: agent(c).queue(),
     "WITHDRAW": lambda c: agent(c).withdraw("msg_1"),
+    "REMOVE_WORKTREE": lambda c: agent(c).remove_worktree(),
     "READ_DIFF": lambda c: agent(c).diff("main"),
     "READ_FILES": lambda c: agent(c).files("src"),
     "READ_SCREEN": lambda c: agent(c).screen(),

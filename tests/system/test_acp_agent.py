@@ -243,6 +243,7 @@ async def test_a_session_in_a_worktree(agent: Agent, tmp_path: Path) -> None:
         "branch": "topic/one",
         "path": str(tree.path),
         "removed": False,
+        "created": True,
     }
     assert state["workspace"]["path"] == str(tree.path)
 
@@ -258,6 +259,18 @@ async def test_a_session_in_a_worktree(agent: Agent, tmp_path: Path) -> None:
     await call("POST", f"/shortcuts/{agent.machine}/stop", {"type": "scripted"} | {
         "sessionId": agent.session, "removeWorktree": True
     }, 400)  # fmt: skip
+
+    session = (await call("POST", launch, body))["sessionId"]
+    path = f"/shortcuts/{agent.machine}:session:{session}/worktree"
+    await call("DELETE", path, None, 409)
+    stop = {"type": "scripted", "sessionId": session}
+    await call("POST", f"/shortcuts/{agent.machine}/stop", stop)
+    assert await call("DELETE", path) == {"success": True, "removed": str(tree.path)}
+    assert not tree.path.exists()
+    ended = (await call("GET", "/sessions?state=ended"))["sessions"]
+    (state,) = [one for one in ended if one["id"] == session]
+    assert state["worktree"]["removed"]
+    await call("DELETE", path, None, 404)
 
 
 async def test_a_message_of_ten_megabytes(agent: Agent) -> None:

@@ -284,6 +284,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/shortcuts/{ideId}/worktree": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove the worktree of a session that has ended
+         * @description Remove the git worktree of a session that has ended; its branch stays.
+         *
+         *     Only a worktree that Outrider created (`worktree.created`), in which everything is committed or
+         *     ignored: what git ignores is deleted. 409 `WORKTREE_DIRTY`: it has changes. 409 also while the
+         *     session runs, or another one in the worktree. 404: there is no such worktree, or not any more.
+         *
+         *     Scope: `ide:control`.
+         */
+        delete: operations["remove_worktree"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/shortcuts/{daemonId}/launch": {
         parameters: {
             query?: never;
@@ -2899,7 +2925,8 @@ export interface components {
              *         "worktree": {
              *           "branch": "topic",
              *           "path": "/home/ada/project.worktrees/topic",
-             *           "removed": false
+             *           "removed": false,
+             *           "created": true
              *         }
              *       }
              *     ]
@@ -3110,7 +3137,8 @@ export interface components {
              * @example {
              *       "branch": "topic",
              *       "path": "/home/ada/project.worktrees/topic",
-             *       "removed": false
+             *       "removed": false,
+             *       "created": true
              *     }
              */
             worktree: components["schemas"]["Worktree"] | null;
@@ -3128,10 +3156,15 @@ export interface components {
              */
             path: string;
             /**
-             * @description Whether it was removed when the session was stopped. The branch stays.
+             * @description Whether it was removed. The branch stays.
              * @example false
              */
             removed: boolean;
+            /**
+             * @description Whether Outrider created it: it removes no other. False from older machine agents.
+             * @example true
+             */
+            created: boolean;
         };
         /** @description A kind of agent or IDE that a machine can launch. */
         Provider: {
@@ -5052,6 +5085,19 @@ export interface components {
              */
             messageId: string;
         };
+        /** @description A git worktree that was removed. Its branch stays. */
+        WorktreeRemoved: {
+            /**
+             * @description Always true: errors have another body.
+             * @example true
+             */
+            success: boolean;
+            /**
+             * @description The path that it had on the machine.
+             * @example /home/ada/project.worktrees/topic
+             */
+            removed: string;
+        };
     };
     responses: {
         /** @description The request is wrong; `details` names the fields. */
@@ -5622,7 +5668,8 @@ export interface operations {
                      *           "worktree": {
                      *             "branch": "topic",
                      *             "path": "/home/ada/project.worktrees/topic",
-                     *             "removed": false
+                     *             "removed": false,
+                     *             "created": true
                      *           }
                      *         }
                      *       ],
@@ -6197,6 +6244,53 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["SessionPage"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["Failed"];
+            501: components["responses"]["NotSupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
+    remove_worktree: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description A target id. `<daemonId>:cli:<type>`, `:acp:<type>` and `:ide:<name>` mean the session of that type which was used last, `:session:<sessionId>` means exactly one.
+                 * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code
+                 */
+                ideId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A git worktree that was removed. Its branch stays. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "success": true,
+                     *       "removed": "/home/ada/project.worktrees/topic"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["WorktreeRemoved"];
                 };
             };
             400: components["responses"]["BadRequest"];

@@ -73,6 +73,7 @@ class CommandType(StrEnum):
     RESUME = "resume"
     STOP_CLI = "stop_cli"
     STOP_AND_REMOVE_WORKTREE = "stop_and_remove_worktree"
+    REMOVE_WORKTREE = "remove_worktree"
     AGENT_STATUS = "agent_status"
     TERMINAL = "terminal"
     CLOSE_TERMINAL = "close_terminal"
@@ -366,6 +367,10 @@ class StopCli(NamesSession, kw_only=True):
     """The directory of the session, if several of the type run."""
 
 
+class RemoveWorktree(NamesSession, kw_only=True):
+    """Remove the git worktree of a session that has ended."""
+
+
 class AgentStatusQuery(Targeted, kw_only=True):
     """Read the status of an agent."""
 
@@ -453,6 +458,13 @@ class Stopped(Result, kw_only=True):
 
     stopped: list[str]
     """The ids of the sessions that were stopped."""
+
+
+class WorktreeRemoved(Result, kw_only=True):
+    """A git worktree that was removed. Its branch stays."""
+
+    removed: str
+    """The path that it had on the machine."""
 
 
 class Accepted(Result, kw_only=True):
@@ -789,6 +801,7 @@ COMMANDS: Final[dict[CommandType, CommandSpec]] = {
     CommandType.RESUME: CommandSpec(Resume, Launched),
     CommandType.STOP_CLI: CommandSpec(StopCli, Stopped, is_public=True),
     CommandType.STOP_AND_REMOVE_WORKTREE: CommandSpec(StopCli, Stopped),
+    CommandType.REMOVE_WORKTREE: CommandSpec(RemoveWorktree, WorktreeRemoved),
     CommandType.AGENT_STATUS: CommandSpec(AgentStatusQuery, AgentState, is_read=True),
     CommandType.TERMINAL: CommandSpec(Terminal, TerminalOutput),
     CommandType.CLOSE_TERMINAL: CommandSpec(CloseTerminal, TerminalClosed),

@@ -50,7 +50,9 @@ class Worktree(Wire, kw_only=True, gc=False):
     path: Path
     """Its absolute path on the machine. The session's directory is this one, or inside it."""
     removed: bool = False
-    """Whether it was removed when the session was stopped. The branch stays."""
+    """Whether it was removed. The branch stays."""
+    created: bool = False
+    """Whether Outrider created it: it removes no other. False from older machine agents."""
 
 
 class ActionOption(Wire, kw_only=True):

@@ -36,6 +36,7 @@ from outrider.contract.commands import (
     ReadQueue,
     ReadScreen,
     ReadTurn,
+    RemoveWorktree,
     Result,
     Resume,
     Screenshot,
@@ -313,6 +314,9 @@ def command_handlers(
     async def stop_and_remove_worktree(payload: StopCli, _: float) -> Result:
         return await sessions.stop(payload, remove_worktree=True)
 
+    async def remove_worktree(payload: RemoveWorktree, _: float) -> Result:
+        return await sessions.remove_worktree(payload)
+
     async def screenshot(payload: Screenshot, _: float) -> Result:
         return await sessions.find(payload).screenshot(payload)
 
@@ -342,6 +346,7 @@ def command_handlers(
         CommandType.RESUME: resume,
         CommandType.STOP_CLI: stop_cli,
         CommandType.STOP_AND_REMOVE_WORKTREE: stop_and_remove_worktree,
+        CommandType.REMOVE_WORKTREE: remove_worktree,
         CommandType.AGENT_STATUS: agent_status,
         CommandType.TERMINAL: terminal,
         CommandType.CLOSE_TERMINAL: close_terminal,

@@ -26,6 +26,7 @@ from outrider.contract.commands import (
     TerminalList,
     TerminalOutput,
     Withdrawn,
+    WorktreeRemoved,
 )
 from outrider.contract.outcomes import Deleted, Done
 from outrider.contract.resources import ApprovalList, DaemonList, DaemonStatus, SessionPage
@@ -103,6 +104,7 @@ STATUS: Final = Operation("GET", "/shortcuts/{ideId}/status", AgentState)
 ANSWER: Final = Operation("POST", "/shortcuts/{ideId}/approve", Resolved)
 INTERRUPT: Final = Operation("POST", "/shortcuts/{ideId}/interrupt", Interrupted)
 READ_QUEUE: Final = Operation("GET", "/shortcuts/{ideId}/queue", Queue)
+REMOVE_WORKTREE: Final = Operation("DELETE", "/shortcuts/{ideId}/worktree", WorktreeRemoved)
 WITHDRAW: Final = Operation("DELETE", "/shortcuts/{ideId}/queue/{messageId}", Withdrawn)
 READ_DIFF: Final = Operation("GET", "/shortcuts/{ideId}/diff", Changes)
 READ_FILES: Final = Operation("GET", "/shortcuts/{ideId}/files", Files)

@@ -23,6 +23,7 @@ ENDPOINTS: list[tuple[str, str, str, Any, int]] = [
     ("POST", "/daemons/{daemon}/revoke", "ide:control", None, 403),
     ("POST", "/shortcuts/{daemon}/launch", "ide:control", {"type": "claude-code"}, 200),
     ("POST", "/shortcuts/{daemon}/stop", "ide:control", {"type": "claude-code"}, 200),
+    ("DELETE", "/shortcuts/{target}/worktree", "ide:control", None, 200),
     ("POST", "/shortcuts/{target}/chat", "agent:control", {"message": "hi"}, 200),
     ("GET", "/shortcuts/{target}/chat", "agent:read", None, 200),
     ("POST", "/shortcuts/{target}/approve", "agent:control", {"action": "approve"}, 200),

@@ -224,6 +224,7 @@ BODIES: Final[dict[str, Any]] = {
     "send_chat": {"message": "hi"},
     "interrupt": None,
     "withdraw": None,
+    "remove_worktree": None,
     "approve": {"action": "approve"},
     "chat_debug": None,
     "revoke_key": None,

@@ -9,7 +9,7 @@ from outrider.cloud.store.session_history import OwnedSession
 from outrider.contract.events import AgentEvent, EventName
 from outrider.contract.frames import Acknowledge, Change, Event
 from outrider.contract.ids import new_id
-from outrider.contract.resources import Session, Workspace
+from outrider.contract.resources import Session, Workspace, Worktree
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine
 from tests.rig.patience import eventually
@@ -219,3 +219,29 @@ async def test_a_status_is_not_written(owner: Owner) -> None:
         return known.session.title == "another"
 
     await eventually(is_written)
+
+
+async def test_a_worktree_that_was_removed_is_listed_as_removed(owner: Owner) -> None:
+    path = "/srv/p_1.worktrees/Topic"
+
+    def in_worktree(path: str) -> dict[str, Any]:
+        tree = Worktree(branch="topic", path=path, created=True)
+        workspace = Workspace(path=f"{path}/src", name="src")
+        return {"worktree": tree, "workspace": workspace}
+
+    one, two, other = session(), session(), session()
+    machine = await owner.machine(one, two, other)
+    for seq, (each, where) in enumerate([(one, path), (two, path), (other, f"{path}-2")], start=1):
+        await ends(machine, each, seq, **STOPPED, **in_worktree(where))
+    request = owner.sends("DELETE", f"/api/v1/shortcuts/{machine.id}:session:{one.id}/worktree")
+    taken = await machine.takes("remove_worktree", target=f"{machine.id}:session:{one.id}")
+    await machine.answers(taken, {"success": True, "removed": path})
+    assert (await request).json() == {"success": True, "removed": path}
+    shown = {each["id"]: each for each in await listed(owner, state="ended")}
+    assert {each: shown[each]["worktree"]["removed"] for each in shown} == {
+        one.id: True,
+        two.id: True,
+        other.id: False,
+    }
+    assert not shown[one.id]["resumable"]
+    assert shown[other.id]["resumable"]

@@ -28,6 +28,7 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("POST", "interrupt", {"agentType": "claude"}, "interrupt"),
     ("GET", "queue", None, "read_queue"),
     ("DELETE", "queue/msg_3", None, "withdraw"),
+    ("DELETE", "worktree", None, "remove_worktree"),
     ("GET", "screen", None, "read_screen"),
     ("GET", "diff", None, "read_changes"),
     ("GET", "files", None, "read_files"),

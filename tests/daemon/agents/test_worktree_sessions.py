@@ -11,6 +11,7 @@ from outrider.contract.commands import (
     AgentStatusQuery,
     LaunchInWorktree,
     NewWorktree,
+    RemoveWorktree,
     Resume,
     SendChat,
     StopCli,
@@ -68,7 +69,7 @@ async def test_it_works_in_it_and_says_so(desk: Desk, repo: Repo) -> None:
     session = await launch(desk, repo.path / "inner")
     top = repo.path.with_name("repo.worktrees") / "topic"
     assert session.workspace.path == str(top / "inner")
-    assert session.describe().worktree == Worktree(branch="topic", path=str(top))
+    assert session.describe().worktree == Worktree(branch="topic", path=str(top), created=True)
     started = desk.of("session:started")[0].session
     assert started is not None
     assert started.worktree == session.describe().worktree
@@ -93,7 +94,9 @@ async def test_it_is_removed_with_its_session(desk: Desk, repo: Repo) -> None:
     record = desk.sessions.ended(session.record.id)
     assert record is not None
     assert record.last_state is not None
-    assert record.last_state.worktree == Worktree(branch="topic", path=str(top), removed=True)
+    assert record.last_state.worktree == Worktree(
+        branch="topic", path=str(top), removed=True, created=True
+    )
     assert "worktree was removed" in (record.not_resumable or "")
     error = await refused(desk.sessions.resume(Resume(type="robot", session_id=record.id)))
     assert error.code == "NOT_RESUMABLE"
@@ -223,3 +226,94 @@ async def test_an_agent_that_ends_by_itself_leaves_it(desk: Desk, repo: Repo) ->
     desk.agent.see("error", error="It has ended", gone=True, end_reason="crashed")
     await until(lambda: desk.sessions.ended(session.record.id) is not None)
     assert is_there(session)
+
+
+class TestRemovalAfterTheEnd:
+    @pytest.fixture
+    async def ended(self, desk: Desk, repo: Repo) -> AgentSession:
+        session = await launch(desk, repo.path)
+        await session.send(SendChat(message="hello"))
+        await stop(desk, session, remove=False)
+        return session
+
+    async def remove(self, desk: Desk, session: AgentSession) -> str:
+        query = RemoveWorktree(target=session.target_id)
+        return (await desk.sessions.remove_worktree(query)).removed
+
+    async def test_it_is_removed_and_its_branch_stays(
+        self, desk: Desk, repo: Repo, ended: AgentSession
+    ) -> None:
+        top = worktree_of(ended).path
+        assert await self.remove(desk, ended) == top
+        assert not is_there(ended)
+        assert "topic" in repo.git("branch")
+        assert len(repo.git("worktree", "list").splitlines()) == 1
+        record = desk.sessions.ended(ended.record.id)
+        assert record is not None
+        assert record.last_state is not None
+        assert record.last_state.worktree == worktree_of(ended)
+        assert worktree_of(ended).removed
+        assert not record.last_state.resumable
+        resume = Resume(type="robot", session_id=record.id)
+        assert (await refused(desk.sessions.resume(resume))).code == "NOT_RESUMABLE"
+        assert (await refused(self.remove(desk, ended))).status == 404
+
+    async def test_one_with_changes_stays(self, desk: Desk, ended: AgentSession) -> None:
+        (Path(worktree_of(ended).path) / "new").touch()
+        error = await refused(self.remove(desk, ended))
+        assert (error.status, error.code) == (409, "WORKTREE_DIRTY")
+        assert is_there(ended)
+
+    async def test_one_of_a_running_session_stays(self, desk: Desk, ended: AgentSession) -> None:
+        await desk.sessions.resume(Resume(type="robot", session_id=ended.record.id))
+        error = await refused(self.remove(desk, ended))
+        assert (error.status, error.code) == (409, None)
+        assert "running" in error.message
+        assert is_there(ended)
+
+    async def test_one_in_which_another_session_works_stays(
+        self, desk: Desk, repo: Repo, ended: AgentSession
+    ) -> None:
+        other = await launch(desk, repo.path)
+        error = await refused(self.remove(desk, ended))
+        assert (error.status, error.code) == (409, None)
+        assert other.record.id in error.message
+        await stop(desk, other, remove=False)
+        await self.remove(desk, other)
+        assert not is_there(ended)
+        assert (await refused(self.remove(desk, ended))).status == 404
+
+    async def test_one_that_outrider_did_not_create_is_never_removed(
+        self, desk: Desk, repo: Repo, tmp_path: Path
+    ) -> None:
+        repo.git("worktree", "add", "--quiet", "-b", "topic", str(tmp_path / "mine"))
+        session = await launch(desk, repo.path)
+        assert not worktree_of(session).created
+        error = await refused(stop(desk, session))
+        assert (error.status, error.code) == (409, None)
+        assert "git worktree remove" in error.message
+        await stop(desk, session, remove=False)
+        assert (await refused(self.remove(desk, session))).status == 404
+        assert is_there(session)
+
+    async def test_one_that_is_gone_already(
+        self, desk: Desk, repo: Repo, ended: AgentSession
+    ) -> None:
+        repo.git("worktree", "remove", worktree_of(ended).path)
+        assert (await refused(self.remove(desk, ended))).status == 404
+        assert worktree_of(ended).removed
+
+    async def test_a_session_without_one(self, desk: Desk) -> None:
+        session = await desk.launch()
+        await stop(desk, session, remove=False)
+        assert (await refused(self.remove(desk, session))).status == 404
+
+    async def test_no_session_is_resumed_in_one_that_is_being_removed(
+        self, desk: Desk, ended: AgentSession
+    ) -> None:
+        resume = Resume(type="robot", session_id=ended.record.id)
+        removal, resumed = await asyncio.gather(
+            self.remove(desk, ended), refused(desk.sessions.resume(resume))
+        )
+        assert removal == worktree_of(ended).path
+        assert resumed.code == "NOT_RESUMABLE"

@@ -75,6 +75,7 @@ from outrider.contract.commands import (
     TerminalOutput,
     TextPart,
     Withdrawn,
+    WorktreeRemoved,
 )
 from outrider.contract.debug import DebugBundle
 from outrider.contract.enrollment import (
@@ -163,7 +164,7 @@ _ACTION: Final = PendingAction(
     options=[_OPTION, ActionOption(id="3", label="No", kind="reject_once")],
 )
 _AGENT: Final = AgentSummary(type="claude", name="Claude", status="idle")
-_WORKTREE: Final = Worktree(branch="topic", path="/home/ada/project.worktrees/topic")
+_WORKTREE: Final = Worktree(branch="topic", path="/home/ada/project.worktrees/topic", created=True)
 _SESSION: Final = Session(
     id=SESSION_ID,
     target_id=_SESSION_TARGET_ID,
@@ -472,6 +473,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     _QUEUED,
     Queue(messages=[_QUEUED]),
     Withdrawn(message_id=MESSAGE_ID),
+    WorktreeRemoved(removed=_WORKTREE.path),
     _CURSOR,
     Screen(columns=110, rows=36, text="Done.\n$", ansi="\x1b[32mDone.\x1b[0m\n$",
            cursor=_CURSOR),

@@ -1,14 +1,17 @@
-"""The sessions of an account and of one machine, running and ended."""
+"""The sessions of an account and of one machine, running and ended; the worktrees of ended ones."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.endpoint import Call, Endpoint
+from outrider.cloud.api.targets import aim
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.session_history import SessionHistory
+from outrider.contract.commands import CommandType, RemoveWorktree, WorktreeRemoved
 from outrider.contract.resources import SessionPage
 from outrider.contract.structs import Wire
 from outrider.contract.text import NO_NUL
@@ -74,6 +77,27 @@ async def machine_sessions(services: SessionHistoryServices, call: Call) -> Sess
     )
 
 
+async def remove_worktree(services: SessionHistoryServices, call: Call) -> WorktreeRemoved:
+    """Remove the git worktree of a session that has ended; its branch stays.
+
+    Only a worktree that Outrider created (`worktree.created`), in which everything is committed or
+    ignored: what git ignores is deleted. 409 `WORKTREE_DIRTY`: it has changes. 409 also while the
+    session runs, or another one in the worktree. 404: there is no such worktree, or not any more.
+    """
+    request = RemoveWorktree()
+    target = await aim(services.dispatcher, call.account_id, call.path("ideId"), request)
+    result = await services.dispatcher.call(
+        call.account_id,
+        target.daemon_id,
+        CommandType.REMOVE_WORKTREE,
+        msgspec.json.encode(request),
+        call.client_gone,
+    )
+    removed = msgspec.json.decode(result, type=WorktreeRemoved)
+    await services.history.worktree_removed(target.daemon_id, removed.removed)
+    return removed
+
+
 ENDPOINTS: list[Endpoint[SessionHistoryServices]] = [
     Endpoint(
         method="GET",
@@ -94,5 +118,14 @@ ENDPOINTS: list[Endpoint[SessionHistoryServices]] = [
         query=MachineSessionsQuery,
         response=SessionPage,
         tag="Daemons",
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/api/v1/shortcuts/{ideId}/worktree",
+        scope=Scope.IDE_CONTROL,
+        summary="Remove the worktree of a session that has ended",
+        handler=remove_worktree,
+        response=WorktreeRemoved,
+        tag="Shortcuts",
     ),
 ]

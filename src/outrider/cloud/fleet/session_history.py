@@ -12,13 +12,17 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal
 
+import structlog
+
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.periodic import WriteBehind, run_periodically
 from outrider.cloud.store import session_history
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.session_history import OwnedSession
 from outrider.contract.resources import Session
+
+_log = structlog.get_logger(__name__)
 
 _SAVE_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.1
@@ -136,6 +140,17 @@ class SessionHistory:
                 return owned.session
             live[owned.machine_id] = state
         return live[owned.machine_id].sessions.get(owned.session.id, owned.session)
+
+    async def worktree_removed(self, machine_id: str, path: str) -> None:
+        """Note in the ended sessions of a machine that this worktree was removed.
+
+        The machine has removed it: that it cannot be noted is logged, and no error.
+        """
+        try:
+            async with self._database.begin() as transaction:
+                await session_history.worktree_removed(transaction, machine_id, path)
+        except DATABASE_ERRORS as error:
+            _log.warning("removed worktree not noted", machine=machine_id, error=str(error))
 
     async def prune(self) -> None:
         """Delete ended sessions that are older than the retention.

@@ -93,6 +93,36 @@ async def end(transaction: Transaction, missing: Sequence[OwnedSession], now: in
     )
 
 
+async def worktree_removed(transaction: Transaction, machine_id: str, path: str) -> None:
+    """Note in the ended sessions of a machine that their worktree at this path was removed."""
+    # The searched text has the session's directory, which is the worktree or inside it.
+    ended = select(_history.c.id, _history.c.data).where(
+        _history.c.machine_id == machine_id,
+        _history.c.ended_at.is_not(None),
+        _history.c.search.like(_containing(path), escape=_ESCAPE),
+    )
+    rows = []
+    for session_id, data in await transaction.execute(ended.order_by(_history.c.id)):
+        session = _decode(data)
+        if session.worktree is None or session.worktree.path != path:
+            continue
+        removed = msgspec.structs.replace(
+            session,
+            worktree=msgspec.structs.replace(session.worktree, removed=True),
+            resumable=False,
+            not_resumable="Its worktree was removed",
+        )
+        rows.append({"session": session_id, "removed": msgspec.json.encode(removed)})
+    if rows:
+        await transaction.execute(
+            update(_history)
+            .where(_history.c.machine_id == machine_id)
+            .where(_history.c.id == bindparam("session"), _history.c.ended_at.is_not(None))
+            .values(data=bindparam("removed")),
+            rows,
+        )
+
+
 async def page(
     database: Database,
     account_id: str,
@@ -149,11 +179,16 @@ async def prune(database: Database, before: int) -> int:
     return len(keys)
 
 
-def _matching(query: Select[Any], q: str) -> Select[Any]:
+def _containing(q: str) -> str:
+    """Return the pattern of a text that contains `q`, in any case."""
     text = q.casefold()
     for special in (_ESCAPE, "%", "_"):
         text = text.replace(special, _ESCAPE + special)
-    pattern = f"%{text}%"
+    return f"%{text}%"
+
+
+def _matching(query: Select[Any], q: str) -> Select[Any]:
+    pattern = _containing(q)
     named = select(_machines.c.id).where(
         _machines.c.id == _history.c.machine_id,
         or_(

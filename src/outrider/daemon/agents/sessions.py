@@ -9,6 +9,7 @@ after that, it reports the end again, under the same id of the event: the servic
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -32,9 +33,11 @@ from outrider.contract.commands import (
     ReadChanges,
     ReadChat,
     ReadFiles,
+    RemoveWorktree,
     Resume,
     StopCli,
     Stopped,
+    WorktreeRemoved,
 )
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict, not_found
 from outrider.contract.events import AgentEvent
@@ -115,6 +118,8 @@ class Sessions:
         self._worktrees = worktrees or Worktrees()
         self._worktree_lock = asyncio.Lock()
         """Held while a worktree is created or removed, and whose it is may change."""
+        self._removing: str | None = None
+        """The path of the worktree of an ended session that is being removed."""
         self._launching: dict[str, SessionRecord] = {}
         self._daemon_id = daemon_id
         self._providers = providers
@@ -222,6 +227,8 @@ class Sessions:
             raise not_resumable("It is running")
         if session_id in self._resuming:
             raise not_resumable("It is being resumed already")
+        if ended.worktree is not None and ended.worktree.path == self._removing:
+            raise not_resumable("Its worktree is being removed")
         if reason := self._not_resumable(ended) or _not_startable(provider):
             raise not_resumable(reason)
         self._check_room()
@@ -278,6 +285,39 @@ class Sessions:
         if remove_worktree and not (record.worktree is not None and record.worktree.removed):
             raise refusal or conflict("The session was ending already: its worktree stays")
         return Stopped(stopped=[record.id])
+
+    async def remove_worktree(self, query: RemoveWorktree) -> WorktreeRemoved:
+        """Remove the git worktree of a session that has ended.
+
+        Raises:
+            ApiError: 404, no such session, or Outrider created no worktree for it, or it is gone;
+                409, the session runs, or the worktree has changes (`WORKTREE_DIRTY`), is used by
+                another session, or cannot be removed.
+        """
+        record = self._named_ended(query)
+        if record is None:
+            raise conflict(
+                f"The session {self.find(query).record.id!r} is running: stop it first, which can "
+                "remove its worktree too (`removeWorktree`)"
+            )
+        async with self._worktree_lock:
+            worktree = record.worktree
+            if worktree is None or not worktree.created or worktree.removed:
+                raise not_found(f"The session {record.id!r} has no worktree that can be removed")
+            self._removing = worktree.path  # no session is resumed in it from here on
+            try:
+                if record.id in self._resuming:
+                    raise conflict(f"The session {record.id!r} is being resumed: stop it first")
+                if not await asyncio.to_thread(os.path.lexists, worktree.path):
+                    self._note_removed(worktree.path)
+                    raise not_found(f"The worktree {worktree.path} was removed already")
+                await self._check_removable(record)
+                await self._worktrees.remove(worktree.path)
+                self._note_removed(worktree.path)
+            finally:
+                self._removing = None
+        _log.info("worktree removed", session=record.id, path=worktree.path)
+        return WorktreeRemoved(removed=worktree.path)
 
     async def read_chat(self, query: ReadChat) -> Chat:
         """Return the chat of a running session, or of an ended one that `query` names by its id.
@@ -440,8 +480,20 @@ class Sessions:
         async with self._worktree_lock:
             made = await self._worktrees.open(record.path, request)
             record.path = str(made.directory)
-            record.worktree = Worktree(branch=made.branch, path=str(made.top))
+            path = str(made.top)
+            created = made.is_new or any(one.created for one in self._worktrees_at(path))
+            record.worktree = Worktree(branch=made.branch, path=path, created=created)
         return made
+
+    def _worktrees_at(self, path: str) -> list[Worktree]:
+        """Return the worktree with this path as the records of sessions have it."""
+        running = (session.record for session in self._sessions.values())
+        records = (*running, *self._launching.values(), *self._ended.values())
+        return [
+            one.worktree
+            for one in records
+            if one.worktree is not None and one.worktree.path == path and not one.worktree.removed
+        ]
 
     async def _discard_worktree(self, record: SessionRecord, made: OpenedWorktree) -> None:
         async with self._worktree_lock:
@@ -463,11 +515,17 @@ class Sessions:
         """Check that a session's worktree can be removed without losing anything.
 
         Raises:
-            ApiError: 400, it has none; 409, it has changes or is used by another session.
+            ApiError: 400, it has none; 409, it has changes, is used by another session, or
+                Outrider did not create it.
         """
         if record.worktree is None:
             raise bad_request(
                 f"The session {record.id!r} was launched without a worktree", "removeWorktree"
+            )
+        if not record.worktree.created:
+            raise conflict(
+                f"Outrider did not create the worktree {record.worktree.path}, and does not remove "
+                f"it: run `git worktree remove {record.worktree.path}` in its repository"
             )
         if (other := self._other_in_worktree(record)) is not None:
             raise conflict(f"The session {other!r} works in this worktree too: stop that one first")
@@ -491,7 +549,26 @@ class Sessions:
                     error.status, f"The session was stopped. {error.message}", code=error.code
                 )
             record.worktree = msgspec.structs.replace(record.worktree, removed=True)
+            self._note_removed(record.worktree.path)
         return None
+
+    def _note_removed(self, path: str) -> None:
+        """Note in the ended sessions of a worktree that it was removed."""
+        for record in self._ended.values():
+            worktree = record.worktree
+            if worktree is None or worktree.path != path or worktree.removed:
+                continue
+            record.worktree = msgspec.structs.replace(worktree, removed=True)
+            record.not_resumable = self._not_resumable(record)
+            record.resumable = False
+            if record.last_state is not None:
+                record.last_state = msgspec.structs.replace(
+                    record.last_state,
+                    worktree=record.worktree,
+                    resumable=False,
+                    not_resumable=record.not_resumable,
+                )
+            self._journal.save_session(record)
 
     async def _start_again(self, provider: Provider, ended: SessionRecord) -> AgentSession:
         if not await asyncio.to_thread(Path(ended.path).is_dir):

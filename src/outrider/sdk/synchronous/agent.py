@@ -24,6 +24,7 @@ from outrider.contract.commands import (
     Stopped,
     TurnEnd,
     Withdrawn,
+    WorktreeRemoved,
 )
 from outrider.contract.event_stream import StreamHeartbeat, StreamReady
 from outrider.contract.resources import Message
@@ -343,6 +344,15 @@ class Agent:
             if (self.chat(limit=1)).state != "ended":
                 raise
             return Stopped(stopped=[])
+
+    def remove_worktree(self) -> WorktreeRemoved:
+        """Remove the session's git worktree, after the session has ended. The branch stays.
+
+        Raises:
+            NotFound: Outrider created no worktree for it, or it is gone.
+            Conflict: the session runs, or `WORKTREE_DIRTY`: the worktree has changes.
+        """
+        return self._send(operations.REMOVE_WORKTREE)
 
     def _reply(self, cursor: str | None, deadline: float, timeout: float) -> Reply:
         turn = Turn(cursor)
