@@ -20,7 +20,6 @@ from outrider.contract.errors import OutriderError
 
 BENCHMARKS: Final = {
     "roundtrip": "roundtrip",
-    "access": "roundtrip",
     "sdk": "roundtrip",
     "webhooks": "webhooks",
     "fleet": "fleet",

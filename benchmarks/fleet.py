@@ -34,7 +34,7 @@ _ROUND_SECONDS: Final = 20
 _TURN_SECONDS: Final = 300
 """A machine's agent begins or ends a turn that often, while the fleet is at work."""
 
-_MEMORY: Final = Target("at most", 40)
+_MEMORY: Final = Target("at most", 45)
 _LATENCY: Final = Target("at most", 1.5, of="ratio")
 _MEASURES: Final = (
     Measure("median latency", "us", lambda run: run.p50, _LATENCY),

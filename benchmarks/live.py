@@ -40,7 +40,7 @@ _AT_ONCE: Final = 50
 
 _MEDIAN: Final = Target("at most", 10)
 _TAIL: Final = Target("at most", 50)
-_STREAM_KILOBYTES: Final = Target("at most", 25)
+_STREAM_KILOBYTES: Final = Target("at most", 40)
 _RESUMED: Final = Target("at least", 20_000)
 
 _READY: Final = b"stream:ready"

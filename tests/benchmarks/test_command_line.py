@@ -18,7 +18,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_benchmarks_are_listed() -> None:
     listed = run("--list")
     assert listed.returncode == 0, listed.stderr
-    assert {"roundtrip", "access", "sdk", "soak"} <= set(listed.stdout.splitlines())
+    assert {"roundtrip", "sdk", "soak"} <= set(listed.stdout.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,3 @@
 `database_command` what the commands on the database share. `logs` and
 `environment` configure logging and check environment variables at every start.
 """
-
-from outrider.imports import without
-
-# structlog imports rich for tracebacks that our logs do not use: 5 MB, and 50 ms of each start.
-with without("rich"):
-    import structlog  # noqa: F401

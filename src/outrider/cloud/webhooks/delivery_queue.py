@@ -16,9 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from outrider.cloud.durations import DurationMetric
 from outrider.cloud.periodic import WriteBehind
 from outrider.cloud.store import deliveries, webhooks
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
@@ -400,14 +399,13 @@ class _OutcomeBuffer:
             "outrider_webhook_attempts", "Attempts, by outcome.", ["outcome"], registry=registry
         )
         self._attempts = {True: attempts.labels("delivered"), False: attempts.labels("failed")}
-        self._counts = {True: 0, False: 0}
-        self._seconds = DurationMetric(
-            "outrider_webhook_attempt_seconds", "Seconds of an attempt.", registry
+        self._seconds = Histogram(
+            "outrider_webhook_attempt_seconds", "Seconds of an attempt.", registry=registry
         )
 
     def observe(self, outcome: Outcome) -> None:
         """Count an attempt in the metrics."""
-        self._counts[outcome.delivered] += 1
+        self._attempts[outcome.delivered].inc()
         self._seconds.observe(outcome.duration_ms / 1000)
 
     def add(self, delivery: Delivery, account_id: str, status_code: int | None, at: int) -> None:
@@ -426,9 +424,6 @@ class _OutcomeBuffer:
         Raises:
             SQLAlchemyError, OSError: the database is unavailable; they stay in the buffer.
         """
-        for delivered, count in self._counts.items():
-            self._attempts[delivered].inc(count)
-            self._counts[delivered] = 0
         return [one.delivery for one in (await self._buffer.flush()).values()]
 
     async def disable_failing(self) -> None:

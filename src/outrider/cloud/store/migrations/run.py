@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import Connection
 
 from outrider.cloud.store.database import HEAD
-from outrider.imports import without
-
-# Mako, which Alembic imports, colours its error pages with pygments: 5 MB.
-with without("pygments"):
-    from alembic import command
-    from alembic.config import Config
 
 
 def upgrade(connection: Connection, revision: str = HEAD) -> None:
